@@ -2,6 +2,7 @@
 #include "kernels/attention/attention.hpp"
 
 #include "kernels/attention/attention_kernels.hpp"
+#include "kernels/cuda/devices.hpp"
 #include "kernels/cuda/vector.hpp"
 
 namespace tessera::kernels::cuda {
@@ -41,15 +42,6 @@ void launch_row_terms(const Context& context, const BackwardPass& a, const RowTe
   const dim3 grid(static_cast<unsigned>(ceil_div(terms.rows, term_threads / lanes)), static_cast<unsigned>(s.H),
                   static_cast<unsigned>(s.B));
   launch(stream_of(context), grid, term_threads, 0, row_terms<T>, terms, a, lanes, s.D % 8 == 0 && address % 16 == 0);
-}
-
-// Code for sm_90a runs on compute capability 9.0 alone.
-bool is_hopper() {
-  int device = 0, major = 0, minor = 0;
-  TESSERA_CUDA_CHECK(cudaGetDevice(&device));
-  TESSERA_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  TESSERA_CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
-  return major == 9 && minor == 0;
 }
 
 // Documents are for the kernels of mma instructions alone.

@@ -44,18 +44,6 @@ void with_wide(bool wide, F f) {
   wide ? f(std::true_type()) : f(std::false_type());
 }
 
-__device__ __forceinline__ int lane_index() { return static_cast<int>(threadIdx.x) % warp_lanes; }
-__device__ __forceinline__ int warp_index() { return static_cast<int>(threadIdx.x) / warp_lanes; }
-
-/// x, but the compiler does not know: it would compute every address of a loop's products and copies before the loop and keep them all in
-/// registers.
-__device__ __forceinline__ int hidden(unsigned x) {
-#ifndef TESSERA_EMULATED_GPU
-  asm volatile("" : "+r"(x));
-#endif
-  return static_cast<int>(x);
-}
-
 /// Where 16-byte chunk `chunk` of a row of a tile (rows, Dp) lies, in elements. Chunks are permuted within groups of 8 (or 4) so that the
 /// same chunk of 8 consecutive rows lies in 8 different groups of banks: what load_matrices reads at once.
 template <int Dp>
@@ -63,17 +51,6 @@ __device__ __forceinline__ int chunk_at(int row, int chunk) {
   static_assert(Dp % 32 == 0);
   const int swizzle = Dp % 64 == 0 ? row & 7 : row >> 1 & 3;
   return row * Dp + (chunk ^ swizzle) * 8;
-}
-
-/// Starts the copy of the first `bytes` of a chunk of 16; the others become zero.
-template <bool wide>
-__device__ __forceinline__ void copy_chunk(bf16* to, const bf16* from, int bytes) {
-  if constexpr (wide) {
-    copy_async_16(to, from, bytes);
-  } else {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) copy_async_4(to + 2 * j, from + 2 * j, bytes > 4 * j ? 4 : 0);
-  }
 }
 
 /// Starts the copy of `rows` rows of D elements, `stride` apart, into a tile; rows from `valid` on and elements from D on become zero. A

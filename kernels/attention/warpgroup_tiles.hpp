@@ -1,14 +1,14 @@
 // What the bf16 attention kernels for Hopper share: tiles of rows in panels, where the products of a warpgroup read them.
 #pragma once
 #include "kernels/attention/tensor_core_tiles.hpp"
-#include "kernels/cuda/warpgroup.hpp"
+#include "kernels/cuda/panels.hpp"
 
 namespace tessera::kernels::cuda::warpgroup_tiles {
 
 using namespace tensor_core_tiles;
 
 /// Two warpgroups own 64 rows each of one kind (queries or keys); both walk tiles of `step` rows of the other kind, in a ring of stages.
-inline constexpr int warpgroups = 2, rows = warpgroups * 64, step = 64, stages = 3, block_threads = warpgroups * warpgroup_lanes;
+inline constexpr int warpgroups = 2, rows = warpgroups * 64, step = 64, stages = 3, block_threads = panel_threads;
 
 /// Head dims are padded with zeros to `columns`: 64, 96 or 128. Scores are products over those; panels, and outputs, have whole 64s.
 constexpr int padded_columns(int columns) { return (columns + panel_columns - 1) / panel_columns * panel_columns; }
@@ -24,35 +24,6 @@ void with_columns(std::int64_t D, F f) {
     f(std::integral_constant<int, 128>());
 }
 
-/// What a thread copies of tiles of Dp columns: one chunk of every few rows from row `first` on. Unsigned, so that divisions are shifts and
-/// the places of a thread's chunks differ by constants.
-template <int Dp>
-struct Copies {
-  static constexpr unsigned chunks = Dp / 8, stride_rows = block_threads / chunks;
-  unsigned thread = static_cast<unsigned>(hidden(threadIdx.x)), chunk = thread % chunks, first = thread / chunks;
-  /// Where it begins in rows `stride` apart.
-  __device__ __forceinline__ const bf16* source(const bf16* from, std::int64_t stride) const { return from + first * stride + 8 * chunk; }
-};
-
-/// Like load_rows, into panels. `source` is the thread's own, and is not read where no bytes are asked for.
-template <int Dp, int count, bool wide>
-__device__ __forceinline__ void load_panels_from(bf16* tile, const bf16* source, std::int64_t stride, int valid, int D) {
-  constexpr int stride_rows = Copies<Dp>::stride_rows;
-  static_assert(count % stride_rows == 0);
-  const Copies<Dp> mine;
-  const int left = D - static_cast<int>(8 * mine.chunk), first = static_cast<int>(mine.first);
-  const int bytes = wide ? (left > 0 ? 16 : 0) : min(max(2 * left, 0), 16);  // all or none of 16 take one predicate
-#pragma unroll
-  for (int i = 0; i < count; i += stride_rows) {
-    copy_chunk<wide>(tile + panel_chunk_at<count>(mine.first + i, mine.chunk), source, first + i < valid ? bytes : 0);
-    source += stride_rows * stride;
-  }
-}
-template <int Dp, int count, bool wide>
-__device__ __forceinline__ void load_panels(bf16* tile, const bf16* from, std::int64_t stride, int valid, int D) {
-  load_panels_from<Dp, count, wide>(tile, Copies<Dp>().source(from, stride), stride, valid, D);
-}
-
 /// A thread's copies of a head's keys and values, tile after tile: stages of K (step, Dp), V (step, Dp).
 template <int Dp, bool wide>
 struct KeyCopies {
@@ -66,12 +37,6 @@ struct KeyCopies {
     k += step * stride;
   }
 };
-
-/// The 16 columns from 16 i on of the 64 rows at a descriptor, in a tile of `count` rows: 32 bytes of a panel's rows.
-template <int count>
-__device__ __forceinline__ std::uint64_t columns_at(std::uint64_t descriptor, int i) {
-  return further(descriptor, i / 4 * count * 128 + i % 4 * 32);
-}
 
 /// A warpgroup's scores = left right^T over 16 `steps` columns are started, as one group of products. The left operand is in registers,
 template <int steps>

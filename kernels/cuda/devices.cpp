@@ -72,6 +72,14 @@ std::string device_model() {
   return std::string(properties.name) + " with " + std::to_string(properties.multiProcessorCount) + " multiprocessors";
 }
 
+bool is_hopper() {
+  int device = 0, major = 0, minor = 0;
+  TESSERA_CUDA_CHECK(cudaGetDevice(&device));
+  TESSERA_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  TESSERA_CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  return major == 9 && minor == 0;
+}
+
 void use_device(int device) { TESSERA_CUDA_CHECK(cudaSetDevice(device)); }
 
 }  // namespace tessera::cuda

@@ -31,6 +31,9 @@ DeviceName device_name(int device);
 /// Model and size of this thread's device: "NVIDIA H100 80GB HBM3 with 132 multiprocessors".
 std::string device_model();
 
+/// Whether this thread's device runs code for sm_90a: compute capability 9.0 alone.
+bool is_hopper();
+
 /// What this thread does on a GPU from now on is done on this one.
 void use_device(int device);
 

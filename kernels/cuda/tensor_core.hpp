@@ -136,4 +136,27 @@ inline float exp2_approximate(float x) { return x < -126.0f ? 0.0f : std::exp2(x
 
 #endif
 
+__device__ __forceinline__ int lane_index() { return static_cast<int>(threadIdx.x) % warp_lanes; }
+__device__ __forceinline__ int warp_index() { return static_cast<int>(threadIdx.x) / warp_lanes; }
+
+/// x, but the compiler does not know: it would compute every address of a loop's products and copies before the loop and keep them all in
+/// registers.
+__device__ __forceinline__ int hidden(unsigned x) {
+#ifndef TESSERA_EMULATED_GPU
+  asm volatile("" : "+r"(x));
+#endif
+  return static_cast<int>(x);
+}
+
+/// Starts the copy of the first `bytes` of a chunk of 16; the others become zero.
+template <bool wide>
+__device__ __forceinline__ void copy_chunk(bf16* to, const bf16* from, int bytes) {
+  if constexpr (wide) {
+    copy_async_16(to, from, bytes);
+  } else {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) copy_async_4(to + 2 * j, from + 2 * j, bytes > 4 * j ? 4 : 0);
+  }
+}
+
 }  // namespace tessera::cuda
