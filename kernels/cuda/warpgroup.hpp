@@ -8,6 +8,7 @@
 #pragma once
 #include "kernels/cuda/tensor_core.hpp"
 #ifdef TESSERA_EMULATED_GPU
+#include <algorithm>
 #include <vector>
 #endif
 
@@ -22,9 +23,10 @@ __device__ __forceinline__ unsigned panel_chunk_at(unsigned row, unsigned chunk)
 }
 
 /// A descriptor of the operand that begins at a shared address: 128-byte swizzle, groups of 8 rows 1024 bytes apart. Both of its offsets
-/// say so: where rows are the product's depth, the PTX ISA can be read to take either.
-__device__ __forceinline__ std::uint64_t panel_descriptor(std::uint32_t address) {
-  return (address & 0x3ffffu) >> 4 | std::uint64_t{1024 >> 4} << 16 | std::uint64_t{1024 >> 4} << 32 | std::uint64_t{1} << 62;
+/// say so: where rows are the product's depth, the PTX ISA can be read to take either. Of an operand that lies in several panels, whose
+/// rows are the product's depth, the leading one (bits 16-29) says how many bytes are from a panel to the next.
+__device__ __forceinline__ std::uint64_t panel_descriptor(std::uint32_t address, std::uint32_t to_next_panel = 1024) {
+  return (address & 0x3ffffu) >> 4 | std::uint64_t{to_next_panel >> 4} << 16 | std::uint64_t{1024 >> 4} << 32 | std::uint64_t{1} << 62;
 }
 
 /// The descriptor of what lies `bytes`, a multiple of 16, further. Shared memory ends below 2^18, so nothing is carried out of the address.
@@ -70,31 +72,59 @@ __device__ __forceinline__ void warpgroup_wait() {
 __device__ __forceinline__ void shared_to_products() { TESSERA_WARPGROUP_PTX(asm volatile("fence.proxy.async.shared::cta;" ::: "memory")); }
 
 #define TESSERA_ROW_OF_SUMS(c, n) "+f"(c[n][0]), "+f"(c[n][1]), "+f"(c[n][2]), "+f"(c[n][3])
-#define TESSERA_SUMS(c)                                                                                                                  \
-  TESSERA_ROW_OF_SUMS(c, 0), TESSERA_ROW_OF_SUMS(c, 1), TESSERA_ROW_OF_SUMS(c, 2), TESSERA_ROW_OF_SUMS(c, 3), TESSERA_ROW_OF_SUMS(c, 4), \
-      TESSERA_ROW_OF_SUMS(c, 5), TESSERA_ROW_OF_SUMS(c, 6), TESSERA_ROW_OF_SUMS(c, 7)
-#define TESSERA_PRODUCT                                                                                                       \
-  "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "                                                                     \
-  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, " \
-  "%26, %27, %28, %29, %30, %31}, "
+#define TESSERA_8_ROWS_OF_SUMS(c, n)                                                                                      \
+  TESSERA_ROW_OF_SUMS(c, n), TESSERA_ROW_OF_SUMS(c, n + 1), TESSERA_ROW_OF_SUMS(c, n + 2), TESSERA_ROW_OF_SUMS(c, n + 3), \
+      TESSERA_ROW_OF_SUMS(c, n + 4), TESSERA_ROW_OF_SUMS(c, n + 5), TESSERA_ROW_OF_SUMS(c, n + 6), TESSERA_ROW_OF_SUMS(c, n + 7)
+#define TESSERA_32_PLACES                                                                                                              \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, " \
+  "%28, %29, %30, %31"
+#define TESSERA_64_PLACES                                                                                                           \
+  TESSERA_32_PLACES                                                                                                                 \
+  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, " \
+  "%57, %58, %59, %60, %61, %62, %63"
+#define TESSERA_128_PLACES                                                                                                          \
+  TESSERA_64_PLACES                                                                                                                 \
+  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, " \
+  "%89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
+  "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define TESSERA_PRODUCT(N, places) "wgmma.mma_async.sync.aligned.m64n" N "k16.f32.bf16.bf16 {" places "}, "
 
 /// c (64 x 64, fp32) = (add ? c : 0) + a (64 x 16) b (16 x 64). Warp w of the warpgroup holds rows 16 w.. of a and c as fragments of
 /// multiply_add. b, at the descriptor: its 64 columns as rows of a panel (16 elements from a 32-byte step on), or, if `transposed`, its 16
 /// rows as rows of a panel.
 template <bool transposed>
 __device__ __forceinline__ void start_product(float (&c)[8][4], const std::uint32_t (&a)[4], std::uint64_t b, bool add) {
-  TESSERA_WARPGROUP_PTX(
-      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n" TESSERA_PRODUCT "{%32, %33, %34, %35}, %36, p, 1, 1, %38;\n}"
-                   : TESSERA_SUMS(c)
-                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)), "n"(static_cast<int>(transposed))));
+  TESSERA_WARPGROUP_PTX(asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n" TESSERA_PRODUCT("64", TESSERA_32_PLACES) "{%32, %33, %34, %35}, %36, p, 1, 1, %38;\n}"
+      : TESSERA_8_ROWS_OF_SUMS(c, 0)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)), "n"(static_cast<int>(transposed))));
 }
 
-/// The same with a in shared memory too, at a descriptor: its 64 rows as rows of a panel.
-template <bool transposed>
+#define TESSERA_OPERANDS(a, b, add, a_transposed, transposed) \
+  "l"(a), "l"(b), "r"(static_cast<int>(add)), "n"(static_cast<int>(a_transposed)), "n"(static_cast<int>(transposed))
+
+/// The same with a in shared memory too, at a descriptor: its 64 rows as rows of a panel, or, if `a_transposed`, its 16 columns. c and b
+/// have 64, 128 or 256 columns: rows of one panel, or, if `transposed`, columns of one, two or four.
+template <bool transposed, bool a_transposed = false>
 __device__ __forceinline__ void start_product(float (&c)[8][4], std::uint64_t a, std::uint64_t b, bool add) {
-  TESSERA_WARPGROUP_PTX(asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n" TESSERA_PRODUCT "%32, %33, p, 1, 1, 0, %35;\n}"
-                                     : TESSERA_SUMS(c)
-                                     : "l"(a), "l"(b), "r"(static_cast<int>(add)), "n"(static_cast<int>(transposed))));
+  TESSERA_WARPGROUP_PTX(
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n" TESSERA_PRODUCT("64", TESSERA_32_PLACES) "%32, %33, p, 1, 1, %35, %36;\n}"
+                   : TESSERA_8_ROWS_OF_SUMS(c, 0)
+                   : TESSERA_OPERANDS(a, b, add, a_transposed, transposed)));
+}
+template <bool transposed, bool a_transposed = false>
+__device__ __forceinline__ void start_product(float (&c)[16][4], std::uint64_t a, std::uint64_t b, bool add) {
+  TESSERA_WARPGROUP_PTX(
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n" TESSERA_PRODUCT("128", TESSERA_64_PLACES) "%64, %65, p, 1, 1, %67, %68;\n}"
+                   : TESSERA_8_ROWS_OF_SUMS(c, 0), TESSERA_8_ROWS_OF_SUMS(c, 8)
+                   : TESSERA_OPERANDS(a, b, add, a_transposed, transposed)));
+}
+template <bool transposed, bool a_transposed = false>
+__device__ __forceinline__ void start_product(float (&c)[32][4], std::uint64_t a, std::uint64_t b, bool add) {
+  TESSERA_WARPGROUP_PTX(asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %130, 0;\n" TESSERA_PRODUCT("256", TESSERA_128_PLACES) "%128, %129, p, 1, 1, %131, %132;\n}"
+      : TESSERA_8_ROWS_OF_SUMS(c, 0), TESSERA_8_ROWS_OF_SUMS(c, 8), TESSERA_8_ROWS_OF_SUMS(c, 16), TESSERA_8_ROWS_OF_SUMS(c, 24)
+      : TESSERA_OPERANDS(a, b, add, a_transposed, transposed)));
 }
 
 #else
@@ -102,10 +132,12 @@ __device__ __forceinline__ void start_product(float (&c)[8][4], std::uint64_t a,
 namespace products {
 struct Product {
   float (*c)[4] = nullptr;
-  float before[8][4] = {};
+  float before[32][4] = {};
   std::uint32_t a[4] = {};
-  std::uint64_t left = 0, b = 0;             // left is 0 where a holds the left operand
-  bool transposed = false, chained = false;  // chained: adds to what an earlier product of the queue leaves in c
+  std::uint64_t left = 0, b = 0;  // left is 0 where a holds the left operand
+  bool a_transposed = false, transposed = false;
+  bool chained = false;  // adds to what an earlier product of the queue leaves in c
+  int columns = 0;
   std::int64_t group = 0;
 };
 struct Queue {
@@ -118,21 +150,23 @@ inline Queue& queue() {
   return all[threadIdx.x];
 }
 
-/// Where element `column` of a row of the panel at a descriptor lies.
-inline const std::byte* place(std::uint64_t descriptor, int row, int column) {
+/// Where element `column` of a row of the panels at a descriptor lies. Only where there are several is it known what the leading offset is.
+inline const std::byte* place(std::uint64_t descriptor, int row, int column, int panels = 1) {
   const auto field = [&](int at) { return static_cast<std::uint32_t>(descriptor >> at & 0x3fff) << 4; };
   if (descriptor >> 62 != 1) throw std::logic_error("emulator: a descriptor without the 128-byte swizzle");
   if ((descriptor >> 14 & 3) != 0) throw std::logic_error("emulator: a descriptor of an address beyond what it can hold");
-  if (field(16) != field(32)) throw std::logic_error("emulator: a descriptor with two offsets, of which it is not known which one counts");
-  std::uint32_t address =
-      field(0) + static_cast<std::uint32_t>(row / 8) * field(32) + static_cast<std::uint32_t>(row % 8 * 128 + column * 2);
+  if (panels == 1 && field(16) != field(32))
+    throw std::logic_error("emulator: a descriptor with two offsets, of which it is not known which one counts");
+  std::uint32_t address = field(0) + static_cast<std::uint32_t>(row / 8) * field(32) +
+                          static_cast<std::uint32_t>(column / panel_columns) * field(16) +
+                          static_cast<std::uint32_t>(row % 8 * 128 + column % panel_columns * 2);
   address ^= address >> 3 & 0x70;
   return static_cast<const std::byte*>(emulator::dynamic_shared()) + address;
 }
 
-inline float element(std::uint64_t descriptor, int row, int column) {
+inline float element(std::uint64_t descriptor, int row, int column, int panels = 1) {
   std::uint16_t bits;
-  std::memcpy(&bits, place(descriptor, row, column), sizeof bits);
+  std::memcpy(&bits, place(descriptor, row, column, panels), sizeof bits);
   return fragments::element(bits, 0);
 }
 
@@ -141,38 +175,51 @@ inline int row_of_warp() { return static_cast<int>(threadIdx.x) % warpgroup_lane
 /// What a warp's part of a product reads while it runs, by one of its lanes.
 inline void watch(const Product& p) {
   if (!emulator::watches_races() || emulator::lane() != 0) return;
-  const auto read = [](std::uint64_t descriptor, int first_row, int rows, int columns) {
+  const auto read = [](std::uint64_t descriptor, int first_row, int rows, int first_column, int columns, int panels) {
     for (int row = first_row; row < first_row + rows; ++row)
-      for (int column = 0; column < columns; column += 8) emulator::products_read(place(descriptor, row, column), 16);
+      for (int column = first_column; column < first_column + columns; column += 8)
+        emulator::products_read(place(descriptor, row, column, panels), 16);
   };
-  if (p.left != 0) read(p.left, row_of_warp(), 16, 16);
-  p.transposed ? read(p.b, 0, 16, 64) : read(p.b, 0, 64, 16);
+  if (p.left != 0) p.a_transposed ? read(p.left, 0, 16, row_of_warp(), 16, 1) : read(p.left, row_of_warp(), 16, 0, 16, 1);
+  p.transposed ? read(p.b, 0, 16, 0, p.columns, p.columns / panel_columns) : read(p.b, 0, p.columns, 0, 16, 1);
 }
 
 inline void finish(const Product& p) {
   const auto* all = reinterpret_cast<const std::uint32_t(*)[4]>(emulator::exchange(all_lanes, p.a, sizeof p.a));
-  const int g = emulator::lane() / 4, t = emulator::lane() % 4, first_row = row_of_warp();
-  if (!p.chained) std::memcpy(p.c, p.before, sizeof p.before);
+  const int g = emulator::lane() / 4, t = emulator::lane() % 4, panels = p.transposed ? p.columns / panel_columns : 1;
+  const auto left_element = [&](int row, int k) {
+    return p.a_transposed ? element(p.left, k, row_of_warp() + row) : element(p.left, row_of_warp() + row, k);
+  };
+  if (!p.chained) std::memcpy(p.c, p.before, static_cast<std::size_t>(p.columns / 8) * sizeof p.before[0]);
   for (int k = 0; k < 16; ++k) {
     float left[2];
     for (int half = 0; half < 2; ++half)
-      left[half] =
-          p.left != 0 ? element(p.left, first_row + g + 8 * half, k) : fragments::element(all[4 * g + k % 8 / 2][k / 8 * 2 + half], k % 2);
-    for (int n = 0; n < 8; ++n)
+      left[half] = p.left != 0 ? left_element(g + 8 * half, k) : fragments::element(all[4 * g + k % 8 / 2][k / 8 * 2 + half], k % 2);
+    for (int n = 0; n < p.columns / 8; ++n)
       for (int i = 0; i < 2; ++i) {
         const int column = 8 * n + 2 * t + i;
-        const float right = p.transposed ? element(p.b, k, column) : element(p.b, column, k);
+        const float right = p.transposed ? element(p.b, k, column, panels) : element(p.b, column, k);
         p.c[n][i] += left[0] * right;
         p.c[n][2 + i] += left[1] * right;
       }
   }
 }
 
-inline void start(Product p, float (&c)[8][4], bool add) {
+/// What has become the first of its chain, because those before it are done, takes their sums: c stays unreadable until it is done too.
+inline void take_sums(Product& p) {
+  const std::size_t bytes = static_cast<std::size_t>(p.columns / 8) * sizeof p.before[0];
+  std::memcpy(p.before, p.c, bytes);
+  std::memset(static_cast<void*>(p.c), 0xff, bytes);
+  p.chained = false;
+}
+
+template <int N>
+void start(Product p, float (&c)[N][4], bool add) {
   p.c = c;
+  p.columns = 8 * N;
   p.group = queue().group;
   for (const Product& other : queue().started) p.chained = p.chained || (add && other.c == c);
-  if (add && !p.chained) std::memcpy(p.before, c, sizeof p.before);
+  if (add && !p.chained) std::memcpy(p.before, c, sizeof c);
   std::memset(static_cast<void*>(c), 0xff, sizeof c);
   queue().started.push_back(p);
   watch(p);
@@ -192,6 +239,10 @@ void warpgroup_wait() {
   auto p = queue.started.begin();
   for (; p != queue.started.end() && p->group < queue.group - left; ++p) products::finish(*p);
   queue.started.erase(queue.started.begin(), p);
+  for (auto next = queue.started.begin(); next != queue.started.end(); ++next) {
+    const auto same = [&](const products::Product& other) { return other.c == next->c; };
+    if (next->chained && std::none_of(queue.started.begin(), next, same)) products::take_sums(*next);
+  }
   emulator::products_done();
 }
 inline void shared_to_products() { emulator::products_see(); }
@@ -200,9 +251,9 @@ template <bool transposed>
 void start_product(float (&c)[8][4], const std::uint32_t (&a)[4], std::uint64_t b, bool add) {
   products::start({.a = {a[0], a[1], a[2], a[3]}, .b = b, .transposed = transposed}, c, add);
 }
-template <bool transposed>
-void start_product(float (&c)[8][4], std::uint64_t a, std::uint64_t b, bool add) {
-  products::start({.left = a, .b = b, .transposed = transposed}, c, add);
+template <bool transposed, bool a_transposed = false, int N>
+void start_product(float (&c)[N][4], std::uint64_t a, std::uint64_t b, bool add) {
+  products::start({.left = a, .b = b, .a_transposed = a_transposed, .transposed = transposed}, c, add);
 }
 
 #endif

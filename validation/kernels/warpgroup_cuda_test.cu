@@ -287,6 +287,72 @@ void expect_products_of_tiles() {
                128);
 }
 
+// c (64, columns) = a b, both in shared memory, over a depth of 64 that is along their rows or, if `down`, down their columns: a is (64,
+// 64), b (columns, 64) or (64, columns).
+template <int columns, bool a_down, bool b_down>
+__global__ void multiply_shared(float* c, const bf16* a, const bf16* b) {
+  constexpr int b_rows = b_down ? 64 : columns, b_columns = b_down ? columns : 64;
+  bf16* left = dynamic_shared<bf16>();
+  bf16* right = left + 64 * 64;
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int i = thread; i < 64 * 8; i += warpgroup_lanes) copy_async_16(left + panel_chunk_at<64>(i / 8, i % 8), a + i * 8, 16);
+  for (int i = thread; i < columns * 8; i += warpgroup_lanes)
+    copy_async_16(right + panel_chunk_at<b_rows>(i / (b_columns / 8), i % (b_columns / 8)), b + i * 8, 16);
+  copy_async_commit();
+  copy_async_wait<0>();
+  shared_to_products();
+  __syncthreads();
+  const std::uint64_t from_a = panel_descriptor(shared_address(left)),
+                      from_b = panel_descriptor(shared_address(right), b_down && columns > 64 ? 64 * 128 : 1024);
+  float sums[columns / 8][4] = {};
+  fence_registers(sums);
+  warpgroup_fence();
+#pragma unroll
+  for (int k = 0; k < 4; ++k)
+    start_product<b_down, a_down>(sums, further(from_a, k * (a_down ? 16 * 128 : 32)), further(from_b, k * (b_down ? 16 * 128 : 32)),
+                                  k > 0);
+  warpgroup_commit();
+  warpgroup_wait<0>();
+  fence_registers(sums);
+  const int row = tiles::warp_index() * 16 + tiles::lane_index() / 4, column = tiles::lane_index() % 4 * 2;
+#pragma unroll
+  for (int i = 0; i < columns / 2; ++i) c[(row + i % 4 / 2 * 8) * columns + i / 4 * 8 + column + i % 2] = sums[i / 4][i % 4];
+}
+
+// Whole numbers again. A sum that is wrong from column 64 on alone, of b down its columns, names the leading offset (bits 16-29).
+template <int columns, bool a_down, bool b_down>
+void expect_shared_product() {
+  const auto at = [](bool down, int i, int k, int width, std::size_t prime) {
+    return whole(static_cast<std::size_t>(down ? k * width + i : i * 64 + k), prime);
+  };
+  const auto stored = [](int count, std::size_t prime) {
+    std::vector<bf16> x;
+    for (int i = 0; i < count; ++i) x.emplace_back(whole(static_cast<std::size_t>(i), prime));
+    return x;
+  };
+  DeviceArray<bf16> a(stored(64 * 64, 7)), b(stored(columns * 64, 11));
+  DeviceArray<float> c(64 * columns);
+  launch(nullptr, 1, warpgroup_lanes, (64 + columns) * 128, multiply_shared<columns, a_down, b_down>, c.data(), a.data(), b.data());
+  const auto name = "both in shared memory, " + std::to_string(columns) + " columns, left " + (a_down ? "down" : "along") + ", right " +
+                    (b_down ? "down" : "along");
+  expect_equal(name.c_str(), c.host(),
+               matrix(64, columns,
+                      [&](int m, int n) {
+                        float sum = 0;
+                        for (int k = 0; k < 64; ++k) sum += at(a_down, m, k, 64, 7) * at(b_down, n, k, columns, 11);
+                        return sum;
+                      }),
+               columns);
+}
+
+template <int columns>
+void expect_shared_products() {
+  expect_shared_product<columns, false, false>();
+  expect_shared_product<columns, false, true>();
+  expect_shared_product<columns, true, false>();
+  expect_shared_product<columns, true, true>();
+}
+
 class Warpgroup : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -304,6 +370,11 @@ TEST_F(Warpgroup, MultipliesRowsByColumns) { expect_product<true>(); }
 TEST_F(Warpgroup, ReadsTheRightTileInPlace) { expect_right_in_place(); }
 TEST_F(Warpgroup, ReadsTheLeftTileInPlace) { expect_left_in_place(); }
 TEST_F(Warpgroup, MultipliesTilesOfAttention) { expect_products_of_tiles(); }
+TEST_F(Warpgroup, MultipliesTilesInSharedMemory) {
+  expect_shared_products<64>();
+  expect_shared_products<128>();
+  expect_shared_products<256>();
+}
 
 }  // namespace
 }  // namespace tessera::kernels::testing::warpgroup_cuda_test
