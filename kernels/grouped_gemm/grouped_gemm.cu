@@ -1,8 +1,10 @@
-// One launch for all experts: its grid has a block for every tile of rows that there can be, and each block finds out whose its tile is, or
-// that it is nobody's. So the host need not know how many rows an expert has, and the launch can be part of a CUDA graph. Bound by
-// arithmetic. Not yet measured.
+// One launch for all experts, whose grid does not depend on how many rows they have: so it can be part of a CUDA graph. These are the
+// products for any shape, element type and GPU, by tiles of 64 x 64; grouped_gemm_warpgroup.cu has those for Hopper. Bound by arithmetic,
+// and of whole vectors by the second-level cache: a tile does 32 flops for each byte that it reads. Not yet measured.
 #include "kernels/grouped_gemm/grouped_gemm.hpp"
 
+#include "kernels/grouped_gemm/grouped_gemm_warpgroup.hpp"
+#include "kernels/grouped_gemm/row_tiles.hpp"
 #include "kernels/grouped_gemm/tile_product.hpp"
 
 namespace tessera::kernels::cuda {
@@ -10,43 +12,9 @@ namespace {
 
 using namespace tile_product;
 
-/// Up to 64 rows of an expert; of expert E those that are nobody's. Of no rows: there is no such tile.
-struct RowTile {
-  std::int64_t expert = 0, row = 0;
-  int rows = 0;
-};
-
-/// Tiles that there can be: one more than full ones for each expert, and for what is nobody's.
-std::int64_t most_row_tiles(const GroupedGemm& p) { return p.rows / tile + p.E + 1; }
-
-/// Every warp looks for it, 32 experts at a time.
-__device__ RowTile row_tile(const GroupedGemm& p, std::int64_t number) {
-  const int lane = tensor_core_tiles::lane_index();
-  for (std::int64_t first = 0; first <= p.E; first += warp_lanes) {
-    const std::int64_t e = first + lane;
-    const std::int64_t begin = e <= p.E ? p.offsets[e] : p.rows, end = e < p.E ? p.offsets[e + 1] : p.rows;
-    const auto tiles = static_cast<int>(ceil_div(end - begin, tile));
-    int up_to = tiles;
-    for (int by = 1; by < warp_lanes; by *= 2) {
-      const int below = __shfl_up_sync(all_lanes, up_to, static_cast<unsigned>(by));
-      if (lane >= by) up_to += below;
-    }
-    const unsigned after = __ballot_sync(all_lanes, number < up_to);
-    if (after == 0) {
-      number -= __shfl_sync(all_lanes, up_to, warp_lanes - 1);
-      continue;
-    }
-    const int owner = __ffs(static_cast<int>(after)) - 1;
-    const std::int64_t row = begin + (number - (up_to - tiles)) * tile;
-    const auto rows = static_cast<int>(end - row < tile ? end - row : tile);
-    return {first + owner, __shfl_sync(all_lanes, row, owner), __shfl_sync(all_lanes, rows, owner)};
-  }
-  return {};
-}
-
 template <class T, bool b_transposed, bool wide>
 __global__ void __launch_bounds__(TileProduct<T, false, !b_transposed, wide>::threads) product_kernel(GroupedGemm p) {
-  const RowTile rows = row_tile(p, blockIdx.x);
+  const RowTile rows = row_tile<tile>(p, blockIdx.x);
   if (rows.rows == 0) return;
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.y) * tile;
   const int columns = static_cast<int>(p.N - column < tile ? p.N - column : tile);
@@ -91,9 +59,10 @@ unsigned tiles_of(std::int64_t n) { return static_cast<unsigned>(ceil_div(n, til
 }  // namespace
 
 void grouped_gemm(const Context& context, const GroupedGemm& p) {
-  TESSERA_CUDA_REQUIRE(p.E > 0 && p.N > 0 && p.K > 0 && ceil_div(p.N, tile) < 65536 && most_row_tiles(p) < std::int64_t{1} << 31);
+  TESSERA_CUDA_REQUIRE(p.E > 0 && p.N > 0 && p.K > 0 && ceil_div(p.N, tile) < 65536 && most_row_tiles(p, tile) < std::int64_t{1} << 31);
   if (p.rows == 0) return;
-  const dim3 grid(static_cast<unsigned>(most_row_tiles(p)), tiles_of(p.N));  // neighbours share the columns of a matrix
+  if (takes_warpgroup(p)) return grouped_gemm_warpgroup(context, p);
+  const dim3 grid(static_cast<unsigned>(most_row_tiles(p, tile)), tiles_of(p.N));  // neighbours share the columns of a matrix
   with_float_type(p.dtype, [&](auto type) {
     using T = decltype(type);
     const bool wide = on_sixteen_bytes(p.a, p.b) && whole_vectors(vector_elements<T>, {p.N, p.K, p.from_a()});
@@ -109,6 +78,7 @@ void grouped_gemm(const Context& context, const GroupedGemm& p) {
 
 void grouped_weight_gradient(const Context& context, const GroupedWeightGradient& p) {
   TESSERA_CUDA_REQUIRE(p.E > 0 && p.E < 65536 && p.N > 0 && p.K > 0 && ceil_div(p.N, tile) < 65536);
+  if (takes_warpgroup(p)) return grouped_weight_gradient_warpgroup(context, p);
   const dim3 grid(tiles_of(p.K), tiles_of(p.N), static_cast<unsigned>(p.E));
   with_float_type(p.dtype, [&](auto type) {
     using T = decltype(type);

@@ -31,6 +31,12 @@ inline std::vector<GroupedGemmCase> grouped_gemm_cases() {
           {many, 1, 16, 48}};
 }
 
+/// For tiles of 128 rows and 128 or 256 columns, and more pieces of the depth than a ring of them has stages: experts whose rows just fill
+/// a tile, or just do not; columns and depth that are no multiple of a tile's, those of one product the other's in the next.
+inline std::vector<GroupedGemmCase> large_grouped_gemm_cases() {
+  return {{{0, 1, 127, 128, 129}, 3, 264, 136}, {{5, 0, 130}, 200, 512, 248}, {{330}, 0, 232, 128}};
+}
+
 template <class T>
 struct GroupedGemmInputs {
   GroupedGemmCase c;

@@ -1,5 +1,6 @@
 #include "device_array.hpp"
 #include "grouped_gemm_cases.hpp"
+#include "kernels/cuda/devices.hpp"
 
 namespace tessera::kernels::testing::grouped_gemm_cuda_test {
 namespace {
@@ -52,9 +53,9 @@ struct Results {
 };
 
 template <class T>
-void check_against_the_host() {
-  for (const Case& c : grouped_gemm_cases())
-    for (const std::int64_t shift : {0, 1})
+void check_against_the_host(const std::vector<Case>& cases, const std::vector<std::int64_t>& shifts = {0, 1}) {
+  for (const Case& c : cases)
+    for (const std::int64_t shift : shifts)
       for (const bool accumulate : {false, true}) {
         SCOPED_TRACE(::testing::Message() << c << ", shift " << shift);
         const Results<T> ours(c, false, accumulate, shift), host(c, true, accumulate);
@@ -63,8 +64,8 @@ void check_against_the_host() {
         EXPECT_LT(norm_error(ours.d_w, host.d_w), 1e-5);
       }
 }
-TEST_F(GroupedGemmCuda, MatchesTheHostFp32) { check_against_the_host<float>(); }
-TEST_F(GroupedGemmCuda, MatchesTheHostBf16) { check_against_the_host<bf16>(); }
+TEST_F(GroupedGemmCuda, MatchesTheHostFp32) { check_against_the_host<float>(grouped_gemm_cases()); }
+TEST_F(GroupedGemmCuda, MatchesTheHostBf16) { check_against_the_host<bf16>(grouped_gemm_cases()); }
 
 /// Products of columns of wider matrices, scaled and added: of a GPU or of the host.
 template <class T>
@@ -108,9 +109,9 @@ struct Columns {
 };
 
 template <class T>
-void check_columns() {
-  for (const Case& c : grouped_gemm_cases())
-    for (const std::int64_t first : {3, 8})
+void check_columns(const std::vector<Case>& cases, const std::vector<std::int64_t>& firsts = {3, 8}) {
+  for (const Case& c : cases)
+    for (const std::int64_t first : firsts)
       for (const bool accumulate : {false, true}) {
         SCOPED_TRACE(::testing::Message() << c << ", from column " << first);
         const Columns<T> ours(c, false, accumulate, first), host(c, true, accumulate, first);
@@ -119,8 +120,8 @@ void check_columns() {
         EXPECT_LT(norm_error(ours.d_w, host.d_w), 1e-5);
       }
 }
-TEST_F(GroupedGemmCuda, ColumnsMatchTheHostFp32) { check_columns<float>(); }
-TEST_F(GroupedGemmCuda, ColumnsMatchTheHostBf16) { check_columns<bf16>(); }
+TEST_F(GroupedGemmCuda, ColumnsMatchTheHostFp32) { check_columns<float>(grouped_gemm_cases()); }
+TEST_F(GroupedGemmCuda, ColumnsMatchTheHostBf16) { check_columns<bf16>(grouped_gemm_cases()); }
 
 TEST_F(GroupedGemmCuda, SameBitsInEveryOrder) {
   expect_same_bits_on_device([] {
@@ -128,6 +129,70 @@ TEST_F(GroupedGemmCuda, SameBitsInEveryOrder) {
     const Results<float> whole(grouped_gemm_cases()[3], false, true);
     return digest(half.y, half.d_x, half.d_w, whole.y, whole.d_x, whole.d_w);
   });
+}
+
+/// The products for Hopper, which the emulator claims to be; on such a GPU the tests above take them too.
+class GroupedGemmOnHopper : public OnDevice {
+ protected:
+  void SetUp() override {
+    OnDevice::SetUp();
+#ifdef TESSERA_EMULATED_GPU
+    emulator::set_compute_capability(9);
+#else
+    if (!tessera::cuda::is_hopper()) GTEST_SKIP() << "not a Hopper GPU: its grouped products are not tested";
+#endif
+  }
+#ifdef TESSERA_EMULATED_GPU
+  void TearDown() override { emulator::set_compute_capability(8); }
+#endif
+};
+
+/// The tiles of either width.
+std::vector<Case> large_cases() {
+  std::vector<Case> all = large_grouped_gemm_cases();
+  if (watches_races()) return {{{1, 130}, 3, 136, 248}};
+  return all;
+}
+
+TEST_F(GroupedGemmOnHopper, SmallProductsMatchTheHost) {
+  if (!watches_races()) check_against_the_host<bf16>(grouped_gemm_cases());
+}
+TEST_F(GroupedGemmOnHopper, LargeProductsMatchTheHost) { check_against_the_host<bf16>(large_cases(), {0}); }
+TEST_F(GroupedGemmOnHopper, ColumnsMatchTheHost) { check_columns<bf16>(large_cases(), {8}); }
+
+TEST_F(GroupedGemmOnHopper, SameBitsInEveryOrder) {
+  if (watches_races()) return;
+  expect_same_bits_on_device([] {
+    const Results<bf16> all(large_cases()[0], false, true);
+    return digest(all.y, all.d_x, all.d_w);
+  });
+}
+
+/// Row 7 of the second of three experts, and row 3 of the only one: other tiles, other places in them, other neighbours.
+TEST_F(GroupedGemmOnHopper, ARowsBitsDoNotDependOnTheRowsBesideIt) {
+  if (watches_races()) return;
+  constexpr std::int64_t N = 136, K = 200, E = 3;
+  const auto x = random_values<bf16>(300 * K, 1), w = random_values<bf16>(E * N * K, 2);
+  const auto product = [&](const std::vector<std::int32_t>& offsets, const std::vector<bf16>& rows, const std::vector<bf16>& of) {
+    const std::int64_t count = static_cast<std::int64_t>(rows.size()) / K;
+    DeviceArray<bf16> a(rows), b(of), c(count * N);
+    DeviceArray<std::int32_t> at(offsets);
+    cuda::grouped_gemm({}, {.c = c.data(),
+                            .a = a.data(),
+                            .b = b.data(),
+                            .offsets = at.data(),
+                            .rows = count,
+                            .E = static_cast<std::int64_t>(offsets.size()) - 1,
+                            .N = N,
+                            .K = K,
+                            .b_transposed = true,
+                            .dtype = DType::bf16});
+    return c.host();
+  };
+  const std::vector<bf16> many = product({0, 131, 290, 300}, x, w);
+  const std::vector<bf16> alone =
+      product({0, 20}, {x.begin() + (131 + 4) * K, x.begin() + (131 + 24) * K}, {w.begin() + N * K, w.begin() + 2 * N * K});
+  EXPECT_TRUE(std::equal(alone.begin() + 3 * N, alone.begin() + 4 * N, many.begin() + (131 + 7) * N));
 }
 
 }  // namespace

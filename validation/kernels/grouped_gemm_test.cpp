@@ -7,7 +7,8 @@ using Case = GroupedGemmCase;
 
 /// Those of both backends, and of the host alone: more than a group of rows, pieces of columns and depth.
 std::vector<Case> cases() {
-  std::vector<Case> all = grouped_gemm_cases();
+  std::vector<Case> all = grouped_gemm_cases(), large = large_grouped_gemm_cases();
+  all.insert(all.end(), large.begin(), large.end());
   all.insert(all.end(), {{{300, 20}, 0, 400, 24}, {{16, 31, 2}, 3, 50, 1030}});
   return all;
 }
