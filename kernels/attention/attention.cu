@@ -44,8 +44,7 @@ void launch_row_terms(const Context& context, const BackwardPass& a, const RowTe
   launch(stream_of(context), grid, term_threads, 0, row_terms<T>, terms, a, lanes, s.D % 8 == 0 && address % 16 == 0);
 }
 
-// Documents are for the kernels of mma instructions alone.
-bool takes_warpgroup(const AttentionInput& a) { return !a.document_starts && warpgroup_head_dim(a.shape.D) && is_hopper(); }
+bool takes_warpgroup(const AttentionInput& a) { return warpgroup_head_dim(a.shape.D) && is_hopper(); }
 
 }  // namespace
 

@@ -25,7 +25,7 @@ struct AttentionForward {
   AttentionShape shape;
   /// (B, T) or null. With it a query sees the keys of its own document alone: those from document_starts[b, t] to t, where the starts of a
   /// sequence are 0 .. t and never fall. Key tiles that lie outside cost nothing: time grows with the sum of squares of documents. Our own
-  /// kernels compute it whatever shape.path says, on any GPU those for its mma instructions.
+  /// kernels compute it whatever shape.path says.
   const std::int32_t* document_starts = nullptr;
 };
 TESSERA_OP(attention_forward, (const Context& context, const AttentionForward& arguments), (context, arguments))

@@ -17,7 +17,7 @@ using namespace warpgroup_tiles;
 
 template <int columns>
 constexpr std::size_t shared_bytes = sizeof(bf16) * padded_columns(columns) * (2 * rows + stages * 2 * step) +
-                                     sizeof(float) * stages * 2 * step;
+                                     sizeof(float) * (stages * 2 * step + rows);
 static_assert(1024 + shared_bytes<128> < 1 << 18);  // with what the driver takes: further() counts on it
 
 // What a tile of queries of one head brings: Q (step, Dp), dO (step, Dp), lse and delta (step), in shared memory.
@@ -73,17 +73,34 @@ __device__ __forceinline__ void store_part(float* to, const float (&c)[Dp / 64][
   }
 }
 
-// A warpgroup owns 64 keys and walks the query tiles of a head from the diagonal on. Exponentials run beside dP, its difference from delta
-// beside the product for dV, and the next tile's start beside that for dK.
-template <int columns, bool wide>
+// Rows are keys, columns queries: probabilities of queries from a key's `ends` on become 0. `ends` is that of the warp's first row. By
+// key, since all columns' documents would take more registers than there are.
+__device__ __forceinline__ void mask_ended(float (&p)[1][8][4], const int* ends, int query) {
+  const int lane = lane_index();
+  if (query + step <= ends[0]) return;
+  const int end[2] = {ends[lane / 4], ends[lane / 4 + 8]};
+#pragma unroll
+  for (int n = 0; n < 8; ++n)
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (query + 8 * n + lane % 4 * 2 + i % 2 >= end[i / 2]) p[0][n][i] = 0;
+}
+
+// A warpgroup owns 64 keys and walks the query tiles of a head from the diagonal on, to the end of the block's last document. Exponentials
+// run beside dP, its difference from delta beside the product for dV, and the next tile's start beside that for dK.
+template <int columns, bool wide, class Seen>
 __global__ void __launch_bounds__(block_threads, 1) backward_of_keys(BackwardPass a, RowTerms terms, float scale) {
   constexpr int Dp = padded_columns(columns);
   using Stage = QueryStage<Dp>;
   bf16* k = dynamic_shared<bf16>();
   bf16* v = k + rows * Dp;
   bf16* ring = v + rows * Dp;
-  const int end = static_cast<int>(a.queries), D = static_cast<int>(a.shape.D), first = static_cast<int>(blockIdx.y) * rows;
-  const Sight sight(a);
+  int* ends = reinterpret_cast<int*>(ring + stages * 2 * step * Dp) + stages * 2 * step;  // of each key, the queries that see it
+  const int D = static_cast<int>(a.shape.D), first = static_cast<int>(blockIdx.y) * rows;
+  const Seen sight(a, blockIdx.z);
+  const int end = sight.end_of_key(min(first + rows, sight.keys) - 1, static_cast<int>(a.queries));
+  if (Seen::documents && threadIdx.x < rows)
+    ends[threadIdx.x] = sight.end_of_key(first + static_cast<int>(threadIdx.x), static_cast<int>(a.queries));
   const Heads<const bf16> heads = inputs_of<bf16>(a, blockIdx.z, blockIdx.x);
   QueryCopies<Dp, wide> next(a, terms, heads, blockIdx.z, blockIdx.x, sight.first_of_key(first));
   auto load_queries = [&](int which, int query) {
@@ -114,7 +131,9 @@ __global__ void __launch_bounds__(block_threads, 1) backward_of_keys(BackwardPas
     load_queries(which, query);
     warpgroup_wait<1>();  // the scores, and all of the tile before
     fence_registers(scores[0]);
-    probabilities(scores, stage.lse, first + hidden(threadIdx.x) / warp_lanes * 16, at, sight, scale * log2_e);
+    const int row = hidden(threadIdx.x) / warp_lanes * 16;
+    probabilities(scores, stage.lse, first + row, at, Sight(a), scale * log2_e);
+    if (Seen::documents) mask_ended(scores, ends + row, at);
     pack_left(p, scores[0]);
     start_outputs<Dp>(d_v, p, stage.d_out);
     warpgroup_wait<1>();  // dP
@@ -140,13 +159,22 @@ __global__ void __launch_bounds__(block_threads, 1) backward_of_keys(BackwardPas
 }
 
 // Rows are queries, columns keys: scores become probabilities, those of unseen keys 0. lse is that of the lane's two rows.
+template <class Seen>
 __device__ __forceinline__ void probabilities_of_queries(float (&scores)[8][4], const float (&lse)[2], int query, int key,
-                                                         const Sight& sight, float scale_base2) {
+                                                         const Seen& sight, float scale_base2) {
   const int lane = lane_index();
 #pragma unroll
   for (int n = 0; n < 8; ++n)
 #pragma unroll
     for (int i = 0; i < 4; ++i) scores[n][i] = exp2_approximate(fmaf(scores[n][i], scale_base2, -lse[i / 2]));
+  if (Seen::documents && key < sight.begin_of_query(query + 15)) {
+    const int begin[2] = {sight.begin_of_query(query + lane / 4), sight.begin_of_query(query + lane / 4 + 8)};
+#pragma unroll
+    for (int n = 0; n < 8; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        if (key + 8 * n + lane % 4 * 2 + i % 2 < begin[i / 2]) scores[n][i] = 0;
+  }
   if (key + step <= sight.of_query(query)) return;
   const int seen[2] = {sight.of_query(query + lane / 4), sight.of_query(query + lane / 4 + 8)};
 #pragma unroll
@@ -156,9 +184,9 @@ __device__ __forceinline__ void probabilities_of_queries(float (&scores)[8][4], 
       if (key + 8 * n + lane % 4 * 2 + i % 2 >= seen[i / 2]) scores[n][i] = 0;
 }
 
-// A warpgroup owns 64 queries, with Q in registers, and walks the key tiles up to its diagonal. Exponentials of tile j + 1 run beside its
-// dP and the product of tile j for dQ.
-template <int columns, bool wide>
+// A warpgroup owns 64 queries, with Q in registers, and walks the key tiles from its first document's up to its diagonal. Exponentials of
+// tile j + 1 run beside its dP and the product of tile j for dQ.
+template <int columns, bool wide, class Seen>
 __global__ void __launch_bounds__(block_threads, 1) backward_of_queries(BackwardPass a, RowTerms terms, float scale) {
   constexpr int Dp = padded_columns(columns);
   bf16* shared_q = dynamic_shared<bf16>();
@@ -167,12 +195,13 @@ __global__ void __launch_bounds__(block_threads, 1) backward_of_queries(Backward
   const int end = static_cast<int>(a.queries), D = static_cast<int>(a.shape.D), lane = lane_index();
   const int head = static_cast<int>(blockIdx.x), batch = static_cast<int>(blockIdx.z);
   const int first = static_cast<int>(gridDim.y - 1 - blockIdx.y) * rows;  // long rows first
-  const Sight sight(a);
-  const int row = first + warp_index() * 16, key_tiles = (sight.of_query(first + rows - 1) + step - 1) / step;
+  const Seen sight(a, batch);
+  const int row = first + warp_index() * 16;
+  const int first_tile = sight.begin_of_query(first) / step, key_tiles = (sight.of_query(first + rows - 1) + step - 1) / step;
   const std::int64_t out_stride = a.shape.H * D, term = (batch * a.shape.H + head) * terms.rows + row + lane / 4;
   const Heads<const bf16> heads = inputs_of<bf16>(a, batch, head);
   auto stage = [&](int j) { return ring + j % stages * 2 * step * Dp; };
-  KeyCopies<Dp, wide> next(heads);
+  KeyCopies<Dp, wide> next(heads, first_tile * step);
   auto load_keys = [&](int j) {
     if (j < key_tiles) next.load(stage(j), sight.keys - j * step, D);
     copy_async_commit();
@@ -180,8 +209,8 @@ __global__ void __launch_bounds__(block_threads, 1) backward_of_queries(Backward
   load_panels<Dp, rows, wide>(shared_q, heads.q + first * heads.q_stride, heads.q_stride, end - first, D);
   load_panels<Dp, rows, wide>(d_out, static_cast<const bf16*>(a.d_out) + (batch * a.shape.T + first) * out_stride + head * D, out_stride,
                               end - first, D);
-  load_keys(0);
-  load_keys(1);
+  load_keys(first_tile);
+  load_keys(first_tile + 1);
   const float lse[2] = {terms.lse_base2[term], terms.lse_base2[term + 8]}, delta[2] = {terms.delta[term], terms.delta[term + 8]};
   copy_async_wait<1>();
   shared_to_products();
@@ -206,13 +235,13 @@ __global__ void __launch_bounds__(block_threads, 1) backward_of_queries(Backward
     for (int i = 0; i < 32; ++i) scores[i / 4][i % 4] *= d_p[0][i / 4][i % 4] - delta[i % 4 / 2];
     pack_left(d_s, scores);
   };
-  start_scores(scores, q, stage(0));
-  start_scores<columns / 16>(d_p[0], d_out, stage(0) + step * Dp);
+  start_scores(scores, q, stage(first_tile));
+  start_scores<columns / 16>(d_p[0], d_out, stage(first_tile) + step * Dp);
   warpgroup_wait<0>();
   fence_registers(scores);
-  probabilities_of_queries(scores, lse, row, 0, sight, scale * log2_e);
+  probabilities_of_queries(scores, lse, row, first_tile * step, sight, scale * log2_e);
 #pragma unroll 1
-  for (int j = 0; j + 1 < key_tiles; ++j) {  // scores hold the probabilities of tile j
+  for (int j = first_tile; j + 1 < key_tiles; ++j) {  // scores hold the probabilities of tile j
     finish_tile();
     copy_async_wait<0>();  // tile j + 1
     shared_to_products();
@@ -270,8 +299,11 @@ void attention_backward_warpgroup(const Context& context, const BackwardPass& a,
         const dim3 grid(static_cast<unsigned>(s.H), static_cast<unsigned>(ceil_div(owned, rows)), batches);
         launch(stream_of(context), grid, block_threads, shared_bytes<columns>, kernel, a, terms, scale);
       };
-      launch_kernel(backward_of_keys<columns, wide>, a.keys);
-      launch_kernel(backward_of_queries<columns, wide>, a.queries);
+      with_sight(a, [&](auto seen) {
+        using Seen = typename decltype(seen)::type;
+        launch_kernel(backward_of_keys<columns, wide, Seen>, a.keys);
+        launch_kernel(backward_of_queries<columns, wide, Seen>, a.queries);
+      });
     });
   });
   if (terms.parts) {

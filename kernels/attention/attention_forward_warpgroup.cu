@@ -17,7 +17,7 @@ constexpr std::size_t shared_bytes = sizeof(bf16) * padded_columns(columns) * (q
 static_assert(1024 + shared_bytes<128> < 1 << 18);  // with what the driver takes: further() counts on it
 
 // A head dim of 64 leaves room for two blocks on a multiprocessor.
-template <int columns, bool wide>
+template <int columns, bool wide, class Seen>
 __global__ void __launch_bounds__(block_threads, columns == 64 ? 2 : 1) forward(ForwardPass a, float scale) {
   constexpr int Dp = padded_columns(columns);
   bf16* shared_q = dynamic_shared<bf16>();
@@ -25,18 +25,19 @@ __global__ void __launch_bounds__(block_threads, columns == 64 ? 2 : 1) forward(
   const int end = static_cast<int>(a.queries), D = static_cast<int>(a.shape.D);
   const int head = static_cast<int>(blockIdx.x), batch = static_cast<int>(blockIdx.z), lane = lane_index();
   const int first = static_cast<int>(gridDim.y - 1 - blockIdx.y) * queries;  // long rows first
-  const Sight sight(a);
-  const int row = first + warp_index() * 16, key_tiles = (sight.of_query(first + queries - 1) + keys - 1) / keys;
+  const Seen sight(a, batch);
+  const int row = first + warp_index() * 16, begins = sight.begin_of_query(row + 15);  // the last of the warp's documents
+  const int first_tile = sight.begin_of_query(first) / keys, key_tiles = (sight.of_query(first + queries - 1) + keys - 1) / keys;
   const Heads<const bf16> heads = inputs_of<bf16>(a, batch, head);
   auto stage = [&](int j) { return ring + j % stages * 2 * keys * Dp; };
-  KeyCopies<Dp, wide> next(heads);
+  KeyCopies<Dp, wide> next(heads, first_tile * keys);
   auto load_keys = [&](int j) {
     if (j < key_tiles) next.load(stage(j), sight.keys - j * keys, D);
     copy_async_commit();
   };
   load_panels<Dp, queries, wide>(shared_q, heads.q + first * heads.q_stride, heads.q_stride, end - first, D);
-  load_keys(0);
-  load_keys(1);
+  load_keys(first_tile);
+  load_keys(first_tile + 1);
   copy_async_wait<1>();
   shared_to_products();
   __syncthreads();
@@ -51,16 +52,16 @@ __global__ void __launch_bounds__(block_threads, columns == 64 ? 2 : 1) forward(
   set_zero(out);
   auto softmax = [&](int j) {
     fence_registers(scores[0]);
-    if (j * keys + keys > sight.of_query(row)) mask_unseen_keys(scores, row, j * keys, sight);
+    if (j * keys + keys > sight.of_query(row) || (Seen::documents && j * keys < begins)) mask_unseen_keys(scores, row, j * keys, sight);
     online_softmax(scores, most, total, rescale, scale * log2_e);
   };
-  start_scores(scores[0], q, stage(0));
+  start_scores(scores[0], q, stage(first_tile));
   warpgroup_wait<0>();
-  softmax(0);
+  softmax(first_tile);
   // The wait for the outputs stands before the next tile and not behind the softmax: within one pass of the loop the compiler moves it up,
   // and the softmax would wait for the products that it is to run beside.
   auto finish_tile = [&] {
-    warpgroup_wait<0>();  // the outputs of the tile before; none yet for tile 0, where out is 0
+    warpgroup_wait<0>();  // the outputs of the tile before; none yet for the first, where out is 0
 #pragma unroll
     for (int n = 0; n < Dp / 64; ++n) fence_registers(out[n]);
     pack_left(p, scores[0]);
@@ -70,7 +71,7 @@ __global__ void __launch_bounds__(block_threads, columns == 64 ? 2 : 1) forward(
       for (int i = 0; i < 32; ++i) out[n][i / 4][i % 4] *= rescale[0][i % 4 / 2];
   };
 #pragma unroll 1
-  for (int j = 0; j + 1 < key_tiles; ++j) {  // scores hold the probabilities of tile j
+  for (int j = first_tile; j + 1 < key_tiles; ++j) {  // scores hold the probabilities of tile j
     finish_tile();
     copy_async_wait<0>();  // tile j + 1
     shared_to_products();
@@ -99,7 +100,10 @@ void attention_forward_warpgroup(const Context& context, const ForwardPass& a) {
   const dim3 grid(static_cast<unsigned>(s.H), static_cast<unsigned>(ceil_div(a.queries, queries)), static_cast<unsigned>(s.B));
   with_columns(s.D, [&](auto columns) {
     with_wide(copies_16_bytes(a), [&](auto wide) {
-      launch(stream_of(context), grid, block_threads, shared_bytes<columns>, forward<columns, wide>, a, 1 / sqrtf(static_cast<float>(s.D)));
+      with_sight(a, [&](auto seen) {
+        launch(stream_of(context), grid, block_threads, shared_bytes<columns>, forward<columns, wide, typename decltype(seen)::type>, a,
+               1 / sqrtf(static_cast<float>(s.D)));
+      });
     });
   });
 }

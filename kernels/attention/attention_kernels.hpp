@@ -63,7 +63,8 @@ struct Sight {
   __device__ __forceinline__ int end_of_key(int, int queries) const { return queries; }
 };
 
-/// The same of a causal pass over documents: a query sees those before it that are of its own.
+/// The same of a causal pass over documents: a query sees those before it that are of its own. The first key of a query never falls from
+/// one query to the next; all that skips tiles relies on it.
 struct DocumentSight {
   static constexpr bool documents = true;
   int keys;
@@ -74,12 +75,12 @@ struct DocumentSight {
   __device__ __forceinline__ int begin_of_query(int query) const { return starts[min(query, keys - 1)]; }
   __device__ __forceinline__ int of_query(int query) const { return min(query + 1, keys); }
   __device__ __forceinline__ int first_of_key(int key) const { return key; }
-  /// By a search for the first query whose document begins after the key.
+  /// By a search for the first query that sees later keys alone.
   __device__ __forceinline__ int end_of_key(int key, int queries) const {
     int begin = min(key, queries), end = queries;
     while (begin < end) {
       const int middle = (begin + end) / 2;
-      if (starts[middle] > key)
+      if (begin_of_query(middle) > key)
         end = middle;
       else
         begin = middle + 1;

@@ -24,13 +24,13 @@ void with_columns(std::int64_t D, F f) {
     f(std::integral_constant<int, 128>());
 }
 
-/// A thread's copies of a head's keys and values, tile after tile: stages of K (step, Dp), V (step, Dp).
+/// A thread's copies of a head's keys and values, tile after tile from key `first` on: stages of K (step, Dp), V (step, Dp).
 template <int Dp, bool wide>
 struct KeyCopies {
   const bf16* k;
   std::int64_t stride, to_values;
-  __device__ __forceinline__ explicit KeyCopies(const Heads<const bf16>& heads)
-      : k(Copies<Dp>().source(heads.k, heads.k_stride)), stride(heads.k_stride), to_values(heads.v - heads.k) {}
+  __device__ __forceinline__ KeyCopies(const Heads<const bf16>& heads, int first)
+      : k(Copies<Dp>().source(heads.k + first * heads.k_stride, heads.k_stride)), stride(heads.k_stride), to_values(heads.v - heads.k) {}
   __device__ __forceinline__ void load(bf16* stage, int valid, int D) {
     load_panels_from<Dp, step, wide>(stage, k, stride, valid, D);
     load_panels_from<Dp, step, wide>(stage + step * Dp, k + to_values, stride, valid, D);

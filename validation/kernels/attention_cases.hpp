@@ -26,6 +26,21 @@ inline std::vector<AttentionShape> attention_document_cases(DType t) {
   return all;
 }
 
+/// A sequence of documents that are not drawn: some end with a tile of 64 or 128, others inside one; some have one token; blocks of 128
+/// tokens leave out whole tiles before their documents and after them.
+struct AttentionEdges {
+  AttentionShape shape;
+  std::vector<std::int32_t> starts;
+};
+inline std::vector<AttentionEdges> attention_edges(DType t) {
+  std::vector<AttentionEdges> all;
+  for (std::int64_t D : {64, 96, 128}) {
+    all.push_back({{.B = 1, .T = 400, .H = 2, .G = 1, .D = D, .dtype = t}, documents_of({1, 63, 64, 130, 1, 141})});
+    all.push_back({{.B = 1, .T = 390, .H = 1, .G = 1, .D = D, .dtype = t}, documents_of({128, 127, 1, 1, 63, 70})});
+  }
+  return all;
+}
+
 /// New tokens: groups of one, of what is taken at once on a GPU, and of more.
 inline std::vector<AttentionShape> attention_decode_cases(DType t) {
   return {{.B = 2, .H = 4, .G = 4, .D = 64, .dtype = t},  {.B = 1, .H = 7, .G = 1, .D = 128, .dtype = t},

@@ -123,6 +123,14 @@ TEST(Attention, DocumentsMatchFp64) {
     }
 }
 
+TEST(Attention, DocumentsAtEdgesOfTilesMatchFp64) {
+  for (DType t : {DType::f32, DType::bf16})
+    for (const auto& [s, starts] : attention_edges(t)) {
+      const Result r = run(s, 1, starts);
+      expect_close(s, r.values(), reference(s, r.qkv.doubles(), r.d_out.doubles(), starts));
+    }
+}
+
 std::string bits(const Result& r) {
   Hasher h;
   for (const Tensor* t : {&r.out, &r.lse, &r.d_qkv}) h.update(t->data(), t->bytes().size());

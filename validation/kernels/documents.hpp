@@ -24,6 +24,14 @@ inline std::vector<std::int32_t> random_documents(std::int64_t B, std::int64_t T
   return starts;
 }
 
+/// Document starts of a sequence of documents of these lengths.
+inline std::vector<std::int32_t> documents_of(const std::vector<std::int64_t>& lengths) {
+  std::vector<std::int32_t> starts;
+  for (std::int64_t length : lengths)
+    starts.insert(starts.end(), static_cast<std::size_t>(length), static_cast<std::int32_t>(starts.size()));
+  return starts;
+}
+
 /// Of a table (T, D) of rotations the rows of M tokens whose documents begin so, (M, D): what positions that are no longer m % T read.
 inline std::vector<float> rotations_of(const std::vector<float>& table, const std::vector<std::int32_t>& starts, std::int64_t T,
                                        std::int64_t D) {
