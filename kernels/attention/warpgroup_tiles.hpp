@@ -7,7 +7,8 @@ namespace tessera::kernels::cuda::warpgroup_tiles {
 
 using namespace tensor_core_tiles;
 
-/// Two warpgroups own 64 rows each of one kind (queries or keys); both walk tiles of `step` rows of the other kind, in a ring of stages.
+/// Two warpgroups own 64 rows each of one kind (queries or keys); both walk tiles of the other kind, `step` rows in the backward pass, in a
+/// ring of stages.
 inline constexpr int warpgroups = 2, rows = warpgroups * 64, step = 64, stages = 3, block_threads = panel_threads;
 
 /// Head dims are padded with zeros to `columns`: 64, 96 or 128. Scores are products over those; panels, and outputs, have whole 64s.
@@ -38,18 +39,23 @@ struct KeyCopies {
   }
 };
 
-/// A warpgroup's scores = left right^T over 16 `steps` columns are started, as one group of products. The left operand is in registers,
-template <int steps>
-__device__ __forceinline__ void start_scores(float (&scores)[8][4], const std::uint32_t (&left)[steps][4], const bf16* right) {
+/// A warpgroup's scores = left right^T over 16 `steps` columns are started, as one group of products. The left operand is in registers, the
+/// right one a tile of 8 N rows;
+template <int N, int steps>
+__device__ __forceinline__ void start_scores(float (&scores)[N][4], const std::uint32_t (&left)[steps][4], const bf16* right) {
+  static_assert(N % 8 == 0);
   const std::uint64_t from = panel_descriptor(shared_address(right));
   fence_registers(scores);
   warpgroup_fence();
 #pragma unroll
-  for (int i = 0; i < steps; ++i) start_product<false>(scores, left[i], columns_at<step>(from, i), i > 0);
+  for (int n = 0; n < N; n += 8)
+#pragma unroll
+    for (int i = 0; i < steps; ++i)
+      start_product<false>(reinterpret_cast<float(&)[8][4]>(scores[n]), left[i], further(columns_at<8 * N>(from, i), n * 8 * 128), i > 0);
   warpgroup_commit();
 }
 
-/// or in shared memory: 64 rows of a tile of `rows`.
+/// or it is in shared memory: 64 rows of a tile of `rows`.
 template <int steps>
 __device__ __forceinline__ void start_scores(float (&scores)[8][4], const bf16* left, const bf16* right) {
   const std::uint64_t from_left = panel_descriptor(shared_address(left)), from = panel_descriptor(shared_address(right));
@@ -60,9 +66,9 @@ __device__ __forceinline__ void start_scores(float (&scores)[8][4], const bf16* 
   warpgroup_commit();
 }
 
-/// out += p times a tile of `step` rows is started, as one group. Output columns 64 n.. come from panel n.
-template <int Dp>
-__device__ __forceinline__ void start_outputs(float (&out)[Dp / 64][8][4], std::uint32_t (&p)[step / 16][4], const bf16* right) {
+/// out += p times a tile of 16 `steps` rows is started, as one group. Output columns 64 n.. come from panel n.
+template <int Dp, int steps>
+__device__ __forceinline__ void start_outputs(float (&out)[Dp / 64][8][4], std::uint32_t (&p)[steps][4], const bf16* right) {
   const std::uint64_t from = panel_descriptor(shared_address(right));
 #pragma unroll
   for (int n = 0; n < Dp / 64; ++n) fence_registers(out[n]);
@@ -71,7 +77,7 @@ __device__ __forceinline__ void start_outputs(float (&out)[Dp / 64][8][4], std::
 #pragma unroll
   for (int n = 0; n < Dp / 64; ++n)
 #pragma unroll
-    for (int k = 0; k < step / 16; ++k) start_product<true>(out[n], p[k], further(from, n * step * 128 + k * 16 * 128), true);
+    for (int k = 0; k < steps; ++k) start_product<true>(out[n], p[k], further(from, n * steps * 16 * 128 + k * 16 * 128), true);
   warpgroup_commit();
 }
 

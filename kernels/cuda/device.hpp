@@ -28,6 +28,18 @@ __device__ inline void require(bool condition) {
 
 #ifdef TESSERA_EMULATED_GPU
 
+/// Named barriers 1 to 15, for `threads` of the block that are whole warps: those who wait and those who only announce that they have come.
+/// What both did to shared memory before comes before what those who waited do afterwards. Their numbers are known to the compiler: else a
+/// block takes all sixteen from its multiprocessor.
+template <int barrier, int threads>
+void barrier_wait() {
+  emulator::sync_named(barrier, threads);
+}
+template <int barrier, int threads>
+void barrier_arrive() {
+  emulator::arrive_named(barrier, threads);
+}
+
 /// Shared memory whose size the launch gives, 1024-byte aligned.
 template <class T>
 T* dynamic_shared() {
@@ -43,6 +55,15 @@ void launch(cudaStream_t stream, dim3 grid, dim3 block, std::size_t shared_bytes
 }
 
 #else
+
+template <int barrier, int threads>
+__device__ __forceinline__ void barrier_wait() {
+  asm volatile("bar.sync %0, %1;" ::"n"(barrier), "n"(threads) : "memory");
+}
+template <int barrier, int threads>
+__device__ __forceinline__ void barrier_arrive() {
+  asm volatile("bar.arrive %0, %1;" ::"n"(barrier), "n"(threads) : "memory");
+}
 
 template <class T>
 __device__ T* dynamic_shared() {

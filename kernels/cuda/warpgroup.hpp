@@ -1,6 +1,6 @@
 // Products of a warpgroup (four warps) on Hopper's tensor cores, wgmma: they run beside other code, with the right operand in shared
 // memory and the left one there or in registers. sm_90a alone; code for other targets traps. The emulator's twins do the work at the wait,
-// so a missing wait shows as NaN.
+// so a missing wait shows as NaN, and stop where what a product reads has changed since it was started.
 //
 // What lies in shared memory lies in panels of 64 columns: rows of 128 bytes whose eight 16-byte chunks are permuted, chunk ^ (row % 8),
 // from an address that is a multiple of 1024. The PTX ISA calls this the 128-byte swizzle; a descriptor names it (section "Matrix
@@ -139,15 +139,18 @@ struct Product {
   bool chained = false;  // adds to what an earlier product of the queue leaves in c
   int columns = 0;
   std::int64_t group = 0;
+  std::uint64_t digest = 0;  // of what it reads, by one lane
 };
 struct Queue {
   std::vector<Product> started;
-  std::int64_t group = 0;
+  std::int64_t group = 0, block = 0;
 };
-/// Each thread's, while its kernel runs.
+/// Each thread's, while its block runs: one that an error ended leaves products behind.
 inline Queue& queue() {
   static std::vector<Queue> all(1024);
-  return all[threadIdx.x];
+  Queue& mine = all[threadIdx.x];
+  if (mine.block != emulator::block_number()) mine = {.started = {}, .group = 0, .block = emulator::block_number()};
+  return mine;
 }
 
 /// Where element `column` of a row of the panels at a descriptor lies. Only where there are several is it known what the leading offset is.
@@ -172,19 +175,39 @@ inline float element(std::uint64_t descriptor, int row, int column, int panels =
 
 inline int row_of_warp() { return static_cast<int>(threadIdx.x) % warpgroup_lanes / warp_lanes * 16; }
 
-/// What a warp's part of a product reads while it runs, by one of its lanes.
-inline void watch(const Product& p) {
-  if (!emulator::watches_races() || emulator::lane() != 0) return;
-  const auto read = [](std::uint64_t descriptor, int first_row, int rows, int first_column, int columns, int panels) {
+/// Calls f with each 16 bytes that a warp's part of a product reads while it runs.
+template <class F>
+void for_chunks(const Product& p, F f) {
+  const auto read = [&](std::uint64_t descriptor, int first_row, int rows, int first_column, int columns, int panels) {
     for (int row = first_row; row < first_row + rows; ++row)
-      for (int column = first_column; column < first_column + columns; column += 8)
-        emulator::products_read(place(descriptor, row, column, panels), 16);
+      for (int column = first_column; column < first_column + columns; column += 8) f(place(descriptor, row, column, panels));
   };
   if (p.left != 0) p.a_transposed ? read(p.left, 0, 16, row_of_warp(), 16, 1) : read(p.left, row_of_warp(), 16, 0, 16, 1);
   p.transposed ? read(p.b, 0, 16, 0, p.columns, p.columns / panel_columns) : read(p.b, 0, p.columns, 0, 16, 1);
 }
 
+inline std::uint64_t digest(const Product& p) {
+  std::uint64_t hash = 0;
+  for_chunks(p, [&](const std::byte* chunk) {
+    std::uint64_t words[2];
+    std::memcpy(words, chunk, sizeof words);
+    for (std::uint64_t word : words) hash = (hash ^ word) * 0x9e3779b97f4a7c15u + (hash >> 32);
+  });
+  return hash;
+}
+
+/// By one of a warp's lanes.
+inline void watch(Product& p) {
+  if (emulator::lane() != 0) return;
+  if (emulator::watches_races())
+    for_chunks(p, [](const std::byte* chunk) { emulator::products_read(chunk, 16); });
+  else
+    p.digest = digest(p);
+}
+
 inline void finish(const Product& p) {
+  if (emulator::lane() == 0 && !emulator::watches_races() && digest(p) != p.digest)
+    throw std::logic_error("emulator: what a product reads changed while it ran");
   const auto* all = reinterpret_cast<const std::uint32_t(*)[4]>(emulator::exchange(all_lanes, p.a, sizeof p.a));
   const int g = emulator::lane() / 4, t = emulator::lane() % 4, panels = p.transposed ? p.columns / panel_columns : 1;
   const auto left_element = [&](int row, int k) {
@@ -221,8 +244,8 @@ void start(Product p, float (&c)[N][4], bool add) {
   for (const Product& other : queue().started) p.chained = p.chained || (add && other.c == c);
   if (add && !p.chained) std::memcpy(p.before, c, sizeof c);
   std::memset(static_cast<void*>(c), 0xff, sizeof c);
-  queue().started.push_back(p);
   watch(p);
+  queue().started.push_back(p);
 }
 }  // namespace products
 

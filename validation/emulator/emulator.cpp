@@ -21,7 +21,7 @@ constexpr std::size_t warp_lanes = 32, slot_bytes = 128, stack_bytes = 256 << 10
 
 /// A place where `expected` threads meet.
 struct Meeting {
-  int arrived = 0;
+  int arrived = 0, expected = 0;
   std::int64_t round = 0;
   // For the thread sanitizer, of threads and of their products. Some may come to a round while others have yet to leave the one before.
   std::byte places[2]{}, product_places[2]{};
@@ -109,6 +109,7 @@ struct Block {
 
 Block* g_block = nullptr;
 Order g_order = Order::forward;
+std::int64_t g_blocks = 0;
 std::vector<std::byte> g_shared_storage;
 std::byte* g_shared = nullptr;
 
@@ -130,8 +131,11 @@ void as_products(F f) {
   races::change_to(self.watched);
 }
 
-/// The last thread to come opens the next round; the others wait for it.
-void meet(Meeting& m, int expected, Orders orders) {
+/// The last thread to come opens the next round; the others wait for it, or go on.
+enum class Waits { yes, no };
+void meet(Meeting& m, int expected, Orders orders, Waits waits = Waits::yes) {
+  if (m.arrived > 0 && m.expected != expected) throw std::logic_error("emulator: threads that meet expect different numbers of threads");
+  m.expected = expected;
   std::byte *place = &m.places[m.round & 1], *product_place = &m.product_places[m.round & 1];
   if (orders == Orders::memory) {
     races::leave(place);
@@ -140,13 +144,14 @@ void meet(Meeting& m, int expected, Orders orders) {
   if (++m.arrived == expected) {
     m.arrived = 0;
     ++m.round;
-  } else {
+  } else if (waits == Waits::yes) {
     Thread& self = *g_block->current;
     self.waits = &m;
     self.round = m.round;
     yield();
   }
-  if (orders == Orders::memory) {
+  if (waits == Waits::no) yield();  // the others first: what they may do from now on they do before what this thread goes on with
+  if (orders == Orders::memory && waits == Waits::yes) {
     races::come(place);
     if (g_block->products) as_products([=] { races::come(product_place); });
   }
@@ -211,6 +216,7 @@ void run_block(const std::function<void()>& body) {
   block.threads.resize(n);
   block.warps.resize((n + 31) / 32);
   g_block = &block;
+  ++g_blocks;
   for (std::size_t i = 0; i < n; ++i) {
     Thread& t = block.threads[i];
     const auto u = static_cast<unsigned>(i);
@@ -237,6 +243,15 @@ void run_block(const std::function<void()>& body) {
     const std::exception_ptr error = block.error;
     std::rethrow_exception(error);
   }
+  for (const Meeting& m : block.named)
+    if (m.arrived > 0)
+      throw std::logic_error("emulator: a block ended while threads had arrived at a named barrier for which others did not wait");
+}
+
+Meeting& named(int barrier, int threads) {
+  if (barrier < 1 || barrier > 15 || threads % 32 != 0)
+    throw std::logic_error("emulator: a named barrier that is not 1 to 15, or not for whole warps");
+  return g_block->named[barrier];
 }
 
 }  // namespace
@@ -272,9 +287,11 @@ void launch(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function
 }
 
 void* dynamic_shared() { return g_shared; }
+std::int64_t block_number() { return g_blocks; }
 
 void sync_block() { meet(g_block->barrier, static_cast<int>(g_block->threads.size()), Orders::memory); }
-void sync_named(int barrier, int threads) { meet(g_block->named[barrier], threads, Orders::memory); }
+void sync_named(int barrier, int threads) { meet(named(barrier, threads), threads, Orders::memory); }
+void arrive_named(int barrier, int threads) { meet(named(barrier, threads), threads, Orders::memory, Waits::no); }
 
 void copy_async(void* to, const void* from, int size, int bytes) {
   const auto address = reinterpret_cast<std::uintptr_t>(to) | (bytes ? reinterpret_cast<std::uintptr_t>(from) : 0);

@@ -68,6 +68,8 @@ std::string use_real_cudnn(const std::string& driver_stub);
 /// for others that have ended or wait elsewhere.
 void launch(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& body);
 void* dynamic_shared();
+/// How many blocks have begun: tells one from the next.
+std::int64_t block_number();
 
 /// Work of a stream: returns whether it is done, and is asked again until it is.
 using Work = std::function<bool()>;
@@ -91,8 +93,10 @@ void hold(const void* memory, std::size_t bytes);
 void let_go(const void* memory);
 
 void sync_block();
-/// bar.sync of a named barrier: `threads` of the block meet.
+/// bar.sync and bar.arrive of a named barrier, 1 to 15: `threads` of the block meet, and those that arrive do not wait for the others. A
+/// block that ends while some have arrived where the others have not is an error, and so are two numbers of threads at one meeting.
 void sync_named(int barrier, int threads);
+void arrive_named(int barrier, int threads);
 
 /// Whether what lanes did to memory before they meet comes before what the others do afterwards. CUDA promises it of barriers alone.
 enum class Orders { nothing, memory };

@@ -39,6 +39,26 @@ __global__ void half_meets(int*) {
   if (threadIdx.x < 32) __syncthreads();
 }
 
+// Two warps take turns at a sum: sum = 2 sum + 1 by the first, 2 sum + 2 by the second. `kind`: whether the second
+// announces one turn too many, or both take no turns.
+enum class Turns { right, one_too_many, none };
+__global__ void take_turns(int* out, Turns kind) {
+  __shared__ int sum;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  if (threadIdx.x == 0) sum = 0;
+  if (warp == 1 && kind != Turns::none) cuda::barrier_arrive<1, 64>();
+  for (int turn = 0; turn < 3; ++turn) {
+    if (kind != Turns::none) warp == 0 ? cuda::barrier_wait<1, 64>() : cuda::barrier_wait<2, 64>();
+    if (threadIdx.x % 32 == 0) sum = 2 * sum + 1 + warp;
+    if (kind != Turns::none && (warp == 0 || turn < 2 || kind == Turns::one_too_many))
+      warp == 0 ? cuda::barrier_arrive<2, 64>() : cuda::barrier_arrive<1, 64>();
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) *out = sum;
+}
+
+__global__ void expects_different_numbers(int*) { threadIdx.x < 32 ? cuda::barrier_wait<1, 64>() : cuda::barrier_wait<1, 32>(); }
+
 class EmulatorTest : public testing::TestWithParam<Order> {
  protected:
   void SetUp() override { emulator::set_order(GetParam()); }
@@ -53,7 +73,41 @@ TEST_P(EmulatorTest, ABarrierSeparates) {
   for (int i = 0; i < 256; ++i) EXPECT_EQ(out[static_cast<std::size_t>(i)], 255 - i);
 }
 
+TEST_P(EmulatorTest, NamedBarriersGiveTurns) {
+  int sum = 0;
+  for (unsigned blocks : {1u, 3u}) launch(nullptr, blocks, 64, 0, take_turns, &sum, Turns::right);
+  EXPECT_EQ(sum, ((((1 * 2 + 2) * 2 + 1) * 2 + 2) * 2 + 1) * 2 + 2);
+}
+
 #ifndef TESSERA_RACES  // which ends the process over what these do on purpose, as the tests of Races below expect
+// A panel whose copies arrive, or which is written again, while a product reads it.
+enum class Panel { stays, arrives_late, is_written };
+__global__ void product_of_a_changing_panel(const bf16* from, Panel kind) {
+  auto* panel = cuda::dynamic_shared<bf16>();
+  for (unsigned i = threadIdx.x; i < 64 * 8; i += blockDim.x) cuda::copy_async_16(panel + 8 * i, from + 8 * i, 16);
+  cuda::copy_async_commit();
+  if (kind != Panel::arrives_late) cuda::copy_async_wait<0>();
+  cuda::shared_to_products();
+  __syncthreads();
+  float sums[8][4] = {};
+  const std::uint32_t ones[4] = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
+  cuda::start_product<false>(sums, ones, cuda::panel_descriptor(cuda::shared_address(panel)), true);
+  cuda::warpgroup_commit();
+  cuda::copy_async_wait<0>();
+  __syncthreads();
+  if (kind == Panel::is_written && threadIdx.x == 0) panel[0] = bf16(2);
+  __syncthreads();
+  cuda::warpgroup_wait<0>();
+}
+
+TEST_P(EmulatorTest, WhatAProductReadsMustNotChange) {
+  const std::vector<bf16> panel(64 * cuda::panel_columns, bf16(1));
+  const auto start = [&](Panel kind) { launch(nullptr, 1, 128, 8192, product_of_a_changing_panel, panel.data(), kind); };
+  EXPECT_NO_THROW(start(Panel::stays));
+  EXPECT_THROW(start(Panel::arrives_late), std::logic_error);
+  EXPECT_THROW(start(Panel::is_written), std::logic_error);
+}
+
 TEST(Emulator, AMissingBarrierShowsInOneOfTheOrders) {
   std::vector<int> x(256), forward(256), backward(256);
   for (int i = 0; i < 256; ++i) x[static_cast<std::size_t>(i)] = i + 1;
@@ -138,6 +192,15 @@ TEST_F(Races, AMissingBarrierIsARaceInEitherOrder) {
   emulator::set_order(Order::forward);
 }
 
+TEST_F(Races, ThreadsThatTakeTurnsAreOrderedByNamedBarriers) {
+  for (Order order : {Order::forward, Order::backward}) {
+    emulator::set_order(order);
+    expect_race(true, 64, take_turns, out_.data(), Turns::none);
+    expect_race(false, 64, take_turns, out_.data(), Turns::right);
+  }
+  emulator::set_order(Order::forward);
+}
+
 TEST_F(Races, AWarpFunctionIsNoBarrier) {
   expect_race(true, 32, reverse_in_a_warp, out_.data(), x_.data(), false);
   expect_race(false, 32, reverse_in_a_warp, out_.data(), x_.data(), true);
@@ -164,6 +227,12 @@ TEST_P(EmulatorTest, WarpsExchange) {
 
 TEST(Emulator, ABarrierThatSomeSkipIsAnError) {
   EXPECT_THROW(launch(nullptr, 1, 64, 0, half_meets, static_cast<int*>(nullptr)), std::logic_error);
+}
+
+TEST(Emulator, ANamedBarrierThatNobodyWaitsForIsAnError) {
+  int sum = 0;
+  EXPECT_THROW(launch(nullptr, 1, 64, 0, take_turns, &sum, Turns::one_too_many), std::logic_error);
+  EXPECT_THROW(launch(nullptr, 1, 64, 0, expects_different_numbers, &sum), std::logic_error);
 }
 
 TEST(Emulator, EventsTellTheTimeBetweenThem) {
