@@ -16,8 +16,8 @@ struct Copies {
   __device__ __forceinline__ const bf16* source(const bf16* from, std::int64_t stride) const { return from + first * stride + 8 * chunk; }
 };
 
-/// Starts the copy of rows of D elements, `stride` apart, into panels of `count` rows, of which `threads` copy the first `copied`; rows from
-/// `valid` on and elements from D on become zero. `source` is the thread's own, and is not read where no bytes are asked for.
+/// Starts the copy of rows of D elements, `stride` apart, into panels of `count` rows, of which `threads` copy the first `copied`; rows
+/// from `valid` on and elements from D on become zero. `source` is the thread's own, and is not read where no bytes are asked for.
 template <int Dp, int count, bool wide, int copied = count, int threads = panel_threads>
 __device__ __forceinline__ void load_panels_from(bf16* tile, const bf16* source, std::int64_t stride, int valid, int D) {
   constexpr int stride_rows = Copies<Dp, threads>::stride_rows;

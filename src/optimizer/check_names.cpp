@@ -43,7 +43,8 @@ void check_names(ParsedDeck& parsed) {
     check([&] {
       Deck one = deck;  // one layer has the values of all
       one.model.layers = 1, one.model.freeze.clear(), one.model.lora.targets.clear();
-      static_cast<void>(kept_values(model_segments(model_shape(one)), one.activation.keep));
+      if (const std::string fault = fault_of_keep(model_segments(model_shape(one)), one.activation.keep); !fault.empty())
+        fail(ExitCode::usage, "activation.keep: {}", fault);
     });
   if (!deck.model.freeze.empty() || !deck.model.lora.targets.empty() || !deck.optimizer.groups.empty())
     check([&] { require_groups(deck.optimizer, parameter_table(deck.model)); });

@@ -185,35 +185,41 @@ LevelCost cost_of_span(const std::vector<const Segment*>& kinds, const std::vect
 }  // namespace
 
 namespace {
+
 /// Values that a backward pass reads, or that what it reads is made of.
 std::vector<bool> needed_by_backward(const Segment& segment) {
   std::vector<bool> needed(segment.values.size(), false);
-  const auto of = [&](const Touch& t) { return needed[static_cast<std::size_t>(t.value.id)]; };
   const auto take_reads = [&](const Call& call) {
     for (const Touch& t : call.touches)
       if (t.access != Access::write) needed[static_cast<std::size_t>(t.value.id)] = true;
   };
   for (const Call& call : segment.backward) take_reads(call);
   for (const Call& call : segment.forward | std::views::reverse)
-    if (std::ranges::any_of(call.touches, [&](const Touch& t) { return t.access != Access::read && of(t); })) take_reads(call);
+    if (std::ranges::any_of(call.touches,
+                            [&](const Touch& t) { return t.access != Access::read && needed[static_cast<std::size_t>(t.value.id)]; }))
+      take_reads(call);
   return needed;
 }
-}  // namespace
 
-std::vector<std::string> value_names(const std::vector<Segment>& segments) {
+/// By "attention.qkv"; of those that a backward pass needs, or of all.
+std::vector<std::string> names_of_values(const std::vector<Segment>& segments, bool needed_alone) {
   std::vector<std::string> names;
   for (const Segment* segment : kinds_of(segments)) {
     const std::vector<bool> needed = needed_by_backward(*segment);
     for (std::size_t v = 0; v < segment->values.size(); ++v)
-      if (segment->values[v].kind == ValueKind::activation && needed[v] && !made_with(*segment, v).empty())
+      if (segment->values[v].kind == ValueKind::activation && (needed[v] || !needed_alone) && !made_with(*segment, v).empty())
         names.push_back(name_of(*segment, segment->values[v]));
   }
   std::ranges::sort(names);
   return names;
 }
 
-std::string fault_of_keep(const std::vector<Segment>& segments, const std::vector<std::string>& keep) {
-  std::vector<std::string> known = value_names(segments);
+}  // namespace
+
+std::vector<std::string> value_names(const std::vector<Segment>& segments) { return names_of_values(segments, false); }
+
+namespace {
+std::string fault_of_names(const std::vector<Segment>& segments, const std::vector<std::string>& keep, std::vector<std::string> known) {
   for (const Segment* segment : kinds_of(segments)) known.push_back(kind_of(*segment));
   const std::vector<std::string_view> words(known.begin(), known.end());
   for (const std::string& name : keep) {
@@ -224,9 +230,15 @@ std::string fault_of_keep(const std::vector<Segment>& segments, const std::vecto
   }
   return "";
 }
+}  // namespace
+
+std::string fault_of_keep(const std::vector<Segment>& segments, const std::vector<std::string>& keep) {
+  return fault_of_names(segments, keep, names_of_values(segments, true));
+}
 
 std::set<std::string> kept_values(const std::vector<Segment>& segments, const std::vector<std::string>& keep) {
-  if (const std::string fault = fault_of_keep(segments, keep); !fault.empty()) fail(ExitCode::usage, "activation.keep: {}", fault);
+  if (const std::string fault = fault_of_names(segments, keep, value_names(segments)); !fault.empty())
+    fail(ExitCode::usage, "activation.keep: {}", fault);
   std::set<std::string> values;
   for (const std::string& name : keep) {
     for (const Segment* segment : kinds_of(segments))

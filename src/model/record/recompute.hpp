@@ -38,11 +38,11 @@ struct ActivationPlan {
 
 /// Names of the values that a forward pass of the layers makes, sorted: what may be kept or dropped.
 std::vector<std::string> value_names(const std::vector<Segment>& segments);
-/// What is wrong with activation.keep: a name that is neither a value nor a kind of segment, with those that there are and the nearest.
-/// Empty: nothing.
+/// What is wrong with activation.keep of a model of which all is trained: a name that is neither a value that a backward pass needs nor a
+/// kind of segment, with those that there are and the nearest. Empty: nothing.
 std::string fault_of_keep(const std::vector<Segment>& segments, const std::vector<std::string>& keep);
 /// The values of activation.keep, in which a kind of segment ("attention") stands for all that it keeps with recompute = "none"; with a
-/// value are kept those that are made with it. Throws Error(usage) where there is a fault.
+/// value are kept those that are made with it. Throws Error(usage) where a name is none of a value or kind of segment.
 std::set<std::string> kept_values(const std::vector<Segment>& segments, const std::vector<std::string>& keep);
 /// What the deck's keys say. "none" drops nothing; "selective", in every segment alike, the values that cost the fewest FLOPs a byte to
 /// make again, until half of the bytes are gone; "full" all, with a stream kept every `activation.every` layers. Not "auto".

@@ -334,7 +334,7 @@ TEST(PlanCommand, RefusesToRecommendWithoutAMachineOrWhereNothingFits) {
   EXPECT_EQ(run_plan(scratch, {"--price", "2"}).status, 2);
   EXPECT_EQ(run_plan(scratch, {"--machine", machine("h100_8"), "--write", scratch / "x.toml"}).status, 2);
   EXPECT_EQ(run_plan(scratch, {"--machine", machine("h100_8"), "--sweep", "1,2", "--ranks", "2"}).status, 2);
-  const auto none = run_plan(scratch, {"--machine", machine("h100_8"), "--recommend", "memory.device=2400 MB", "--ranks", "2"});
+  const auto none = run_plan(scratch, {"--machine", machine("h100_8"), "--recommend", "memory.device=2300 MB", "--ranks", "2"});
   EXPECT_EQ(none.status, 5) << none.out;
   EXPECT_TRUE(test::has(none.err, "the smallest plan needs")) << none.err;
 }
