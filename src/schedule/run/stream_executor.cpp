@@ -10,6 +10,7 @@
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
+#include "kernels/elementwise/elementwise.hpp"
 #include "schedule/run/graph_capture.hpp"
 #include "topology/failure/patience.hpp"
 
@@ -134,6 +135,15 @@ void StreamExecutor::issue_all(ProgramKind kind) {
   streams_->join();
 }
 
+void StreamExecutor::bring_nothing(const OrderedPhase& phase, int task) {
+  const Task& what = table_.tasks(phase.section)[static_cast<std::size_t>(task)];
+  const auto* collective = std::get_if<Collective>(&what.op);
+  if (!collective || collective->dtype != DType::u32) return;
+  const kernels::Context context{{}, false, kernels::Backend::cuda, (*streams_)[static_cast<std::size_t>(Lane::compute)]};
+  kernels::fill_zero(context, table_.addresses_of(phase.section, task, phase.micro.value_or(0))[0],
+                     static_cast<std::size_t>(what.uses[0].bytes));
+}
+
 void StreamExecutor::warm_up(ProgramKind kind) {
   constexpr auto lane = static_cast<std::size_t>(Lane::compute);
   issued_ = done_ = start_ = {};
@@ -141,7 +151,10 @@ void StreamExecutor::warm_up(ProgramKind kind) {
   for (const OrderedPhase& phase : table_.program(kind)) {
     const auto& tasks = table_.tasks(phase.section);
     for (std::size_t i = 0; i < tasks.size(); ++i) {
-      if (tasks[i].lane != Lane::compute) continue;
+      if (tasks[i].lane != Lane::compute) {
+        bring_nothing(phase, static_cast<int>(i));
+        continue;
+      }
       table_.run(phase.section, static_cast<int>(i), phase.micro.value_or(0));
       try {  // Kernels run here for the first time: a fault of one is named as its task's.
         record(lane, tasks[i]);

@@ -55,6 +55,8 @@ class StreamExecutor final : public Executor {
   void run_graph(const Recorded& program);
   /// Seconds without an end after which what is under way is named in the log.
   double say_after() const;
+  /// In the place of a collective of integers, which tell kernels where rows are: as if no rank had sent any row.
+  void bring_nothing(const OrderedPhase& phase, int task);
   void issue_all(ProgramKind kind);
   void issue(const OrderedPhase& phase, std::int64_t repetition);
   void run_task(const OrderedPhase& phase, int task, std::int64_t repetition);

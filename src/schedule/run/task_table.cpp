@@ -31,16 +31,21 @@ bool TaskTable::uses(Lane lane) const {
   });
 }
 
-void TaskTable::run(int section, int task, std::int64_t micro) const {
+std::array<void*, most_uses> TaskTable::addresses_of(int section, int task, std::int64_t micro) const {
   const std::vector<Address>& addresses = addresses_[static_cast<std::size_t>(section)][static_cast<std::size_t>(task)];
-  std::array<void*, most_uses> at;  // running allocates nothing
+  std::array<void*, most_uses> at{};  // running allocates nothing
   for (std::size_t i = 0; i < addresses.size(); ++i) {
     const Address& a = addresses[i];
     at[i] = a.base && a.slot_bytes > 0 ? a.base + slot_in(a.slots, micro + a.shift) * a.slot_bytes : a.base;
   }
+  return at;
+}
+
+void TaskTable::run(int section, int task, std::int64_t micro) const {
+  const std::array<void*, most_uses> at = addresses_of(section, task, micro);
   const Task& what = tasks(section)[static_cast<std::size_t>(task)];
   try {
-    run_({what, {at.data(), addresses.size()}});
+    run_({what, {at.data(), what.uses.size()}});
   } catch (const Error& error) {
     throw Error(error.code, fmt::format("{} (in task `{}`)", error.what(), what.name));
   }

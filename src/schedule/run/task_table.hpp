@@ -27,6 +27,8 @@ class TaskTable {
   /// Whether any task is on this lane.
   bool uses(Lane lane) const;
   const std::vector<Task>& tasks(int section) const { return schedule_.sections[static_cast<std::size_t>(section)].tasks; }
+  /// Where a task's uses are for a micro-batch; null where a use is of nothing.
+  std::array<void*, most_uses> addresses_of(int section, int task, std::int64_t micro) const;
   /// Calls the task's code for a micro-batch; an error names the task.
   void run(int section, int task, std::int64_t micro) const;
 
