@@ -61,9 +61,19 @@ void Streams::join() const {
   }
 }
 
-void Streams::begin_capture() const {
+std::unique_ptr<Graph> Streams::capture(const std::function<void()>& issue, std::size_t most) const {
   // Of this thread: NCCL's and cuBLASLt's own threads go on as they like.
   TESSERA_CUDA_CHECK(cudaStreamBeginCapture(lanes_[0].stream, cudaStreamCaptureModeThreadLocal));
+  try {
+    issue();
+    return end_capture(most);
+  } catch (...) {  // whatever it was, the capture must not outlive it
+    cudaGraph_t graph = nullptr;
+    cudaStreamEndCapture(lanes_[0].stream, &graph);  // an error is on its way already; of a capture that has ended this one too
+    if (graph) cudaGraphDestroy(graph);
+    cudaGetLastError();  // or the next launch would report it
+    throw;
+  }
 }
 
 std::unique_ptr<Graph> Streams::end_capture(std::size_t most) const {
@@ -82,13 +92,6 @@ std::unique_ptr<Graph> Streams::end_capture(std::size_t most) const {
   // Now, and not at the first launch: where its memory cannot be had, the tasks can still be issued one by one.
   TESSERA_CUDA_CHECK(cudaGraphUpload(made, lanes_[0].stream));
   return whole;
-}
-
-void Streams::drop_capture() const {
-  cudaGraph_t graph = nullptr;
-  cudaStreamEndCapture(lanes_[0].stream, &graph);  // an error is on its way already; of a capture that has ended this one too
-  if (graph) cudaGraphDestroy(graph);
-  cudaGetLastError();  // or the next launch would report it
 }
 
 Graph::~Graph() { cudaGraphExecDestroy(graph_); }

@@ -1,6 +1,7 @@
 // Streams that wait for each other's progress.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <vector>
@@ -47,12 +48,9 @@ class Streams {
   void fork() const;
   /// Lane 0 waits for all lanes.
   void join() const;
-  /// From here to end_capture nothing that lanes are given is done; it becomes a graph. Lanes must begin with fork and end with join.
-  /// Throws what CUDA says where something was given that no graph can hold, and where it would have more nodes than `most`.
-  void begin_capture() const;
-  std::unique_ptr<Graph> end_capture(std::size_t most = std::numeric_limits<std::size_t>::max()) const;
-  /// Ends a capture that an error broke off.
-  void drop_capture() const;
+  /// What `issue` gives the lanes, as a graph: nothing of it is done. Lanes must begin with fork and end with join. Throws what CUDA says
+  /// where something was given that no graph can hold, and where there would be more nodes than `most`; lanes take work again then.
+  std::unique_ptr<Graph> capture(const std::function<void()>& issue, std::size_t most = std::numeric_limits<std::size_t>::max()) const;
 
   /// When the lane gets there, `function(data)` runs on a thread of the CUDA driver, also inside a graph; the lane goes on after it. It
   /// must not call CUDA.
@@ -67,6 +65,8 @@ class Streams {
   bool done(std::size_t lane, std::int64_t count) const;
 
  private:
+  std::unique_ptr<Graph> end_capture(std::size_t most) const;
+
   struct Lane {
     cudaStream_t stream = nullptr;
     std::vector<cudaEvent_t> events;

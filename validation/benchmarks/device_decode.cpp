@@ -28,9 +28,7 @@ std::function<void(cudaStream_t)> as_graph(std::int64_t turns, const std::functi
   };
   all();  // what libraries do at first use
   TESSERA_CUDA_CHECK(cudaStreamSynchronize((*streams)[0]));
-  streams->begin_capture();
-  all();
-  return [streams, graph = std::shared_ptr<tessera::cuda::Graph>(streams->end_capture())](cudaStream_t stream) { graph->launch(stream); };
+  return [streams, graph = std::shared_ptr<tessera::cuda::Graph>(streams->capture(all))](cudaStream_t stream) { graph->launch(stream); };
 }
 
 /// So many operands of `bytes` each that together they are the largest operand of the settings, but no more than caches ask for. The

@@ -87,6 +87,8 @@ struct NcclBuffers {
   int registrations = 0;  ///< that are live now
 };
 NcclBuffers nccl_buffers();
+/// Blocks that the communicator of NCCL made last may take at most; 0: as NCCL likes.
+int nccl_most_blocks();
 
 /// Someone relies on this memory until let_go: cudaFree of it, or of what it lies in, ends the program with a message.
 void hold(const void* memory, std::size_t bytes);

@@ -48,6 +48,7 @@ bool all_done(std::vector<MPI_Request>& requests) {
 ncclResult_t g_error = ncclSuccess;
 bool g_registration_refused = false;
 tessera::emulator::NcclBuffers g_buffers;
+int g_most_blocks = 0;
 
 /// Memory that a communicator knows; what NCCL calls a handle points to one.
 struct Registration {
@@ -64,6 +65,7 @@ namespace tessera::emulator {
 void set_nccl_error(int error) { g_error = static_cast<ncclResult_t>(error); }
 void refuse_nccl_registration(bool refused) { g_registration_refused = refused; }
 NcclBuffers nccl_buffers() { return g_buffers; }
+int nccl_most_blocks() { return g_most_blocks; }
 }  // namespace tessera::emulator
 
 struct ncclComm {
@@ -326,6 +328,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int size, ncclUniqueId uni
   std::memcpy(static_cast<void*>(&id), &unique, sizeof id);
   auto* comm = *made = new ncclComm;
   comm->size = size;
+  g_most_blocks = config->maxCTAs == NCCL_CONFIG_UNDEF_INT ? 0 : config->maxCTAs;
   comm->tag = id.tag;
   comm->members.resize(static_cast<std::size_t>(size));
   comm->mine.rank = rank;

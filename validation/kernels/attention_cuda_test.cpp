@@ -139,24 +139,7 @@ TEST(AttentionCuda, SameBitsTwice) {
     }
 }
 
-/// The kernels for Hopper. The emulator claims to be such a GPU; on one the tests above take them too, where the head dim is theirs.
-class AttentionOnHopper : public ::testing::Test {
- protected:
-  void SetUp() override {
-    TESSERA_NEEDS_DEVICE();
-#ifdef TESSERA_EMULATED_GPU
-    emulator::set_compute_capability(9);
-#else
-    int major = 0, minor = 0;
-    TESSERA_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
-    TESSERA_CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0));
-    if (major != 9 || minor != 0) GTEST_SKIP() << "not a Hopper GPU: its attention kernels are not tested";
-#endif
-  }
-#ifdef TESSERA_EMULATED_GPU
-  void TearDown() override { emulator::set_compute_capability(8); }
-#endif
-};
+class AttentionOnHopper : public OnHopper {};
 
 AttentionResult forward_on_device(const AttentionShape& s, const AttentionOperands& x) {
   AttentionResult r(s);

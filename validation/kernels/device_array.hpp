@@ -117,6 +117,21 @@ class OnDevice : public ::testing::Test {
   void SetUp() override { TESSERA_NEEDS_DEVICE(); }
 };
 
+/// Tests of kernels for Hopper GPUs, which the emulator claims to be; on one the tests that choose by the GPU take them too.
+class OnHopper : public OnDevice {
+ protected:
+  void SetUp() override {
+    OnDevice::SetUp();
+#ifdef TESSERA_EMULATED_GPU
+    emulator::set_compute_capability(9);
+#endif
+    if (!IsSkipped() && !tessera::cuda::is_hopper()) GTEST_SKIP() << "not a Hopper GPU: its kernels are not tested";
+  }
+#ifdef TESSERA_EMULATED_GPU
+  void TearDown() override { emulator::set_compute_capability(8); }
+#endif
+};
+
 /// f's digest a second time, and in the emulator with its threads run backward between barriers.
 inline void expect_same_bits_on_device(const std::function<Hash128()>& f) {
   const Hash128 expected = f();

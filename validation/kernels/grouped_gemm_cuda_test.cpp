@@ -131,21 +131,7 @@ TEST_F(GroupedGemmCuda, SameBitsInEveryOrder) {
   });
 }
 
-/// The products for Hopper, which the emulator claims to be; on such a GPU the tests above take them too.
-class GroupedGemmOnHopper : public OnDevice {
- protected:
-  void SetUp() override {
-    OnDevice::SetUp();
-#ifdef TESSERA_EMULATED_GPU
-    emulator::set_compute_capability(9);
-#else
-    if (!tessera::cuda::is_hopper()) GTEST_SKIP() << "not a Hopper GPU: its grouped products are not tested";
-#endif
-  }
-#ifdef TESSERA_EMULATED_GPU
-  void TearDown() override { emulator::set_compute_capability(8); }
-#endif
-};
+class GroupedGemmOnHopper : public OnHopper {};
 
 /// The tiles of either width.
 std::vector<Case> large_cases() {

@@ -112,21 +112,7 @@ TEST_F(RingAttentionCuda, BlocksHaveTheSameBitsTwice) {
   }
 }
 
-/// The kernels for Hopper, which the emulator claims to be; on such a GPU the tests above take them too.
-class RingAttentionOnHopper : public OnDevice {
- protected:
-  void SetUp() override {
-    OnDevice::SetUp();
-#ifdef TESSERA_EMULATED_GPU
-    emulator::set_compute_capability(9);
-#else
-    GTEST_SKIP() << "the tests above choose by the GPU";
-#endif
-  }
-#ifdef TESSERA_EMULATED_GPU
-  void TearDown() override { emulator::set_compute_capability(8); }
-#endif
-};
+class RingAttentionOnHopper : public OnHopper {};
 
 TEST_F(RingAttentionOnHopper, BlocksMatchTheHost) {
   std::vector<AttentionBlock> all;

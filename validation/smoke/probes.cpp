@@ -144,17 +144,11 @@ void eager_then_captured(const std::string& what, const std::function<void(const
   cuda::synchronize(streams[1]);
   check();
   stage((what + ", captured").c_str());
-  streams.begin_capture();
-  std::unique_ptr<cuda::Graph> graph;
-  try {
+  const std::unique_ptr<cuda::Graph> graph = streams.capture([&] {
     streams.fork();
     issue(streams);
     streams.join();
-    graph = streams.end_capture();
-  } catch (...) {
-    streams.drop_capture();
-    throw;
-  }
+  });
   for (int times = 0; times < 2; ++times) {
     graph->launch(streams[0]);
     cuda::synchronize(streams[0]);
@@ -269,9 +263,7 @@ std::string capture() {
   const Streams streams({StreamKind::usual, StreamKind::usual, StreamKind::urgent});
   int calls = 0;
   stage("its making");
-  streams.begin_capture();
-  std::unique_ptr<cuda::Graph> graph;
-  try {
+  const std::unique_ptr<cuda::Graph> graph = streams.capture([&] {
     streams.fork();
     for (std::int64_t n = 1; n <= tasks; ++n) {
       kernels::add(on(streams[1]), x.data(), x.data(), one.data(), 1, DType::f32);
@@ -283,11 +275,7 @@ std::string capture() {
         2, [](void* count) { ++*static_cast<int*>(count); }, &calls);
     streams.mark(2, 7);
     streams.join();
-    graph = streams.end_capture();
-  } catch (...) {
-    streams.drop_capture();
-    throw;
-  }
+  });
   stage("its launches");
   for (int times = 1; times <= 2; ++times) {
     streams.clear_marks();

@@ -12,6 +12,7 @@
 #include "kernels/cuda/streams.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "memory/arena.hpp"
+#include "schedule/run/operations.hpp"
 #include "topology/failure/patience.hpp"
 
 namespace tessera {
@@ -59,23 +60,8 @@ void connect(const Communicators& communicators, const Schedule& schedule) {
   const kernels::Context context{memory.workspace(), schedule.shape.deterministic, kernels::Backend::cuda, streams[0]};
   for (const auto& [lane, axes, kind, dtype, accumulate] : calls) {
     Communicator& group = communicators.at(lane, axes);
-    switch (kind) {
-      case CollectiveKind::all_gather:
-        group.all_gather(memory.received(), memory.sent(), few, dtype, 0, context);
-        break;
-      case CollectiveKind::reduce_scatter:
-        group.reduce_scatter(memory.received(), memory.sent(), few, dtype, 0, accumulate, context);
-        break;
-      case CollectiveKind::all_reduce:
-        group.all_reduce(memory.received(), few, dtype, Reduction::sum, context);
-        break;
-      case CollectiveKind::all_to_all:
-        group.all_to_all(memory.received(), memory.sent(), few, dtype, 1, context);
-        break;
-      case CollectiveKind::rotate:
-        group.rotate(memory.received(), memory.sent(), few, dtype, context);
-        break;
-    }
+    run_collective(group, {.kind = kind, .axes = axes, .count = few, .dtype = dtype, .accumulate = accumulate}, memory.received(),
+                   memory.sent(), context);
     wait_for(group, streams[0]);
   }
   for (const auto& [lane, peer] : wanted_communicators(schedule).links) {

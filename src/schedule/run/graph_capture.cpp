@@ -8,13 +8,10 @@ namespace tessera {
 std::unique_ptr<cuda::Graph> capture_graph(const cuda::Streams& streams, GraphMode& mode, const std::function<void()>& issue,
                                            const std::function<void()>& dropped) {
   try {
-    streams.begin_capture();
-    issue();
-    auto graph = mode == GraphMode::on ? streams.end_capture() : streams.end_capture(most_graph_nodes);
+    auto graph = mode == GraphMode::on ? streams.capture(issue) : streams.capture(issue, most_graph_nodes);
     debug("a program is a CUDA graph of {} nodes", graph->nodes());
     return graph;
   } catch (const Error& error) {
-    streams.drop_capture();
     dropped();
     if (mode == GraphMode::on) throw;
     warning("a step cannot be a CUDA graph here ({}): its tasks are issued one by one. Set kernels.cuda_graph = \"off\" to do so at once",

@@ -39,20 +39,9 @@ struct Runner {
   }
 
   void operator()(const Collective& op) const {
-    Communicator& group = backend.communicators->at(r.task.lane, op.axes);
-    switch (op.kind) {
-      case CollectiveKind::all_gather:
-        return group.all_gather(at(r, 0), at(r, 1), op.count, op.dtype, op.stride, context());
-      case CollectiveKind::reduce_scatter:
-        return group.reduce_scatter(at(r, 0), at(r, 1), op.count, op.dtype, op.stride, op.accumulate,
-                                    context({at<std::byte>(r, 2), static_cast<std::size_t>(bytes(2))}));
-      case CollectiveKind::all_reduce:
-        return group.all_reduce(at(r, 0), op.count, op.dtype, Reduction::sum, context());
-      case CollectiveKind::all_to_all:
-        return group.all_to_all(at(r, 0), at(r, 1), op.count, op.dtype, op.times, context());
-      case CollectiveKind::rotate:
-        return group.rotate(at(r, 0), at(r, 1), op.count, op.dtype, context());
-    }
+    const bool sums = op.kind == CollectiveKind::reduce_scatter;
+    run_collective(backend.communicators->at(r.task.lane, op.axes), op, at(r, 0), r.at.size() > 1 ? at(r, 1) : nullptr,
+                   context(sums ? std::span{at<std::byte>(r, 2), static_cast<std::size_t>(bytes(2))} : std::span<std::byte>{}));
   }
 
   void operator()(const Transfer& op) const {
@@ -152,5 +141,20 @@ struct Runner {
 }  // namespace
 
 void TaskBackend::operator()(const TaskRun& run) const { std::visit(Runner{*this, run}, run.task.op); }
+
+void run_collective(Communicator& group, const Collective& op, void* to, const void* from, const kernels::Context& context) {
+  switch (op.kind) {
+    case CollectiveKind::all_gather:
+      return group.all_gather(to, from, op.count, op.dtype, op.stride, context);
+    case CollectiveKind::reduce_scatter:
+      return group.reduce_scatter(to, from, op.count, op.dtype, op.stride, op.accumulate, context);
+    case CollectiveKind::all_reduce:
+      return group.all_reduce(to, op.count, op.dtype, Reduction::sum, context);
+    case CollectiveKind::all_to_all:
+      return group.all_to_all(to, from, op.count, op.dtype, op.times, context);
+    case CollectiveKind::rotate:
+      return group.rotate(to, from, op.count, op.dtype, context);
+  }
+}
 
 }  // namespace tessera

@@ -19,4 +19,7 @@ struct TaskBackend {
   void operator()(const TaskRun& run) const;
 };
 
+/// Does on the group what `op` says of `to` and `from`; all_reduce takes `to` alone.
+void run_collective(Communicator& group, const Collective& op, void* to, const void* from, const kernels::Context& context);
+
 }  // namespace tessera

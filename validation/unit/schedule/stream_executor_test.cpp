@@ -171,11 +171,13 @@ TEST(StreamExecutor, ATracedTaskThatNeverEndsIsNamedToo) {
 TEST(StreamExecutor, AGraphOfMoreNodesThanAllowedIsNone) {
   const cuda::Streams streams(kinds());
   const auto capture = [&](std::size_t most) {
-    streams.begin_capture();
-    streams.fork();
-    for (std::int64_t i = 0; i < 5; ++i) streams.mark(1, i);
-    streams.join();
-    return streams.end_capture(most);
+    return streams.capture(
+        [&] {
+          streams.fork();
+          for (std::int64_t i = 0; i < 5; ++i) streams.mark(1, i);
+          streams.join();
+        },
+        most);
   };
   const std::size_t nodes = capture(1000)->nodes();
   EXPECT_GE(nodes, 5u);

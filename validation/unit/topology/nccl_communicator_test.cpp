@@ -191,6 +191,17 @@ TEST(NcclCommunicator, EveryCollectiveIsThatOfTheHost) {
   pair.device->barrier();
 }
 
+#ifdef TESSERA_EMULATED_GPU
+TEST(NcclCommunicator, BlocksAreThoseThatWereAskedFor) {
+  const auto made = [](int most_blocks) {
+    const auto comm = make_communicator(world(), all_dp(), {.lane = "gather", .path = CommunicatorPath::nccl, .most_blocks = most_blocks});
+    return emulator::nccl_most_blocks();
+  };
+  EXPECT_EQ(made(16), 16);
+  EXPECT_EQ(made(0), 0) << "as NCCL likes";
+}
+#endif
+
 TEST(NcclCommunicator, CollectivesOfTwoLanesAreUnderWayTogether) {
   Pair first, second;
   const auto a = values<std::int64_t>(4097, 1), b = values<std::int64_t>(4097, 2);
