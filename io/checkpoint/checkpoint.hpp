@@ -86,6 +86,14 @@ struct CheckpointData {
   }
 };
 
+/// What a run carries beside the state of its parameters: a loss scale, a count of updates. /run/NAME of the index.
+struct CheckpointValue {
+  std::string name;
+  bool integer = false;
+  double number = 0;  ///< of an integer below 2^53
+  friend bool operator==(const CheckpointValue&, const CheckpointValue&) = default;
+};
+
 struct CheckpointMeta {
   std::int64_t step = 0;           // steps finished
   std::int64_t sample_cursor = 0;  // samples consumed: the whole state of the data order
@@ -95,7 +103,8 @@ struct CheckpointMeta {
   std::string version;       // of Tessera
   std::string program = {};  // that wrote it: commit, digest, libraries; empty in older checkpoints
   Lineage lineage = Lineage(1);
-  std::vector<CheckpointData> data = {};  // in the order of data.train; empty in older checkpoints, and in imported models
+  std::vector<CheckpointValue> values = {};  // none in older checkpoints, and in imported models
+  std::vector<CheckpointData> data = {};     // in the order of data.train; empty in older checkpoints, and in imported models
 };
 
 /// Where a save finds the values of a slice.

@@ -177,6 +177,23 @@ std::vector<CheckpointData> parse_data(const Json& j) {
   return data;
 }
 
+Json values_json(const std::vector<CheckpointValue>& values) {
+  Json all = Json::object();
+  for (const CheckpointValue& value : values) {
+    if (value.integer)
+      all[value.name] = static_cast<std::int64_t>(value.number);
+    else
+      all[value.name] = value.number;
+  }
+  return all;
+}
+
+std::vector<CheckpointValue> parse_values(const Json& j) {
+  std::vector<CheckpointValue> values;
+  for (const Json::Member& member : j.items()) values.push_back({member.key, member.value.is_number_integer(), member.value.get<double>()});
+  return values;
+}
+
 Hash128 parse_digest(const Json& j) {
   Hash128 h;
   if (!parse_hash(j.get<std::string>(), h)) throw std::runtime_error("a checksum is not 32 hexadecimal digits");
@@ -196,6 +213,8 @@ auto parsing(const std::string& file, F&& parse) {
 }
 
 }  // namespace
+
+std::string values_text(const std::vector<CheckpointValue>& values) { return values_json(values).dump(); }
 
 std::string place_of(const CheckpointLayout& layout, int shard) { return layout.files.empty() ? "" : fmt::format("/shard-{}", shard); }
 std::string checkpoint_name(std::int64_t step) { return fmt::format("step-{:08}", step); }
@@ -309,6 +328,7 @@ std::string write_directory(const IndexDirectory& d) {
              {"shard_xxh3", shards},
              {"layout", layout_json(d.layout)},
              {"deck", d.meta.deck}};
+  if (!d.meta.values.empty()) index["run"] = values_json(d.meta.values);
   if (!d.meta.data.empty()) index["data"] = data_json(d.meta.data);
   return index.dump(-1, BadText::replace);  // a path may be no text
 }
@@ -337,6 +357,7 @@ IndexDirectory parse_index_directory(const std::string& text, const std::string&
     d.meta.program = j.value("program", "");
     if (j.contains("lineage")) d.meta.lineage = parse_lineage(j.at("lineage"));  // older versions wrote none
     if (j.contains("data")) d.meta.data = parse_data(j.at("data"));
+    if (j.contains("run")) d.meta.values = parse_values(j.at("run"));
     if (j.at("hash_block") != hash_block) throw std::runtime_error("another block size of checksums");
     d.structure = parse_digest(j.at("structure_xxh3"));
     for (auto& h : j.at("shard_xxh3")) d.files.push_back(parse_digest(h));

@@ -72,6 +72,8 @@ std::string layout_text(const CheckpointLayout& layout);
 std::string lineage_text(const Lineage& lineage);
 /// The files of a run's data as JSON, as the index holds them.
 std::string data_text(const std::vector<CheckpointData>& data);
+/// Values of a run as JSON.
+std::string values_text(const std::vector<CheckpointValue>& values);
 Lineage parse_lineage(const std::string& text, const std::string& file);
 /// A defect of the caller (a tensor outside its unit or not covered by its pieces, a name twice) is an internal error.
 void require_layout(const CheckpointLayout& layout);

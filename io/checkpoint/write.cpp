@@ -223,6 +223,9 @@ Image index_image(const std::string& path, std::int64_t block, const CheckpointL
     file.set_attribute("seed", meta.seed);
     file.set_attribute("identity", meta.identity);
     file.create_text("/deck", meta.deck);
+    hdf5::Group run = file.create_group("/run");
+    for (const CheckpointValue& value : meta.values)
+      value.integer ? run.set_attribute(value.name, static_cast<std::int64_t>(value.number)) : run.set_attribute(value.name, value.number);
     if (!meta.data.empty()) {
       const std::string data = data_text(meta.data);
       file.set_attribute("data_files", static_cast<std::int64_t>(meta.data.size()));

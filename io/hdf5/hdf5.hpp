@@ -77,6 +77,7 @@ class Object {
 
   void set_attribute(const std::string& key, std::int64_t value);
   void set_attribute(const std::string& key, std::uint64_t value);
+  void set_attribute(const std::string& key, double value);
   void set_attribute(const std::string& key, std::string_view value);
   /// Empty where there is no such attribute or it is of another kind.
   std::optional<std::int64_t> integer_attribute(const std::string& key) const;

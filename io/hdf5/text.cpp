@@ -53,6 +53,10 @@ void Object::set_attribute(const std::string& key, std::uint64_t value) {
   write_attribute(handle_, file_, key, on_error_, H5T_STD_U64LE, H5T_NATIVE_UINT64, &value);
 }
 
+void Object::set_attribute(const std::string& key, double value) {
+  write_attribute(handle_, file_, key, on_error_, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, &value);
+}
+
 void Object::set_attribute(const std::string& key, std::string_view value) {
   Handle type = string_type(on_error_, file_, key, value.size());
   write_attribute(handle_, file_, key, on_error_, type.id(), type.id(), value.empty() ? "" : value.data());

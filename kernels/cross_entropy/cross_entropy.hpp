@@ -9,7 +9,7 @@ namespace tessera::kernels {
 inline constexpr std::int32_t no_target = -1;
 
 /// Losses of `rows` rows of logits, which are destroyed: log sum exp(logits) - logits[target], sums in fp32 or better. With d_logits also
-/// (softmax - onehot) * grad_scale in dtype.
+/// (softmax - onehot) * *grad_scale in dtype.
 /// A target that is neither no_target nor in [0, V) is an error: the host's code throws before any work; a GPU's, which cannot look at
 /// targets before it runs, ends the kernel, and the next check of the CUDA runtime throws. The reader of the data refuses such tokens
 /// before either.
@@ -18,7 +18,7 @@ struct SoftmaxLossRows {
   float* logits = nullptr;                ///< (rows,V)
   void* d_logits = nullptr;               ///< (rows,V) of dtype, or null; may be the logits themselves where dtype is f32
   const std::int32_t* targets = nullptr;  ///< (rows)
-  float grad_scale = 1;                   ///< 1 / tokens of the global batch
+  const float* grad_scale = nullptr;      ///< 1 value, with d_logits
   std::int64_t rows = 0, V = 0;
   DType dtype = DType::f32;
 };

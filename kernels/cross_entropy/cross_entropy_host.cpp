@@ -54,15 +54,16 @@ void loss_row(const SoftmaxLossRows& s, std::int64_t r) {
   }
   s.losses[r] = static_cast<float>(std::log(total) + static_cast<double>(most) - target_logit);
   if constexpr (gradient) {
+    const auto grad_scale = static_cast<double>(*s.grad_scale);
     auto write = [&](auto* to) {
       using T = std::remove_pointer_t<decltype(to)>;
       for (std::int64_t i = 0; i < walk.blocks; ++i) {
-        double factor = static_cast<double>(s.grad_scale) / total * std::exp(static_cast<double>(maxima[i]) - static_cast<double>(most));
+        double factor = grad_scale / total * std::exp(static_cast<double>(maxima[i]) - static_cast<double>(most));
         scale(to + walk.begin(i), row + walk.begin(i), walk.end(i, s.V) - walk.begin(i), static_cast<float>(factor));
       }
       // The target's probability minus one is formed before it is rounded to T.
       double probability = std::exp(target_logit - static_cast<double>(most)) / total;
-      to[target] = static_cast<T>(static_cast<float>((probability - 1) * static_cast<double>(s.grad_scale)));
+      to[target] = static_cast<T>(static_cast<float>((probability - 1) * grad_scale));
     };
     with_float_type(s.dtype, "softmax_loss_rows", [&](auto type) { write(static_cast<decltype(type)*>(s.d_logits) + r * s.V); });
   }

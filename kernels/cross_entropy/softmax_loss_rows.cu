@@ -52,7 +52,7 @@ struct RowResult {
 __device__ RowResult finish_row(const SoftmaxLossRows& s, std::int64_t r, double target_logit, float most, double sum) {
   const double above = target_logit - static_cast<double>(most);
   s.losses[r] = static_cast<float>(log(sum) - above);
-  const double scale = static_cast<double>(s.grad_scale);
+  const double scale = s.d_logits ? static_cast<double>(*s.grad_scale) : 0;
   return {.factor = static_cast<float>(scale / sum), .d_target = static_cast<float>((exp(above) / sum - 1) * scale)};
 }
 

@@ -15,14 +15,14 @@ struct SoftmaxSliceSums {
 };
 TESSERA_OP(softmax_slice_sums, (const Context& context, const SoftmaxSliceSums& arguments), (context, arguments))
 
-/// Losses and, with d_logits, (softmax - onehot) * grad_scale of the slice, as softmax_loss_rows makes them of whole rows.
+/// Losses and, with d_logits, (softmax - onehot) * *grad_scale of the slice, as softmax_loss_rows makes them of whole rows.
 struct SoftmaxSliceLoss {
   float* losses = nullptr;                ///< (rows), not scaled: the same on all ranks
   const float* logits = nullptr;          ///< (rows,V)
   void* d_logits = nullptr;               ///< (rows,V) of dtype, or null; may be the logits themselves where dtype is f32
   const double* sums = nullptr;           ///< (slices,rows,3), in the order of the vocabulary
   const std::int32_t* targets = nullptr;  ///< (rows)
-  float grad_scale = 1;
+  const float* grad_scale = nullptr;      ///< 1 value, with d_logits
   std::int64_t rows = 0, V = 0, first = 0, slices = 1;
   DType dtype = DType::f32;
 };

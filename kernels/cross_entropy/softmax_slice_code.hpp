@@ -26,7 +26,7 @@ TESSERA_BOTH inline Row row_of(const SoftmaxSliceLoss& s, std::int64_t r) {
     target += sums(k)[2];
   }
   for (std::int64_t k = 0; k < s.slices; ++k) total += sums(k)[1] * exp(sums(k)[0] - row.most);
-  const double scale = static_cast<double>(s.grad_scale);
+  const double scale = s.d_logits ? static_cast<double>(*s.grad_scale) : 0;
   row.loss = static_cast<float>(log(total) + row.most - target);
   row.factor = static_cast<float>(scale / total);
   row.d_target = static_cast<float>((exp(target - row.most) / total - 1) * scale);

@@ -2,6 +2,8 @@
 // yet measured.
 #include "kernels/fixed/fixed.hpp"
 
+#include <limits>
+
 #include "kernels/cuda/vector.hpp"
 
 namespace tessera::kernels::cuda {
@@ -16,38 +18,40 @@ __device__ std::int64_t wrapping_add(std::int64_t sum, std::int64_t x) {
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(sum) + static_cast<std::uint64_t>(x));
 }
 
-/// Any thread may raise the flag, and all write the same value.
-__device__ void raise_where(bool bad, std::int32_t* flag) {
-  if (bad) *flag = 1;
+__device__ void raise(std::int32_t* faults, std::int32_t bits) {
+  if (bits) atomicOr(faults, bits);
 }
 
 template <class Whole>
-__global__ void __launch_bounds__(block_threads)
-    accumulate_kernel(std::int64_t* sum, const float* x, std::int64_t n, std::int32_t* overflow, std::int64_t limit) {
+__global__ void __launch_bounds__(block_threads) accumulate_kernel(FixedAccumulate p) {
   const Tile<N, unroll> tile;
   Vector<std::int64_t, N> s[unroll];
   Vector<float, N> add[unroll];
-  bool bad = false;
+  std::int32_t faults = 0;
 #pragma unroll
-  for (int u = 0; u < unroll; ++u) s[u] = load<Whole, N>(sum, tile.at(u), n), add[u] = load<Whole, N>(x, tile.at(u), n);
+  for (int u = 0; u < unroll; ++u) s[u] = load<Whole, N>(p.sum, tile.at(u), p.n), add[u] = load<Whole, N>(p.x, tile.at(u), p.n);
+  const double factor = p.scale ? 0x1p44 / static_cast<double>(*p.scale) : 0x1p44;
 #pragma unroll
   for (int u = 0; u < unroll; ++u) {
 #pragma unroll
     for (int k = 0; k < N; ++k) {
-      const float value = add[u].value[k];
-      const bool fits = fabsf(value) < 0x1p18f;  // false for NaN
+      const double value = static_cast<double>(add[u].value[k]) * factor;
+      const bool finite = fabs(value) <= std::numeric_limits<double>::max(), fits = fabs(value) < 0x1p62;  // false for NaN
       std::int64_t& total = s[u].value[k];
-      total = wrapping_add(total, fits ? __double2ll_rn(static_cast<double>(value) * 0x1p44) : 0);
-      bad |= !fits || total >= limit || total <= -limit;
+      total = wrapping_add(total, fits ? __double2ll_rn(value) : 0);
+      if (!finite)
+        faults |= fixed_not_finite;
+      else if (!fits || total >= p.limit || total <= -p.limit)
+        faults |= fixed_out_of_range;
     }
-    store<Whole>(sum, tile.at(u), n, s[u]);
+    store<Whole>(p.sum, tile.at(u), p.n, s[u]);
   }
-  raise_where(bad, overflow);
+  raise(p.faults, faults);
 }
 
 template <class Whole>
 __global__ void __launch_bounds__(block_threads)
-    add_kernel(std::int64_t* sum, const std::int64_t* x, std::int64_t n, std::int32_t* overflow) {
+    add_kernel(std::int64_t* sum, const std::int64_t* x, std::int64_t n, std::int32_t* faults) {
   const Tile<N, unroll> tile;
   Vector<std::int64_t, N> s[unroll], add[unroll];
   bool bad = false;
@@ -63,7 +67,7 @@ __global__ void __launch_bounds__(block_threads)
     }
     store<Whole>(sum, tile.at(u), n, s[u]);
   }
-  raise_where(bad, overflow);
+  raise(faults, bad ? fixed_out_of_range : 0);
 }
 
 template <class Whole, class Out>
@@ -91,19 +95,17 @@ void round_sums(const Context& context, Out* out, const std::int64_t* sum, std::
 
 }  // namespace
 
-void fixed_accumulate(const Context& context, std::int64_t* sum, const float* x, std::int64_t n, std::int32_t* overflow,
-                      std::int64_t limit) {
-  if (n == 0) return;
-  with_whole(on_sixteen_bytes(sum, x) && whole_vectors(N, {n}), [&](auto whole) {
-    launch(stream_of(context), Tile<N, unroll>::blocks(n), block_threads, 0, accumulate_kernel<decltype(whole)>, sum, x, n, overflow,
-           limit);
+void fixed_accumulate(const Context& context, const FixedAccumulate& p) {
+  if (p.n == 0) return;
+  with_whole(on_sixteen_bytes(p.sum, p.x) && whole_vectors(N, {p.n}), [&](auto whole) {
+    launch(stream_of(context), Tile<N, unroll>::blocks(p.n), block_threads, 0, accumulate_kernel<decltype(whole)>, p);
   });
 }
 
-void fixed_add(const Context& context, std::int64_t* sum, const std::int64_t* x, std::int64_t n, std::int32_t* overflow) {
+void fixed_add(const Context& context, std::int64_t* sum, const std::int64_t* x, std::int64_t n, std::int32_t* faults) {
   if (n == 0) return;
   with_whole(on_sixteen_bytes(sum, x) && whole_vectors(N, {n}), [&](auto whole) {
-    launch(stream_of(context), Tile<N, unroll>::blocks(n), block_threads, 0, add_kernel<decltype(whole)>, sum, x, n, overflow);
+    launch(stream_of(context), Tile<N, unroll>::blocks(n), block_threads, 0, add_kernel<decltype(whole)>, sum, x, n, faults);
   });
 }
 

@@ -12,14 +12,24 @@ inline constexpr int fixed_bits = 44;
 /// What no sum may reach: half of what an int64 holds.
 inline constexpr std::int64_t fixed_limit = std::int64_t{1} << 62;
 
-/// sum[i] += round_to_nearest_even(x[i] * 2^44). Sets *overflow to 1 (never clears it) for a value that is not finite or at least 2^18 in
-/// magnitude, or when |sum[i]| reaches `limit`. A sum that will be added to those of k - 1 others is safe with limit = fixed_limit / k.
-TESSERA_OP(fixed_accumulate,
-           (const Context& context, std::int64_t* sum, const float* x, std::int64_t n, std::int32_t* overflow, std::int64_t limit),
-           (context, sum, x, n, overflow, limit))
-/// sum[i] += x[i] with the same rule at fixed_limit.
-TESSERA_OP(fixed_add, (const Context& context, std::int64_t* sum, const std::int64_t* x, std::int64_t n, std::int32_t* overflow),
-           (context, sum, x, n, overflow))
+/// Bits of what did not fit into a fixed-point sum.
+enum FixedFault : std::int32_t { fixed_out_of_range = 1, fixed_not_finite = 2 };
+
+/// sum[i] += round_to_nearest_even(x[i] / scale * 2^44), where *scale is a power of two (null: 1). Sets bits of *faults (never clears
+/// them): for a value that is not finite, for one that is at least 2^18 in magnitude, and where |sum[i]| reaches `limit`. Such values add
+/// nothing. A sum that will be added to those of k - 1 others is safe with limit = fixed_limit / k.
+struct FixedAccumulate {
+  std::int64_t* sum = nullptr;
+  const float* x = nullptr;
+  std::int64_t n = 0;
+  std::int32_t* faults = nullptr;
+  std::int64_t limit = fixed_limit;
+  const float* scale = nullptr;
+};
+TESSERA_OP(fixed_accumulate, (const Context& context, const FixedAccumulate& arguments), (context, arguments))
+/// sum[i] += x[i], out of range at fixed_limit.
+TESSERA_OP(fixed_add, (const Context& context, std::int64_t* sum, const std::int64_t* x, std::int64_t n, std::int32_t* faults),
+           (context, sum, x, n, faults))
 /// out[i] = sum[i] * 2^-44
 TESSERA_OP(fixed_to_float, (const Context& context, float* out, const std::int64_t* sum, std::int64_t n), (context, out, sum, n))
 /// out[i] = sum[i] * 2^-44, rounded to fp32 and then to bf16.

@@ -49,7 +49,8 @@ struct RouterBackward {
   const float* logits = nullptr;          ///< (M,columns)
   const std::int32_t* counts = nullptr;   ///< (parts,E)
   const double* weight = nullptr;         ///< 1 value: of this micro-batch in the two losses
-  float balance_scale = 0, z_scale = 0;   ///< coefficients of the sums over tokens of the two losses
+  const float* grad_scale = nullptr;      ///< 1 value: of sums over tokens
+  float balance = 0, z = 0;               ///< coefficients of the two losses
   RouterShape shape;
   DType dtype = DType::f32;
 };

@@ -112,7 +112,8 @@ class TokenGradient {
       : p_(p), m_(m), logits_(p.logits + m * p.shape.columns()), softmax_(softmax_of(logits_, p.shape.E)) {
     const RouterShape& s = p.shape;
     const auto counted = static_cast<float>(*p.weight);
-    balance_scale_ = counted * p.balance_scale * share_of_a_choice(s), z_ = 2 * counted * p.z_scale * softmax_.log_sum();
+    balance_scale_ = counted * (p.balance * *p.grad_scale) * share_of_a_choice(s);
+    z_ = 2 * counted * (p.z * *p.grad_scale) * softmax_.log_sum();
     for (std::int64_t e = 0; e < s.E; ++e) mean_ += softmax_.probability(logits_[e]) * by_probability(p, m, e, balance_scale_);
     for (std::int64_t j = 0; s.normalized && j < s.k; ++j) chosen_mean_ += weights()[j] * d_weights()[j];
   }

@@ -1,20 +1,30 @@
 // The small values of a step. Tasks hand them to each other through memory, so that a step never branches on the host, on any backend.
 #pragma once
 #include "kernels/adamw/adamw.hpp"
+#include "kernels/fixed/fixed.hpp"
 #include "kernels/fixed/fixed_sum.hpp"
+#include "kernels/step/loss_scale.hpp"
 
 namespace tessera::kernels {
 
-/// Sums of a step. The first 10 int64 of it travel in one all-reduce.
+/// What a run carries from step to step beside the state of its parameters: the same on all ranks, and saved (schedule/run_values.hpp).
+struct RunValues {
+  std::int64_t applied_updates = 0;  ///< steps that were not skipped: schedules and bias corrections count these
+  std::int64_t sample_cursor = 0;    ///< samples that steps have taken
+  LossScale loss_scale = {};
+};
+
+/// Sums of a step. The first 11 int64 of it travel in one all-reduce.
 struct StepScalars {
   FixedSum loss;                ///< of micro-batches: sum of token losses
   FixedSum squares;             ///< of the gradient
-  std::int64_t faults = 0;      ///< ranks that saw a value that is not finite or does not fit
+  std::int64_t faults = 0;      ///< ranks that saw a value that is not finite
+  std::int64_t overflows = 0;   ///< ranks that saw a finite one that fixed point cannot hold
   std::int64_t stops = 0;       ///< ranks that were asked to stop
   std::int32_t not_finite = 0;  ///< this rank, loss or norm
-  std::int32_t overflow = 0;    ///< this rank, fixed point
+  std::int32_t misfits = 0;     ///< this rank, fixed point: FixedFault bits
 };
-inline constexpr std::int64_t step_sums = 10;
+inline constexpr std::int64_t step_sums = 11;
 
 /// Written by the host before a step.
 struct StepInputs {
@@ -22,17 +32,32 @@ struct StepInputs {
   double gradient_scale = 1;  ///< tokens of the global batch over its targets: gradients are of sums over tokens
   float learning_rate = 0, bias_correction1 = 1, bias_correction2 = 1;
   float beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f;
-  double clipping = 0;  ///< largest global norm; 0: none
-  bool stop = false;    ///< this rank was asked to stop
+  double clipping = 0;       ///< largest global norm; 0: none
+  std::int64_t samples = 0;  ///< of the step
+  double tokens = 1;         ///< of the global batch: gradients are of their mean
+  LossScaleRules scaling = {};
+  bool scaled_gradients = false;  ///< the update reads them as the loss's scale has made them
+  bool stop = false;              ///< this rank was asked to stop
 };
 
 /// Read by the host after a step.
 struct StepReport {
   double loss = 0, grad_norm = 0;
-  std::int32_t not_finite = 0;  ///< 1: weights were left as they were
-  std::int32_t overflow = 0;    ///< 1: fixed point was the cause, on this rank
+  float loss_scale = 1;         ///< that the step's gradients were made with
+  std::int32_t not_finite = 0;  ///< 1: weights were left as they were, and the run cannot go on
+  std::int32_t overflow = 0;    ///< 1: and finite values that fixed point cannot hold were the cause
+  std::int32_t skipped = 0;     ///< 1: weights were left as they were, since gradients overflowed under the scale of the loss
+  std::int32_t lowest = 0;      ///< 1: and the scale cannot fall any more
   std::int32_t stop = 0;        ///< 1: a rank was asked to stop
 };
+
+/// Before the first backward pass: what gradients of sums over tokens are multiplied by, the loss's scale over the tokens.
+struct ScaleGradients {
+  float* scale = nullptr;  ///< 1 value
+  const StepInputs* inputs = nullptr;
+  const RunValues* run = nullptr;
+};
+TESSERA_OP(scale_gradients, (const Context& context, const ScaleGradients& arguments), (context, arguments))
 
 /// A micro-batch's loss joins the step's. A weight of 0 is a micro-batch that only keeps ranks in step: nothing of it is read.
 struct AddLoss {
@@ -48,13 +73,14 @@ TESSERA_OP(join_sums, (const Context& context, StepScalars* scalars, const StepS
 /// This rank's flags become counts, which the all-reduce of the first step_sums int64 of the scalars adds over ranks.
 TESSERA_OP(count_flags, (const Context& context, StepScalars* scalars, const StepInputs* inputs), (context, scalars, inputs))
 
-/// From the sums over all ranks: the report and, in training, clip factor and AdamW's scalars. The clip factor is PyTorch's
-/// clip_grad_norm_: the norm plus 1e-6 divides.
+/// From the sums over all ranks: the report and, in training, clip factor, AdamW's scalars and the run's values. The clip factor is
+/// PyTorch's clip_grad_norm_: the norm plus 1e-6 divides.
 struct FinishStep {
   const StepScalars* scalars = nullptr;
   const StepInputs* inputs = nullptr;
   AdamwScalars* adamw = nullptr;  ///< null in an evaluation
   StepReport* report = nullptr;
+  RunValues* run = nullptr;  ///< null in an evaluation
 };
 TESSERA_OP(finish_step, (const Context& context, const FinishStep& arguments), (context, arguments))
 

@@ -9,6 +9,11 @@ namespace tessera::kernels::step {
 
 static_assert(offsetof(StepScalars, stops) == (step_sums - 1) * sizeof(std::int64_t));
 
+TESSERA_BOTH inline void scale_gradients(const ScaleGradients& p) {
+  const double scale = p.inputs->scaling.on ? static_cast<double>(p.run->loss_scale.value) : 1;
+  *p.scale = static_cast<float>(scale / p.inputs->tokens);
+}
+
 TESSERA_BOTH inline void add_loss(const AddLoss& p) {
   if (*p.weight == 0) return;
   if (!p.scalars->loss.add(*p.weight * *p.loss_sum)) p.scalars->not_finite = 1;
@@ -18,32 +23,46 @@ TESSERA_BOTH inline void join_sums(StepScalars* scalars, const StepScalars* othe
   scalars->loss.add(other->loss);
   scalars->squares.add(other->squares);
   scalars->not_finite |= other->not_finite;
-  scalars->overflow |= other->overflow;
+  scalars->misfits |= other->misfits;
 }
 
 TESSERA_BOTH inline void count_flags(StepScalars* scalars, const StepInputs* inputs) {
-  scalars->faults = (scalars->not_finite || scalars->overflow) ? 1 : 0;
+  scalars->faults = scalars->not_finite || scalars->misfits & fixed_not_finite ? 1 : 0;
+  scalars->overflows = scalars->misfits & fixed_out_of_range ? 1 : 0;
   scalars->stops = inputs->stop;
 }
 
 TESSERA_BOTH inline void finish(const FinishStep& p) {
   const StepScalars& s = *p.scalars;
   const StepInputs& in = *p.inputs;
-  p.report->loss = s.loss.value() / in.targets * in.gradient_scale;
-  p.report->not_finite = s.faults > 0;
-  p.report->overflow = s.overflow;
-  p.report->stop = s.stops > 0;
+  StepReport& report = *p.report;
+  report = {};
+  report.loss = s.loss.value() / in.targets * in.gradient_scale;
+  report.overflow = s.overflows > 0;
+  report.stop = s.stops > 0;
+  report.not_finite = report.overflow || s.faults > 0;
   if (!p.adamw) return;
   const double norm = std::sqrt(s.squares.value()) * in.gradient_scale, factor = in.clipping / (norm + 1e-6);
-  p.report->grad_norm = norm;
+  report.grad_norm = norm;
+  const float scale = in.scaling.on ? p.run->loss_scale.value : 1;
+  report.loss_scale = scale;
+  if (in.scaling.on && !report.overflow) {
+    report.skipped = s.faults > 0;
+    report.lowest = !update_loss_scale(p.run->loss_scale, in.scaling, s.faults > 0);
+    report.not_finite = report.lowest;
+  }
+  const bool skip = report.not_finite || report.skipped;
+  p.run->sample_cursor += in.samples;
+  p.run->applied_updates += !skip;
+  const double clipped = in.gradient_scale * (in.clipping > 0 && factor < 1 ? factor : 1);
   *p.adamw = {.learning_rate = in.learning_rate,
               .beta1 = in.beta1,
               .beta2 = in.beta2,
               .eps = in.eps,
               .bias_correction1 = in.bias_correction1,
               .bias_correction2 = in.bias_correction2,
-              .grad_scale = static_cast<float>(in.gradient_scale * (in.clipping > 0 && factor < 1 ? factor : 1)),
-              .skip = p.report->not_finite};
+              .grad_scale = static_cast<float>(in.scaled_gradients ? clipped / static_cast<double>(scale) : clipped),
+              .skip = skip};
 }
 
 }  // namespace tessera::kernels::step

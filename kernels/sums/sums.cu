@@ -32,7 +32,7 @@ __device__ double block_of_256(const T* x) {
 
 template <class T>
 __global__ void __launch_bounds__(block_threads)
-    sum_of_squares_kernel(FixedSum* sum, std::int32_t* not_finite, const T* x, std::int64_t blocks) {
+    sum_of_squares_kernel(FixedSum* sum, std::int32_t* not_finite, const T* x, std::int64_t blocks, const float* scale) {
   const int lane = static_cast<int>(threadIdx.x) % warp_lanes;
   const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / warp_lanes) * sums_of_warp;
   double mine = 0;  // lane k keeps the sum of block first + k
@@ -41,8 +41,9 @@ __global__ void __launch_bounds__(block_threads)
     const double square = block_of_256(x + (first + k) * sum_block);
     if (lane == k) mine = square;
   }
+  const double unscaled = scale ? 1 / (static_cast<double>(*scale) * static_cast<double>(*scale)) : 1;
   FixedSum local;
-  if (!local.add(mine)) *not_finite = 1;  // all write the same value
+  if (!local.add(mine * unscaled)) *not_finite = 1;  // all write the same value
   static_assert(sizeof(unsigned long long) == sizeof(std::int64_t));
   __shared__ std::int64_t of_warp[warps][4];
 #pragma unroll
@@ -61,7 +62,7 @@ template <class T>
 void run(const Context& context, const SumOfSquares& p) {
   const std::int64_t blocks = p.n / sum_block;
   launch(stream_of(context), static_cast<unsigned>(ceil_div(blocks, std::int64_t{warps} * sums_of_warp)), block_threads, 0,
-         sum_of_squares_kernel<T>, p.sum, p.not_finite, static_cast<const T*>(p.x), blocks);
+         sum_of_squares_kernel<T>, p.sum, p.not_finite, static_cast<const T*>(p.x), blocks, p.scale);
 }
 
 }  // namespace

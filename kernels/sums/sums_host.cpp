@@ -32,10 +32,11 @@ double block_sum(const T* x) {
 template <class T>
 void run(const SumOfSquares& p) {
   const T* x = static_cast<const T*>(p.x);
+  const double unscaled = p.scale ? 1 / (static_cast<double>(*p.scale) * static_cast<double>(*p.scale)) : 1;
   parallel_ranges(p.n / sum_block, 64, [&](std::int64_t begin, std::int64_t end) {
     FixedSum local;
     bool fits = true;
-    for (std::int64_t b = begin; b < end; ++b) fits &= local.add(block_sum(x + b * sum_block));
+    for (std::int64_t b = begin; b < end; ++b) fits &= local.add(block_sum(x + b * sum_block) * unscaled);
     for (int i = 0; i < 4; ++i) std::atomic_ref<std::int64_t>(p.sum->limb[i]).fetch_add(local.limb[i], std::memory_order_relaxed);
     if (!fits) std::atomic_ref<std::int32_t>(*p.not_finite).store(1, std::memory_order_relaxed);
   });

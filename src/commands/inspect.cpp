@@ -154,6 +154,7 @@ void print_json(const io::CheckpointReader& reader, const InspectOptions& o, con
          {"seed", meta.seed},
          {"identity", meta.identity},
          {"lineage", Json::parse(io::lineage_text(meta.lineage))},
+         {"run", Json::parse(io::values_text(meta.values))},
          {"data", Json::parse(io::data_text(meta.data))},
          {"groups", layout.groups},
          {"units", units},
@@ -226,6 +227,7 @@ void print_text(const io::CheckpointReader& reader, const InspectOptions& o, con
       meta.sample_cursor, meta.seed, meta.version, io::checkpoint_format(layout), meta.identity);
   if (const io::CheckpointLine& line = meta.lineage.back(); !line.from.empty())
     put("  line {} of the run, begun at step {} from {}\n", line.number, line.from_step, line.from);
+  if (!meta.values.empty()) put("  values of the run: {}\n", io::values_text(meta.values));
   for (const io::CheckpointData& file : meta.data)
     put("  trained on {}{}: {} tokens, digest {}\n", printable_name(file.path),
         meta.data.size() > 1 ? fmt::format(" ({:.4g} % of the samples)", 100 * file.share) : "", file.tokens, file.digest);

@@ -1,5 +1,6 @@
 // The deck: everything that a run is told, as typed values. schema.cpp declares each key once and binds it to a field here.
 #pragma once
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -107,9 +108,21 @@ struct LearningRateKeys {
   friend bool operator==(const LearningRateKeys&, const LearningRateKeys&) = default;
 };
 
+/// Of fp16: scales are powers of two.
+struct LossScaleKeys {
+  std::int64_t initial_power = 16;
+  std::int64_t window = 1000, hysteresis = 2;  // steps; overflows
+  bool consecutive_hysteresis = false;
+  double minimum = 1, fixed = 0;  // fixed 0: it moves
+  double initial() const { return fixed > 0 ? fixed : std::ldexp(1.0, static_cast<int>(initial_power)); }
+  friend bool operator==(const LossScaleKeys&, const LossScaleKeys&) = default;
+};
+
 struct PrecisionKeys {
   DType compute = DType::bf16;
   DType gradients = DType::f32;  // sums of a step
+  LossScaleKeys loss_scale = {};
+  bool scales_loss() const { return compute != DType::f32 && compute != DType::bf16; }
   friend bool operator==(const PrecisionKeys&, const PrecisionKeys&) = default;
 };
 

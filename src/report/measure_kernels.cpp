@@ -138,7 +138,7 @@ double rate_of_call(Bench& bench, DType dtype, std::string_view kernel, bool qk_
   std::array<bool, 64> adds;  // of a segment's values
   adds.fill(true);
   const kernels::Context context = bench.context(call.workspace);
-  const At at(addresses, adds, context, 1);
+  const At at(addresses, adds, context);
   return rounded(bytes_of(call) / bench.seconds([&] { call.run(at); }));
 }
 
@@ -181,7 +181,7 @@ double rate_of_task(Bench& bench, DType dtype, std::string_view kernel, double b
       auto* overflow = static_cast<std::int32_t*>(take(1, 64));
       const kernels::Context c = bench.context(0);
       kernels::fill_zero(c, sum, static_cast<std::size_t>(8 * n));
-      return [=, x = floats()] { kernels::fixed_accumulate(c, sum, x, n, overflow, kernels::fixed_limit); };
+      return [=, x = floats()] { kernels::fixed_accumulate(c, {sum, x, n, overflow, kernels::fixed_limit}); };
     }
     kernels::Adamw a{.master = floats(), .m = floats(), .v = floats(), .param = copy ? take(n, 2) : nullptr, .grad = floats(), .n = n};
     const kernels::AdamwScalars scalars{.learning_rate = 1e-5f};

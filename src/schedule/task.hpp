@@ -154,7 +154,7 @@ struct Transfer {
   std::int64_t ahead = 0;  ///< its micro-batch is that of the section's repetition and so many
   int border = 0;          ///< with virtual stages: between the virtual stage before this number and it
 };
-/// int64 sums (add), fp32 values (read), scalars (add).
+/// int64 sums (add), fp32 values (read), scalars (add), the run's values (read; of no bytes where the loss has no scale).
 struct AccumulateFixed {
   std::int64_t count = 0;
   std::int64_t limit = 0;  ///< of a sum's magnitude, so that the sum over all that it is added to cannot wrap
@@ -170,12 +170,15 @@ struct Add {
 struct JoinSums {};
 /// Scalars (add), step inputs (read).
 struct CountFlags {};
-/// Gradient (read), scalars (add), workspace (write).
+/// Gradient (read), scalars (add), workspace (write), the run's values (read; of no bytes where the gradient is not scaled).
 struct SumSquares {
   std::int64_t count = 0;
   DType dtype{};
 };
-/// Scalars (read), step inputs (read), AdamW scalars (write; of no bytes in an evaluation), report (write).
+/// Gradients' scale (write), step inputs (read), the run's values (read).
+struct ScaleGradients {};
+/// Scalars (read), step inputs (read), AdamW scalars (write), report (write), the run's values (add): the first and the last of no bytes in
+/// an evaluation.
 struct FinishStep {};
 /// Master (add), m (add), v (add), gradient (read), AdamW scalars (read), bf16 copy (write, where there is one).
 struct OptimizerStep {
@@ -213,8 +216,8 @@ struct Copy {};
 struct ReadDisk {};
 struct WriteDisk {};
 
-using Op = std::variant<RunPass, Collective, AccumulateFixed, Zero, CountFlags, SumSquares, FinishStep, OptimizerStep, RoundToBf16,
-                        PackWeight, Copy, Add, JoinSums, ReadDisk, WriteDisk, Transfer, BalanceRouters>;
+using Op = std::variant<RunPass, Collective, AccumulateFixed, Zero, CountFlags, SumSquares, ScaleGradients, FinishStep, OptimizerStep,
+                        RoundToBf16, PackWeight, Copy, Add, JoinSums, ReadDisk, WriteDisk, Transfer, BalanceRouters>;
 
 struct Task {
   std::string name;  ///< "gather layers.12 (backward)"
@@ -273,6 +276,14 @@ static_assert([] {
   return true;
 }());
 
+/// What a run carries from step to step beside the state of its parameters: the same on all ranks, initialised, saved and loaded by name.
+struct RunValue {
+  std::string name;  ///< "loss_scale"; in a checkpoint /run/NAME
+  DType type{};      ///< f32 or i64
+  double initial = 0;
+  Use use;
+};
+
 /// A unit's part of a group of optimizer state on this rank: what is initialised, saved and loaded, one number an element.
 struct Held {
   std::string group;  ///< of state_groups
@@ -285,7 +296,8 @@ struct Held {
 
 struct Schedule {
   std::vector<Buffer> buffers;
-  std::vector<Held> state;   ///< unit by unit; a unit's master weights first
+  std::vector<Held> state;  ///< unit by unit; a unit's master weights first
+  std::vector<RunValue> values;
   std::vector<Held> copies;  ///< where saves go on beside steps: what of the state this rank saves, as the program saving leaves it
   std::vector<Section> sections;
   std::array<Program, program_count> programs;  ///< by kind

@@ -233,6 +233,8 @@ void add_cross_entropy(Part& part, const Settings& s, DType dtype) {
   for (std::int64_t r = 0; r < rows; ++r) targets[static_cast<std::size_t>(r)] = static_cast<std::int32_t>(r * 7919 % V);
   auto* on_device = static_cast<std::int32_t*>(part.copy_of(targets.data(), targets.size() * 4));
   auto* losses = static_cast<float*>(part.values(rows, DType::f32));
+  const float grad_scale = 1e-4f;
+  auto* scale = static_cast<float*>(part.copy_of(&grad_scale, sizeof grad_scale));
   part.contenders.push_back({.name = named("cross-entropy rows", dtype),
                              .limit = "copy",
                              .amount = 4 * count(rows * V) + bytes_of(rows * V, dtype),
@@ -242,7 +244,7 @@ void add_cross_entropy(Part& part, const Settings& s, DType dtype) {
                                                               .logits = logits,
                                                               .d_logits = d_logits,
                                                               .targets = on_device,
-                                                              .grad_scale = 1e-4f,
+                                                              .grad_scale = scale,
                                                               .rows = rows,
                                                               .V = V,
                                                               .dtype = dtype});

@@ -322,7 +322,7 @@ void add_others(std::vector<Contender>& list, const Memory& memory, std::int32_t
   auto count = [](std::int64_t n) { return static_cast<double>(n); };
   std::int64_t n = memory.cut({8, 4}, p, 1024);
   list.push_back({"fixed_accumulate", 20 * count(n), "update", [=, &flag] {
-                    fixed_accumulate({}, reinterpret_cast<std::int64_t*>(p[0]), reinterpret_cast<float*>(p[1]), n, &flag, fixed_limit);
+                    fixed_accumulate({}, {reinterpret_cast<std::int64_t*>(p[0]), reinterpret_cast<float*>(p[1]), n, &flag, fixed_limit});
                   }});
   list.push_back({"fixed_to_float", 12 * count(n), "triad",
                   [=] { fixed_to_float({}, reinterpret_cast<float*>(p[1]), reinterpret_cast<std::int64_t*>(p[0]), n); }});

@@ -32,6 +32,10 @@ struct FixedAccumulateCase {
   std::int64_t sum;
   bool flagged;
 };
+/// The bits that it must raise.
+inline std::int32_t faults_of(const FixedAccumulateCase& c) {
+  return !c.flagged ? 0 : std::isfinite(c.x) ? fixed_out_of_range : fixed_not_finite;
+}
 inline std::vector<FixedAccumulateCase> fixed_accumulate_cases(std::int64_t limit) {
   const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   const float largest = std::nextafter(0x1p18f, 0.0f);

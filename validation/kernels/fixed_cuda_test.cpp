@@ -14,14 +14,14 @@ struct Result {
 
 Result accumulate_on_host(std::vector<std::int64_t> sum, const std::vector<float>& x, std::int64_t limit) {
   Result r{std::move(sum)};
-  host::fixed_accumulate({}, r.sum.data(), x.data(), static_cast<std::int64_t>(x.size()), &r.overflow, limit);
+  host::fixed_accumulate({}, {r.sum.data(), x.data(), static_cast<std::int64_t>(x.size()), &r.overflow, limit});
   return r;
 }
 Result accumulate_on_device(const std::vector<std::int64_t>& sum, const std::vector<float>& x, std::int64_t limit, std::int64_t shift = 0) {
   DeviceArray<std::int64_t> s(sum, shift);
   DeviceArray<float> dx(x, shift);
   DeviceArray<std::int32_t> overflow(std::vector<std::int32_t>{0});
-  cuda::fixed_accumulate({}, s.data(), dx.data(), s.size(), overflow.data(), limit);
+  cuda::fixed_accumulate({}, {s.data(), dx.data(), s.size(), overflow.data(), limit});
   return {s.host(), overflow.host()[0]};
 }
 
@@ -43,7 +43,7 @@ TEST_F(FixedCuda, AccumulateFlagsWhatDoesNotFit) {
         std::vector<float> x(1013, 1.0f);
         sum[at] = c.sum, x[at] = c.x;
         const Result r = accumulate_on_device(sum, x, limit);
-        EXPECT_EQ(r.overflow, c.flagged) << c.x << " to " << c.sum << " at " << at << ", limit " << limit;
+        EXPECT_EQ(r.overflow, faults_of(c)) << c.x << " to " << c.sum << " at " << at << ", limit " << limit;
         EXPECT_TRUE(r == accumulate_on_host(sum, x, limit));
       }
 }
@@ -59,7 +59,7 @@ TEST_F(FixedCuda, AddHasTheBitsAndTheFlagOfTheHost) {
       DeviceArray<std::int32_t> overflow(std::vector<std::int32_t>{0});
       cuda::fixed_add({}, s.data(), dx.data(), n, overflow.data());
       const Result r{s.host(), overflow.host()[0]};
-      EXPECT_EQ(r.overflow, c.flagged) << c.a << " + " << c.b << ", " << n << " values";
+      EXPECT_EQ(r.overflow, faults_of(c)) << c.a << " + " << c.b << ", " << n << " values";
       EXPECT_TRUE(r == expected) << c.a << " + " << c.b << ", " << n << " values";
     }
   }
@@ -69,7 +69,7 @@ TEST_F(FixedCuda, AFlagStaysUp) {
   DeviceArray<std::int64_t> sum(std::vector<std::int64_t>(16, 1));
   DeviceArray<float> x(std::vector<float>(16, 1.0f));
   DeviceArray<std::int32_t> overflow(std::vector<std::int32_t>{1});
-  cuda::fixed_accumulate({}, sum.data(), x.data(), 16, overflow.data(), fixed_limit);
+  cuda::fixed_accumulate({}, {sum.data(), x.data(), 16, overflow.data(), fixed_limit});
   cuda::fixed_add({}, sum.data(), sum.data(), 16, overflow.data());
   EXPECT_EQ(overflow.host()[0], 1);
 }

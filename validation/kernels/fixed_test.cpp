@@ -13,7 +13,7 @@ TEST(Fixed, AccumulateRoundsToNearestEven) {
       expected[i] += whole + (rest > 0.5 || (rest == 0.5 && whole % 2 != 0));
     }
     std::int32_t overflow = 0;
-    fixed_accumulate({}, sum.data(), x.data(), n, &overflow, fixed_limit);
+    fixed_accumulate({}, {sum.data(), x.data(), n, &overflow, fixed_limit});
     EXPECT_EQ(sum, expected);
     EXPECT_EQ(overflow, 0);
   }
@@ -29,7 +29,7 @@ TEST(Fixed, SumsDoNotDependOnOrder) {
     std::vector<std::int64_t> sum(n, 0);
     for (std::size_t g = 0; g < groups; ++g) {
       std::vector<std::int64_t> part(n, 0);
-      for (std::size_t k = g; k < terms; k += groups) fixed_accumulate({}, part.data(), x[k].data(), n, &overflow, fixed_limit);
+      for (std::size_t k = g; k < terms; k += groups) fixed_accumulate({}, {part.data(), x[k].data(), n, &overflow, fixed_limit});
       fixed_add({}, sum.data(), part.data(), n, &overflow);
     }
     return sum;
@@ -43,15 +43,15 @@ TEST(Fixed, SumsDoNotDependOnOrder) {
   EXPECT_EQ(overflow, 0);
 }
 
-/// How often the flag is raised by x that joins start at each position of a vector and its remainder.
-int flags_of_accumulate(std::int64_t start, float x, std::int64_t limit) {
+/// The faults of x over a scale that joins start, summed over each position of a vector and its remainder.
+int faults_of_accumulate(std::int64_t start, float x, std::int64_t limit, const float* scale = nullptr) {
   int raised = 0;
   for (std::size_t at = 0; at < 21; ++at) {
     std::vector<float> values(21, 0.5f);
     std::vector<std::int64_t> sum(21, 0);
     values[at] = x, sum[at] = start;
     std::int32_t overflow = 0;
-    fixed_accumulate({}, sum.data(), values.data(), 21, &overflow, limit);
+    fixed_accumulate({}, {sum.data(), values.data(), 21, &overflow, limit, scale});
     raised += overflow;
   }
   return raised;
@@ -71,14 +71,33 @@ int flags_of_add(std::int64_t start, std::int64_t x) {
 TEST(Fixed, OverflowIsSeenAtEveryPosition) {
   for (const std::int64_t most : {fixed_limit, fixed_limit / 3})
     for (const FixedAccumulateCase& c : fixed_accumulate_cases(most))
-      EXPECT_EQ(flags_of_accumulate(c.sum, c.x, most), c.flagged ? 21 : 0) << c.x << " to " << c.sum << ", limit " << most;
+      EXPECT_EQ(faults_of_accumulate(c.sum, c.x, most), 21 * faults_of(c)) << c.x << " to " << c.sum << ", limit " << most;
   for (const FixedAddCase& c : fixed_add_cases()) EXPECT_EQ(flags_of_add(c.a, c.b), c.flagged ? 21 : 0) << c.a << " + " << c.b;
   // A flag that is up stays up.
   std::int32_t overflow = 1;
   std::int64_t sum = 0;
   float x = 1;
-  fixed_accumulate({}, &sum, &x, 1, &overflow, fixed_limit);
+  fixed_accumulate({}, {&sum, &x, 1, &overflow, fixed_limit});
   EXPECT_EQ(overflow, 1);
+}
+
+// A loss scale is a power of two: the sum and its range are those of the values without it.
+TEST(Fixed, AScaleChangesNoBitAndNoRange) {
+  for (const float scale : {0x1p-3f, 1.0f, 0x1p16f, 0x1p40f}) {
+    const std::vector<float> x = random_values<float>(1013, 7);
+    std::vector<float> scaled;
+    for (const float v : x) scaled.push_back(v * scale);
+    std::vector<std::int64_t> plain(x.size(), 5), sum(x.size(), 5);
+    std::int32_t faults = 0;
+    fixed_accumulate({}, {plain.data(), x.data(), 1013, &faults});
+    fixed_accumulate({}, {sum.data(), scaled.data(), 1013, &faults, fixed_limit, &scale});
+    EXPECT_EQ(sum, plain) << scale;
+    EXPECT_EQ(faults, 0);
+    for (const FixedAccumulateCase& c : fixed_accumulate_cases(fixed_limit))
+      if (std::isfinite(c.x * scale)) {
+        EXPECT_EQ(faults_of_accumulate(c.sum, c.x * scale, fixed_limit, &scale), 21 * faults_of(c)) << c.x << " times " << scale;
+      }
+  }
 }
 
 TEST(Fixed, BackToFloatRoundsOnce) {
@@ -95,7 +114,7 @@ TEST(Fixed, BackToFloatRoundsOnce) {
   std::vector<std::int64_t> fixed(4, 0);
   std::vector<float> back = poisoned<float>(4);
   std::int32_t overflow = 0;
-  fixed_accumulate({}, fixed.data(), x.data(), 4, &overflow, fixed_limit);
+  fixed_accumulate({}, {fixed.data(), x.data(), 4, &overflow, fixed_limit});
   fixed_to_float({}, back.data(), fixed.data(), 4);
   EXPECT_EQ(back, x);
 }
@@ -206,9 +225,9 @@ TEST(Fixed, SameBitsForAnyThreadCount) {
     std::vector<std::int64_t> sum(n, 3);
     auto out = poisoned<float>(n);
     std::vector<std::int32_t> overflow(2, 0);
-    fixed_accumulate({}, sum.data(), x.data(), n, overflow.data(), fixed_limit);
+    fixed_accumulate({}, {sum.data(), x.data(), n, overflow.data(), fixed_limit});
     x[70001] = 1e10f;
-    fixed_accumulate({}, sum.data(), x.data(), n, overflow.data() + 1, fixed_limit);
+    fixed_accumulate({}, {sum.data(), x.data(), n, overflow.data() + 1, fixed_limit});
     fixed_add({}, sum.data(), std::vector<std::int64_t>(sum).data(), n, overflow.data());
     fixed_to_float({}, out.data(), sum.data(), n);
     return digest(sum, out, overflow);

@@ -13,7 +13,8 @@ Hash128 results(const RouterShape& s, bool on_host, bool biased = false) {
   auto &logits = in.logits, &d_weights = in.d_weights, &bias = in.bias;
   auto& counts = in.counts;
   std::vector<double> weight{in.weight};
-  RouterBackward backward{.balance_scale = 0.2f, .z_scale = 0.01f, .shape = s, .dtype = dtype_of<T>()};
+  const float scale = 0.5f;
+  RouterBackward backward{.grad_scale = &scale, .balance = 0.4f, .z = 0.02f, .shape = s, .dtype = dtype_of<T>()};
   if (on_host) {
     auto experts = poisoned<std::int32_t>(s.M * s.k);
     auto weights = poisoned<float>(s.M * s.slots()), balance = poisoned<float>(s.M), z = poisoned<float>(s.M);
@@ -32,6 +33,7 @@ Hash128 results(const RouterShape& s, bool on_host, bool biased = false) {
   DeviceArray<std::int32_t> experts(s.M * s.k), device_counts(counts);
   DeviceArray<float> weights(s.M * s.slots()), balance(s.M), z(s.M), device_logits(logits), device_d_weights(d_weights), device_bias(bias);
   DeviceArray<double> device_weight(weight);
+  DeviceArray<float> device_scale(std::vector<float>{scale});
   DeviceArray<T> d_logits(s.M * s.columns());
   cuda::router_forward({}, {.experts = experts.data(),
                             .weights = weights.data(),
@@ -42,7 +44,7 @@ Hash128 results(const RouterShape& s, bool on_host, bool biased = false) {
       {}, {.balance = balance.data(), .z = z.data(), .logits = device_logits.data(), .counts = device_counts.data(), .shape = s});
   backward.d_logits = d_logits.data(), backward.d_weights = device_d_weights.data(), backward.weights = weights.data();
   backward.experts = experts.data(), backward.logits = device_logits.data(), backward.counts = device_counts.data();
-  backward.weight = device_weight.data();
+  backward.weight = device_weight.data(), backward.grad_scale = device_scale.data();
   cuda::router_backward({}, backward);
   return digest(experts.host(), weights.host(), balance.host(), z.host(), d_logits.host());
 }

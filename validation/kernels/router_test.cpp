@@ -78,6 +78,7 @@ struct Trial : RouterInputs {
   }
   template <class T>
   std::vector<T> backward(float balance_scale, float z_scale) {
+    const float scale = 0.25f;
     auto d = poisoned<T>(s.M * s.columns());
     router_backward({}, {.d_logits = d.data(),
                          .d_weights = d_weights.data(),
@@ -86,8 +87,9 @@ struct Trial : RouterInputs {
                          .logits = logits.data(),
                          .counts = counts.data(),
                          .weight = &weight,
-                         .balance_scale = balance_scale,
-                         .z_scale = z_scale,
+                         .grad_scale = &scale,
+                         .balance = balance_scale / scale,
+                         .z = z_scale / scale,
                          .shape = s,
                          .dtype = dtype_of<T>()});
     return d;

@@ -25,7 +25,7 @@ Result on_host(const Case& c, Mode mode) {
                                .logits = in.logits.data(),
                                .d_logits = mode == Mode::loss ? nullptr : d.data(),
                                .targets = in.targets.data(),
-                               .grad_scale = softmax_grad_scale,
+                               .grad_scale = &softmax_grad_scale,
                                .rows = c.rows,
                                .V = c.V,
                                .dtype = dtype_of<T>()});
@@ -35,7 +35,7 @@ Result on_host(const Case& c, Mode mode) {
 template <class T>
 Result on_device(const Case& c, Mode mode, std::int64_t shift = 0) {
   SoftmaxLossRowsInputs in(c);
-  DeviceArray<float> losses(c.rows), logits(in.logits, shift);
+  DeviceArray<float> losses(c.rows), logits(in.logits, shift), scale(std::vector<float>{softmax_grad_scale});
   DeviceArray<std::int32_t> targets(in.targets);
   DeviceArray<T> d(c.rows * c.V, shift);
   void* to = mode == Mode::loss ? nullptr : mode == Mode::in_place ? static_cast<void*>(logits.data()) : d.data();
@@ -43,7 +43,7 @@ Result on_device(const Case& c, Mode mode, std::int64_t shift = 0) {
                                .logits = logits.data(),
                                .d_logits = to,
                                .targets = targets.data(),
-                               .grad_scale = softmax_grad_scale,
+                               .grad_scale = scale.data(),
                                .rows = c.rows,
                                .V = c.V,
                                .dtype = dtype_of<T>()});

@@ -17,7 +17,7 @@ TEST(SoftmaxLossRows, MatchesFp64) {
                              .logits = in.logits.data(),
                              .d_logits = d.data(),
                              .targets = in.targets.data(),
-                             .grad_scale = softmax_grad_scale,
+                             .grad_scale = &softmax_grad_scale,
                              .rows = c.rows,
                              .V = c.V,
                              .dtype = t});
@@ -58,11 +58,12 @@ TEST(SoftmaxLossRows, LeavesNoSubnormalGradient) {
   std::vector<float> logits(V), losses(1);
   for (std::int64_t i = 0; i < V; ++i) logits[static_cast<std::size_t>(i)] = -0.2f * static_cast<float>(i);
   const std::int32_t target = 3;
+  const float grad_scale = 1e-3f;
   softmax_loss_rows({}, {.losses = losses.data(),
                          .logits = logits.data(),
                          .d_logits = logits.data(),
                          .targets = &target,
-                         .grad_scale = 1e-3f,
+                         .grad_scale = &grad_scale,
                          .rows = 1,
                          .V = V,
                          .dtype = DType::f32});

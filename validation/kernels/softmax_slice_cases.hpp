@@ -49,7 +49,7 @@ SoftmaxSliceResult of_whole_rows(const SoftmaxSliceCase& c) {
                                .logits = in.logits.data(),
                                .d_logits = d.data(),
                                .targets = in.targets.data(),
-                               .grad_scale = softmax_slice_grad_scale,
+                               .grad_scale = &softmax_slice_grad_scale,
                                .rows = c.rows,
                                .V = c.V,
                                .dtype = dtype_of<T>()});

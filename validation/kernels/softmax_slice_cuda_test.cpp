@@ -23,6 +23,7 @@ SoftmaxSliceResult on_device(const SoftmaxSliceCase& c, std::int64_t shift = 0, 
   }
   SoftmaxSliceResult result{{}, std::vector<double>(static_cast<std::size_t>(c.rows * c.V))};
   DeviceArray<double> all(sums);
+  DeviceArray<float> scale(std::vector<float>{softmax_slice_grad_scale});
   for (std::int64_t k = 0; k < c.slices; ++k) {
     const Range range = in.slice(c, k);
     DeviceArray<float> logits(in.columns(c, range), shift), losses(c.rows);
@@ -32,7 +33,7 @@ SoftmaxSliceResult on_device(const SoftmaxSliceCase& c, std::int64_t shift = 0, 
                                   .d_logits = in_place ? static_cast<void*>(logits.data()) : d.data(),
                                   .sums = all.data(),
                                   .targets = targets.data(),
-                                  .grad_scale = softmax_slice_grad_scale,
+                                  .grad_scale = scale.data(),
                                   .rows = c.rows,
                                   .V = range.size(),
                                   .first = range.begin,

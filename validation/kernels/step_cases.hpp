@@ -14,8 +14,26 @@ struct StepCase {
   std::vector<double> losses, weights;
   double norm = 1;
   bool stop = false;
+  float loss_scale = 0;      ///< of fp16; 0: there is none
+  std::int32_t misfits = 0;  ///< of fixed point
+  bool scaled_sums = false;  ///< the update reads what the scale has multiplied
+  bool bad() const {
+    double loss = 0;
+    for (std::size_t i = 0; i < losses.size(); ++i)
+      if (weights[i] != 0) loss += losses[i] * weights[i];
+    return !std::isfinite(loss) || misfits & fixed_not_finite;
+  }
   StepInputs inputs() const {
-    return {.targets = 1013, .learning_rate = 3e-4f, .bias_correction1 = 0.1f, .bias_correction2 = 0.05f, .clipping = 1, .stop = stop};
+    return {.targets = 1013,
+            .learning_rate = 3e-4f,
+            .bias_correction1 = 0.1f,
+            .bias_correction2 = 0.05f,
+            .clipping = 1,
+            .samples = 12,
+            .tokens = 1024,
+            .scaling = {.on = loss_scale > 0, .minimum = 2, .hysteresis = 1},
+            .scaled_gradients = scaled_sums,
+            .stop = stop};
   }
 };
 inline std::vector<StepCase> step_cases() {
@@ -25,7 +43,14 @@ inline std::vector<StepCase> step_cases() {
           {"a micro-batch without weight", {100, nan}, {1, 0}},
           {"a loss that is not a number", {100, nan}, {1, 1}},
           {"a loss that is infinite", {100, infinity}, {1, 1}},
-          {"a stop", {100}, {1}, 1, true}};
+          {"a stop", {100}, {1}, 1, true},
+          {"a gradient out of range", {100}, {1}, 1, false, 0, fixed_out_of_range},
+          {"a gradient that is not finite", {100}, {1}, 1, false, 0, fixed_not_finite},
+          {"a scale", {100}, {1}, 0.5, false, 1024},
+          {"a scale and scaled sums", {100}, {1}, 3, false, 1024, 0, true},
+          {"an overflow of fp16", {100}, {1}, 1, false, 1024, fixed_not_finite},
+          {"an overflow at the lowest scale", {100}, {1}, 1, false, 2, fixed_not_finite},
+          {"a gradient out of range under a scale", {100}, {1}, 1, false, 1024, fixed_out_of_range}};
 }
 inline std::ostream& operator<<(std::ostream& out, const StepCase& c) { return out << c.name; }
 
@@ -34,6 +59,8 @@ struct StepLeft {
   StepScalars scalars;
   AdamwScalars adamw;
   StepReport report;
+  RunValues run;
+  float gradient_scale = 0;
 };
 
 /// On memory of either backend, by the functions that fill and read it.
@@ -42,15 +69,19 @@ StepLeft run_step(Backend backend, const StepCase& c, Put put, Get get) {
   const Context context{.workspace = {}, .reproducible = false, .backend = backend};
   StepScalars zero{};
   EXPECT_TRUE(zero.squares.add(c.norm * c.norm));
+  zero.misfits = c.misfits;
   auto* scalars = put(zero);
   auto* inputs = put(c.inputs());
   auto* adamw = put(AdamwScalars{});
   auto* report = put(StepReport{});
+  auto* run = put(RunValues{.applied_updates = 7, .sample_cursor = 84, .loss_scale = {.value = c.loss_scale > 0 ? c.loss_scale : 1}});
+  auto* gradient_scale = put(0.0f);
+  scale_gradients(context, {.scale = gradient_scale, .inputs = inputs, .run = run});
   for (std::size_t i = 0; i < c.losses.size(); ++i)
     add_loss(context, {.scalars = scalars, .loss_sum = put(c.losses[i]), .weight = put(c.weights[i])});
   count_flags(context, scalars, inputs);
-  finish_step(context, {.scalars = scalars, .inputs = inputs, .adamw = adamw, .report = report});
-  return {get(scalars), get(adamw), get(report)};
+  finish_step(context, {.scalars = scalars, .inputs = inputs, .adamw = adamw, .report = report, .run = run});
+  return {get(scalars), get(adamw), get(report), get(run), get(gradient_scale)};
 }
 
 inline StepLeft step_on_host(const StepCase& c) {
@@ -69,21 +100,30 @@ inline void expect_by_definition(const StepCase& c, const StepLeft& left) {
   double loss = 0;
   for (std::size_t i = 0; i < c.losses.size(); ++i)
     if (c.weights[i] != 0) loss += c.losses[i] * c.weights[i];
-  const int bad = std::isfinite(loss) ? 0 : 1;
-  EXPECT_EQ(left.report.not_finite, bad);
-  EXPECT_EQ(left.report.overflow, 0);
+  const bool bad = c.bad(), out_of_range = c.misfits & fixed_out_of_range, scales = c.loss_scale > 0 && !out_of_range,
+             lowest = scales && bad && c.loss_scale == 2;
+  EXPECT_EQ(left.report.not_finite, out_of_range || lowest || (bad && !scales));
+  EXPECT_EQ(left.report.overflow, out_of_range);
+  EXPECT_EQ(left.report.skipped, scales && bad);
+  EXPECT_EQ(left.report.lowest, lowest);
   EXPECT_EQ(left.report.stop, c.stop);
   EXPECT_EQ(left.scalars.stops, c.stop);
   EXPECT_EQ(left.scalars.faults, bad);
-  EXPECT_EQ(left.adamw.skip, bad);
-  if (bad == 0) {
-    EXPECT_NEAR(left.report.loss, loss / 1013, 1e-9);
-    EXPECT_NEAR(left.report.grad_norm, c.norm, 1e-9);
-    EXPECT_NEAR(left.adamw.grad_scale, std::min(1.0, 1 / (c.norm + 1e-6)), 1e-7);
-    EXPECT_EQ(left.adamw.learning_rate, c.inputs().learning_rate);
-    EXPECT_EQ(left.adamw.bias_correction1, c.inputs().bias_correction1);
-    EXPECT_EQ(left.adamw.bias_correction2, c.inputs().bias_correction2);
-  }
+  EXPECT_EQ(left.scalars.overflows, out_of_range);
+  EXPECT_EQ(left.adamw.skip, bad || out_of_range);
+  const float scale = c.loss_scale > 0 ? c.loss_scale : 1;
+  EXPECT_EQ(left.gradient_scale, scale / 1024);
+  EXPECT_EQ(left.run.applied_updates, bad || out_of_range ? 7 : 8);
+  EXPECT_EQ(left.run.sample_cursor, 96) << "samples of a skipped step are taken too";
+  EXPECT_EQ(left.run.loss_scale.value, scales && bad && !lowest ? scale / 2 : scale);
+  if (bad || out_of_range) return;
+  EXPECT_NEAR(left.report.loss, loss / 1013, 1e-9);
+  EXPECT_NEAR(left.report.grad_norm, c.norm, 1e-9);
+  const double clip = std::min(1.0, 1 / (c.norm + 1e-6)), unscaled = c.scaled_sums ? 1 / static_cast<double>(scale) : 1;
+  EXPECT_NEAR(left.adamw.grad_scale, clip * unscaled, 1e-7 * unscaled);
+  EXPECT_EQ(left.adamw.learning_rate, c.inputs().learning_rate);
+  EXPECT_EQ(left.adamw.bias_correction1, c.inputs().bias_correction1);
+  EXPECT_EQ(left.adamw.bias_correction2, c.inputs().bias_correction2);
 }
 
 /// Sums of two tiers that join.
@@ -91,12 +131,12 @@ struct JoinedSums {
   StepScalars mine{}, other{};
   JoinedSums() {
     EXPECT_TRUE(mine.squares.add(2.5) && mine.loss.add(7) && other.squares.add(0x1p-60) && other.squares.add(1e9));
-    other.overflow = 1;
+    other.misfits = fixed_not_finite;
   }
   static void expect_joined(const StepScalars& joined) {
     EXPECT_EQ(joined.squares.value(), 2.5 + 1e9 + 0x1p-60);
     EXPECT_EQ(joined.loss.value(), 7);
-    EXPECT_EQ(joined.overflow, 1);
+    EXPECT_EQ(joined.misfits, fixed_not_finite);
     EXPECT_EQ(joined.not_finite, 0);
   }
 };

@@ -35,6 +35,9 @@ void expect_same(const StepLeft& a, const StepLeft& b) {
   EXPECT_EQ(a.adamw.bias_correction2, b.adamw.bias_correction2);
   EXPECT_EQ(a.adamw.grad_scale, b.adamw.grad_scale);
   EXPECT_EQ(a.adamw.skip, b.adamw.skip);
+  EXPECT_EQ(a.report.skipped, b.report.skipped);
+  EXPECT_EQ(a.run.loss_scale.value, b.run.loss_scale.value);
+  EXPECT_EQ(a.gradient_scale, b.gradient_scale);
 }
 
 TEST_F(StepCuda, IsItsDefinitionAndHasTheHostsBits) {

@@ -93,7 +93,7 @@ void optimizer() {
   }
   auto sum = std::vector<std::int64_t>(n, 3), out = whole;
   std::int32_t flag = 0;
-  fixed_accumulate({}, sum.data(), floats.data(), n, &flag, fixed_limit);
+  fixed_accumulate({}, {sum.data(), floats.data(), n, &flag, fixed_limit});
   auto back = poisoned<float>(n);
   fixed_to_float({}, back.data(), whole.data(), n);
   print("fixed", DType::i64, sum, back);
@@ -185,12 +185,13 @@ void rows() {
   constexpr std::int64_t V = 3001;
   auto logits = random_values<float>(7 * V, 5, 20.0f);
   std::vector<float> losses(7);
+  const float scale = 0.1f;
   auto d_logits = poisoned<T>(7 * V);
   softmax_loss_rows({}, {.losses = losses.data(),
                          .logits = logits.data(),
                          .d_logits = d_logits.data(),
                          .targets = tokens.data(),
-                         .grad_scale = 0.1f,
+                         .grad_scale = &scale,
                          .rows = 7,
                          .V = V,
                          .dtype = dtype});
@@ -284,6 +285,7 @@ void experts() {
                      .capacity = 20,
                      .rows = rows});
   router_losses({}, {.balance = balance.data(), .z = z.data(), .logits = logits.data(), .counts = counts.data(), .shape = shape});
+  const float scale = 1;
   router_backward({}, {.d_logits = d_logits.data(),
                        .d_weights = d_weights.data(),
                        .weights = weights.data(),
@@ -291,8 +293,9 @@ void experts() {
                        .logits = logits.data(),
                        .counts = counts.data(),
                        .weight = &weight,
-                       .balance_scale = 0.1f,
-                       .z_scale = 0.01f,
+                       .grad_scale = &scale,
+                       .balance = 0.1f,
+                       .z = 0.01f,
                        .shape = shape,
                        .dtype = dtype});
   gather_rows({}, {.out = gathered.data(), .in = x.data(), .sources = sources.data(), .k = k, .rows = rows, .C = C, .dtype = dtype});

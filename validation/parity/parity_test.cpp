@@ -91,7 +91,7 @@ TEST_P(Parity, LossAndEveryGradient) {
   auto engine = make_engine();
   set_fixture_weights(*engine);
   set_batch(*engine, integers(file_, "tokens"), integers(file_, "targets"), 0);
-  const StepReport report = engine->step(0);
+  const StepReport report = engine->step();
   const bool bf16 = GetParam().bf16;
   EXPECT_NEAR(report.loss / floats(file_, "loss")[0], 1, bf16 ? 2e-2 : 1e-5);
   // In bf16 a tensor's own error says more of its size than of the code (a key's gradient nearly cancels in the softmax), so the promise is
@@ -114,7 +114,7 @@ TEST_P(Parity, TenSteps) {
   const bool bf16 = GetParam().bf16;
   for (std::size_t step = 0; step < losses.size(); ++step) {
     set_batch(*engine, tokens, targets, step * tokens.size() / losses.size());
-    const StepReport report = engine->step(static_cast<std::int64_t>(step));
+    const StepReport report = engine->step();
     EXPECT_NEAR(report.loss / losses[step], 1, bf16 ? 2e-2 : 1e-5) << "step " << step;
     EXPECT_NEAR(report.grad_norm / norms[step], 1, bf16 ? 2e-2 : 1e-4) << "step " << step;
   }

@@ -108,10 +108,10 @@ TEST_P(StepAllocations, NoneAfterTheFirstStep) {
   for (std::int64_t m = 0; m < engine.accumulation(); ++m)
     for (std::size_t i = 0; i < engine.tokens(m).size(); ++i)
       engine.tokens(m)[i] = static_cast<std::int32_t>(i * 7 % 301), engine.targets(m)[i] = static_cast<std::int32_t>((i * 7 + 7) % 301);
-  engine.step(0);
+  engine.step();
   allocations = 0;
   counting = true;
-  for (int step = 1; step < 4; ++step) engine.step(step);
+  for (int step = 1; step < 4; ++step) engine.step();
   counting = false;
   if (allocations > 0) backtrace_symbols_fd(first_trace, first_depth, 2);
   EXPECT_EQ(allocations.load(), 0);

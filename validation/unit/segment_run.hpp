@@ -52,11 +52,11 @@ class SegmentRun {
     std::vector<Access> access;
     for (const Operand& o : pass.operands) {
       const ValueInfo& v = segment_.at(o.value);
-      addresses.push_back(at<void>(v.kind, v.name));
+      addresses.push_back(v.kind == ValueKind::gradient_scale ? &grad_scale : at<void>(v.kind, v.name));
       access.push_back(o.access);
     }
     kernels::testing::Workspace workspace(pass.workspace);
-    pass.run(segment_, addresses, access, workspace.context(reproducible), grad_scale);
+    pass.run(segment_, addresses, access, workspace.context(reproducible));
     bool intact = workspace.intact();
     for (const auto& [value, memory] : values_) intact = intact && memory->intact();
     return intact;

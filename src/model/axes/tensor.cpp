@@ -20,7 +20,7 @@ kernels::KeyParts key_parts(const ModelShape& s) {
 
 void softmax_loss_of_slice(Recorder& r, Value losses, Value d_logits, Value logits, const Rows& rows) {
   const ModelShape& s = r.s;
-  const Value ids = r.targets();
+  const Value ids = r.targets(), scale = d_logits ? r.gradient_scale() : Value{};
   Value &noted = r.note("slice_sums"), &noted_all = r.note("all_sums");
   if (!noted) {  // doubles; the first rows are the most at a time
     noted = r.value("slice_sums", {rows.count, slice_numbers}, DType::i64);
@@ -39,6 +39,7 @@ void softmax_loss_of_slice(Recorder& r, Value losses, Value d_logits, Value logi
   r.exchange({.kind = CollectiveKind::all_gather, .count = rows.count * slice_numbers, .dtype = DType::i64}, "gather slice_sums", all,
              mine);
   std::vector<Touch> touches = {{losses, write}, {logits, d_logits == logits ? Access::add : read}, {all, read}, {ids, read}};
+  if (scale) touches.push_back({scale, read});
   if (d_logits && d_logits != logits) touches.push_back({d_logits, write});
   r.call({.name = "softmax_slice_loss", .touches = std::move(touches), .run = [=, s = s](const At& at) {
             kernels::softmax_slice_loss(at.context, {.losses = at.get<float>(losses) + rows.first,
@@ -46,7 +47,7 @@ void softmax_loss_of_slice(Recorder& r, Value losses, Value d_logits, Value logi
                                                      .d_logits = at.get(d_logits),
                                                      .sums = at.get<double>(all),
                                                      .targets = at.get<std::int32_t>(ids) + rows.first,
-                                                     .grad_scale = at.grad_scale,
+                                                     .grad_scale = at.get<float>(scale),
                                                      .rows = rows.count,
                                                      .V = vocabulary.size(),
                                                      .first = vocabulary.begin,

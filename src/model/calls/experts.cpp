@@ -73,23 +73,30 @@ void router(Recorder& r, Value experts, Value weights, Value logits, Value bias)
 
 void router_backward(Recorder& r, Value d_logits, Value d_weights, Value weights, Value experts, Value logits, Value counts) {
   const ModelShape& s = r.s;
-  const Value weight = r.micro_batch_weight();
-  r.call(
-      {.name = "router_backward",
-       .touches = {{d_logits, write}, {d_weights, read}, {weights, read}, {experts, read}, {logits, read}, {counts, read}, {weight, read}},
-       .run = [=, s = s](const At& at) {
-         kernels::router_backward(at.context, {.d_logits = at.get(d_logits),
-                                               .d_weights = at.get<float>(d_weights),
-                                               .weights = at.get<float>(weights),
-                                               .experts = at.get<std::int32_t>(experts),
-                                               .logits = at.get<float>(logits),
-                                               .counts = at.get<std::int32_t>(counts),
-                                               .weight = at.get<double>(weight),
-                                               .balance_scale = s.experts.balance_loss * at.grad_scale,
-                                               .z_scale = s.experts.z_loss * at.grad_scale,
-                                               .shape = router_shape(s),
-                                               .dtype = s.dtype});
-       }});
+  const Value weight = r.micro_batch_weight(), scale = r.gradient_scale();
+  r.call({.name = "router_backward",
+          .touches = {{d_logits, write},
+                      {d_weights, read},
+                      {weights, read},
+                      {experts, read},
+                      {logits, read},
+                      {counts, read},
+                      {weight, read},
+                      {scale, read}},
+          .run = [=, s = s](const At& at) {
+            kernels::router_backward(at.context, {.d_logits = at.get(d_logits),
+                                                  .d_weights = at.get<float>(d_weights),
+                                                  .weights = at.get<float>(weights),
+                                                  .experts = at.get<std::int32_t>(experts),
+                                                  .logits = at.get<float>(logits),
+                                                  .counts = at.get<std::int32_t>(counts),
+                                                  .weight = at.get<double>(weight),
+                                                  .grad_scale = at.get<float>(scale),
+                                                  .balance = s.experts.balance_loss,
+                                                  .z = s.experts.z_loss,
+                                                  .shape = router_shape(s),
+                                                  .dtype = s.dtype});
+          }});
 }
 
 void router_totals(Recorder& r, Value logits, Value counts, const Dispatch& d) {

@@ -15,15 +15,16 @@ using enum Access;
 
 void softmax_loss_of_rows(Recorder& r, Value losses, Value d_logits, Value logits, const Rows& rows) {
   const ModelShape& s = r.s;
-  const Value ids = r.targets();
+  const Value ids = r.targets(), scale = d_logits ? r.gradient_scale() : Value{};
   std::vector<Touch> touches = {{losses, write}, {logits, Access::add}, {ids, read}};
+  if (scale) touches.push_back({scale, read});
   if (d_logits && d_logits != logits) touches.push_back({d_logits, write});
   r.call({.name = "softmax_loss", .touches = std::move(touches), .run = [=, s = s](const At& at) {
             softmax_loss_rows(at.context, {.losses = at.get<float>(losses) + rows.first,
                                            .logits = at.get<float>(logits),
                                            .d_logits = at.get(d_logits),
                                            .targets = at.get<std::int32_t>(ids) + rows.first,
-                                           .grad_scale = at.grad_scale,
+                                           .grad_scale = at.get<float>(scale),
                                            .rows = rows.count,
                                            .V = s.V,
                                            .dtype = s.dtype});

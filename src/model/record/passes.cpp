@@ -151,8 +151,8 @@ SegmentPass pass_of_calls(const Segment& segment, int number, PassKind kind, con
 
 const Call& call_of(const Segment& segment, const CallRef& ref) { return (ref.backward ? segment.backward : segment.forward)[ref.index]; }
 
-void SegmentPass::run(const Segment& record, std::span<void* const> addresses, std::span<const Access> access, kernels::Context context,
-                      float grad_scale) const {
+void SegmentPass::run(const Segment& record, std::span<void* const> addresses, std::span<const Access> access,
+                      kernels::Context context) const {
   std::array<void*, max_values> at{};
   std::array<bool, max_values> adds{};
   for (std::size_t i = 0; i < operands.size(); ++i)
@@ -161,7 +161,7 @@ void SegmentPass::run(const Segment& record, std::span<void* const> addresses, s
   for (const CallRef& ref : calls) {
     const Call& call = call_of(record, ref);
     context.workspace = workspace.first(call.workspace);
-    call.run(At(at, adds, context, grad_scale));
+    call.run(At(at, adds, context));
     for (const Touch& touch : call.touches) adds[index(touch.value)] = true;  // a sum that a call has begun goes on
   }
 }

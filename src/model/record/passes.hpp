@@ -44,8 +44,7 @@ struct SegmentPass {
   std::size_t workspace = 0;           ///< bytes
 
   /// Makes the calls of `record`, whose reading this is. `addresses` and `access` are those of the operands, in their order.
-  void run(const Segment& record, std::span<void* const> addresses, std::span<const Access> access, kernels::Context context,
-           float grad_scale) const;
+  void run(const Segment& record, std::span<void* const> addresses, std::span<const Access> access, kernels::Context context) const;
 };
 
 /// The collective of a pass that is nothing else; else null.

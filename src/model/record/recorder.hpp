@@ -39,6 +39,7 @@ class Recorder {
   Value tokens();
   Value targets() { return declare({.kind = ValueKind::targets, .name = "targets"}); }
   Value micro_batch_weight() { return declare({.kind = ValueKind::micro_batch_weight, .name = "weight"}); }
+  Value gradient_scale() { return declare({.kind = ValueKind::gradient_scale, .name = "gradient_scale"}); }
   Value scalars() { return declare({.kind = ValueKind::scalars, .name = "scalars"}); }
   /// Where documents begin, of a micro-batch; absent where sequences are not masked by them.
   Value document_starts();

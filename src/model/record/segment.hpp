@@ -43,6 +43,7 @@ enum class ValueKind : std::uint8_t {
   token_groups,        ///< (M) int32: whose loss a token's is, of those that are summed apart; -1: nobody's
   document_starts,     ///< (B,T) int32: where in its sequence the document of each token begins
   micro_batch_weight,  ///< 1 double: what the loss of this micro-batch counts for
+  gradient_scale,      ///< 1 fp32: what gradients of sums over tokens are multiplied by
   scalars,             ///< kernels::StepScalars
   group_losses,        ///< (groups) kernels::GroupTotals
   router_totals,       ///< kernels::RouterTotals, then (L,E) int64
@@ -77,8 +78,8 @@ inline bool reads(const Touch& touch) { return touch.access != Access::write; }
 /// What a call is handed: where its values are.
 class At {
  public:
-  At(std::span<void* const> addresses, std::span<const bool> adds, const kernels::Context& context, float grad_scale)
-      : context(context), grad_scale(grad_scale), addresses_(addresses), adds_(adds) {}
+  At(std::span<void* const> addresses, std::span<const bool> adds, const kernels::Context& context)
+      : context(context), addresses_(addresses), adds_(adds) {}
   template <class T = void>
   T* get(Value value) const {
     return value ? static_cast<T*>(addresses_[static_cast<std::size_t>(value.id)]) : nullptr;
@@ -87,7 +88,6 @@ class At {
   bool adds(Value gradient) const { return adds_[static_cast<std::size_t>(gradient.id)]; }
 
   const kernels::Context& context;  ///< with the workspace that the call asked for
-  float grad_scale;                 ///< 1 / tokens of the global batch
 
  private:
   std::span<void* const> addresses_;

@@ -45,6 +45,7 @@ void ScheduleBuilder::build_train() {
   TESSERA_REQUIRE(A == 1 || frame_.deck.precision.gradients == DType::f32, "{} micro-batches are summed in bf16", A);
   SectionBuilder begin = section(no_step_, "begin");
   begin.emit_begin();
+  begin.emit_gradient_scale();
   if (frame_.offloads())
     begin.emit({.name = "clear offloaded sums",
                 .op = Zero{},
@@ -116,7 +117,7 @@ void ScheduleBuilder::build_evaluated_chunks(StepPasses& step) {
 
 void ScheduleBuilder::build_publish() {
   SectionBuilder publish = section(no_step_, "publish");
-  publish.emit_upload({"rope"});
+  publish.emit_upload({"rope", "run"});
   for (int u = 0; u < frame_.units(); ++u) {
     publish.emit_cast(u);
     if (!frame_.refreshed_first(u)) publish.emit_publish_gather(u, Lane::gather);

@@ -8,6 +8,7 @@
 #include "optimizer/state.hpp"
 #include "schedule/build/micro_batches.hpp"
 #include "schedule/build/schedule_builder.hpp"
+#include "schedule/run_values.hpp"
 
 namespace tessera {
 
@@ -56,6 +57,10 @@ void ScheduleBuilder::declare_all() {
     buffers_.declare("adamw", Category::scalars, frame_.local_tier, sizeof(kernels::AdamwScalars), Life::run);
   }
   buffers_.input("report", Category::scalars, sizeof(kernels::StepReport));
+  if (!frame_.training()) return;
+  buffers_.declare("gradient_scale", Category::scalars, frame_.local_tier, sizeof(float), Life::run);
+  buffers_.input("run", Category::scalars, sizeof(kernels::RunValues));
+  schedule_.values = run_values(frame_.deck, buffers_.named("run"));
 }
 
 void ScheduleBuilder::declare_unit(int unit) {

@@ -50,6 +50,9 @@ class Frame {
   const Unit& unit_at(int unit) const { return layout.units[index(unit)]; }
   const UnitPlan& plan(int unit) const { return plans_[index(unit)]; }
   DType compute() const { return deck.precision.compute; }
+  /// Whether gradients carry a scale of the loss until they are exact sums, or, where they are none, until norm and update read them.
+  bool scales_loss() const { return training() && deck.precision.scales_loss(); }
+  bool scales_sums() const { return scales_loss() && !deck.run.reproducible; }
   DType type_of(int unit) const { return unit_at(unit).type(compute()); }
   std::int64_t compute_bytes(std::int64_t n) const { return n * static_cast<std::int64_t>(size_of(compute())); }
   /// Of a unit's elements where kernels read them.

@@ -36,6 +36,8 @@ class SectionBuilder {
   // ---- Begin and end of a program ----
 
   void emit_begin();
+  /// Before anything reads it, what gradients of sums over tokens are multiplied by.
+  void emit_gradient_scale();
   void emit_upload(const std::vector<std::string>& names);
   void emit_download(const std::string& name);
   void emit_epilogue();

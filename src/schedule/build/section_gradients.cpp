@@ -173,7 +173,8 @@ void SectionBuilder::emit_accumulate(int unit, const Range& elements, bool first
         .op = AccumulateFixed{elements.size(), fixed_limit_of(unit)},
         .uses = {{sum, frame_.sum_bytes(unit, elements.begin), frame_.sum_bytes(unit, elements.size()), Access::add},
                  {gradient_buffer(unit), 4 * elements.begin, 4 * elements.size(), Access::read},
-                 buffers_.whole("scalars", Access::add)}});
+                 buffers_.whole("scalars", Access::add),
+                 frame_.scales_loss() ? buffers_.whole("run", Access::read) : buffers_.absent()}});
 }
 
 void SectionBuilder::emit_rounding(int unit, const Use& to, const Use& from, DType type) {

@@ -90,7 +90,8 @@ void SectionBuilder::emit_offloaded_norm(int unit) {
         .op = SumSquares{p.shard, p.gradient.kept},
         .lane = Lane::cpu_optimizer,
         .uses = {buffers_.gradients(unit, p.owned, Access::read), buffers_.whole(buffers_.on_host("offloaded_sums"), Access::add),
-                 buffers_.workspace("workspace.offloaded_norm", Tier::host, bytes)}});
+                 buffers_.workspace("workspace.offloaded_norm", Tier::host, bytes),
+                 frame_.scales_sums() ? buffers_.whole(buffers_.on_host("run"), Access::read) : buffers_.absent()}});
 }
 
 void SectionBuilder::emit_offloaded_optimizer(int unit) {

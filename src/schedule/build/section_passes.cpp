@@ -187,6 +187,8 @@ Use SectionBuilder::bind(const Operand& o, const SegmentPass& p, int event, bool
       return buffers_.slot("document_starts", shift_of(p));
     case ValueKind::micro_batch_weight:
       return buffers_.slot("weights", shift_of(p));
+    case ValueKind::gradient_scale:
+      return buffers_.whole("gradient_scale", Access::read);
     case ValueKind::scalars:
       return buffers_.whole("scalars", Access::add);
     case ValueKind::group_losses:

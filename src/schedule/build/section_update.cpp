@@ -35,6 +35,13 @@ void SectionBuilder::emit_begin() {
     if (frame_.refreshed_first(u)) emit_publish_gather(u, Lane::reduce);
 }
 
+void SectionBuilder::emit_gradient_scale() {
+  emit({.name = "scale of gradients",
+        .op = ScaleGradients{},
+        .uses = {buffers_.whole("gradient_scale", Access::write), buffers_.whole("inputs", Access::read),
+                 buffers_.whole("run", Access::read)}});
+}
+
 void SectionBuilder::emit_cast(int unit) {
   if (frame_.plan(unit).gradient.offloaded) return emit_offloaded_cast(unit);
   if (!frame_.training() || frame_.unit_at(unit).frozen || frame_.type_of(unit) == DType::f32) return;
@@ -97,11 +104,12 @@ void SectionBuilder::emit_norm(int unit) {
   const kernels::SumOfSquares shape{.n = p.shard, .dtype = p.gradient.kept};
   const auto bytes = static_cast<std::int64_t>(kernels::sum_of_squares_workspace_bytes(shape, frame_.shape.backend));
   const int workspace = buffers_.declare("workspace.norm", Category::workspace, frame_.local_tier, std::max<std::int64_t>(bytes, 64));
-  emit(
-      {.name = "norm " + frame_.unit_at(unit).name,
-       .op = SumSquares{p.shard, p.gradient.kept},
-       .uses = {
-           buffers_.gradients(unit, p.owned, Access::read), buffers_.whole("scalars", Access::add), {workspace, 0, bytes, Access::write}}});
+  emit({.name = "norm " + frame_.unit_at(unit).name,
+        .op = SumSquares{p.shard, p.gradient.kept},
+        .uses = {buffers_.gradients(unit, p.owned, Access::read),
+                 buffers_.whole("scalars", Access::add),
+                 {workspace, 0, bytes, Access::write},
+                 frame_.scales_sums() ? buffers_.whole("run", Access::read) : buffers_.absent()}});
 }
 
 void SectionBuilder::emit_finish(bool evaluation) {
@@ -121,9 +129,10 @@ void SectionBuilder::emit_finish(bool evaluation) {
   emit({.name = evaluation ? "finish evaluation" : "norm, clip factor and learning rate",
         .op = FinishStep{},
         .uses = {buffers_.whole("scalars", Access::read), inputs, evaluation ? buffers_.absent() : buffers_.whole("adamw", Access::write),
-                 buffers_.whole("report", Access::write)}});
+                 buffers_.whole("report", Access::write), evaluation ? buffers_.absent() : buffers_.whole("run", Access::add)}});
   if (!evaluation) emit_balance();
   emit_download("report");
+  if (!evaluation) emit_download("run");
   if (!evaluation && frame_.offloads()) emit_download("adamw");
 }
 

@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-using kernels::StepInputs, kernels::StepReport, kernels::StepScalars;
+using kernels::RunValues, kernels::StepInputs, kernels::StepReport, kernels::StepScalars;
 
 template <class T = void>
 T* at(const TaskRun& r, std::size_t i) {
@@ -29,13 +29,19 @@ struct Runner {
   }
   std::int64_t bytes(std::size_t use) const { return r.task.uses[use].bytes; }
 
+  /// Of the run's values, which the use may be without.
+  const float* loss_scale(std::size_t use) const {
+    const auto* run = at<const RunValues>(r, use);
+    return run ? &run->loss_scale.value : nullptr;
+  }
+
   void operator()(const RunPass& op) const {
     const SegmentPass& pass = backend.schedule->passes[static_cast<std::size_t>(op.pass)];
     std::array<Access, most_uses> access;
     for (std::size_t i = 0; i < r.task.uses.size(); ++i) access[i] = r.task.uses[i].access;
     const std::size_t last = pass.operands.size();
     pass.run(backend.schedule->segments[static_cast<std::size_t>(pass.segment)], r.at, {access.data(), last},
-             context({at<std::byte>(r, last), pass.workspace}), backend.grad_scale);
+             context({at<std::byte>(r, last), pass.workspace}));
   }
 
   void operator()(const Collective& op) const {
@@ -50,7 +56,12 @@ struct Runner {
   }
 
   void operator()(const AccumulateFixed& op) const {
-    kernels::fixed_accumulate(context(), at<std::int64_t>(r, 0), at<float>(r, 1), op.count, &at<StepScalars>(r, 2)->overflow, op.limit);
+    kernels::fixed_accumulate(context(), {.sum = at<std::int64_t>(r, 0),
+                                          .x = at<float>(r, 1),
+                                          .n = op.count,
+                                          .faults = &at<StepScalars>(r, 2)->misfits,
+                                          .limit = op.limit,
+                                          .scale = loss_scale(3)});
   }
 
   void operator()(const Zero&) const {
@@ -66,15 +77,24 @@ struct Runner {
   void operator()(const SumSquares& op) const {
     auto* scalars = at<StepScalars>(r, 1);
     const kernels::Context with_workspace = context({at<std::byte>(r, 2), static_cast<std::size_t>(bytes(2))});
-    kernels::sum_of_squares(
-        with_workspace, {.sum = &scalars->squares, .not_finite = &scalars->not_finite, .x = at(r, 0), .n = op.count, .dtype = op.dtype});
+    kernels::sum_of_squares(with_workspace, {.sum = &scalars->squares,
+                                             .not_finite = &scalars->not_finite,
+                                             .x = at(r, 0),
+                                             .n = op.count,
+                                             .dtype = op.dtype,
+                                             .scale = loss_scale(3)});
   }
 
   void operator()(const FinishStep&) const {
     kernels::finish_step(context(), {.scalars = at<StepScalars>(r, 0),
                                      .inputs = at<StepInputs>(r, 1),
                                      .adamw = at<kernels::AdamwScalars>(r, 2),
-                                     .report = at<StepReport>(r, 3)});
+                                     .report = at<StepReport>(r, 3),
+                                     .run = at<RunValues>(r, 4)});
+  }
+
+  void operator()(const ScaleGradients&) const {
+    kernels::scale_gradients(context(), {.scale = at<float>(r, 0), .inputs = at<StepInputs>(r, 1), .run = at<RunValues>(r, 2)});
   }
 
   void operator()(const OptimizerStep& op) const {

@@ -13,7 +13,6 @@ struct TaskBackend {
   bool reproducible = false;
   kernels::Backend backend = kernels::Backend::host;
   std::array<void*, lane_count> streams{};  ///< cudaStream_t of each lane on a GPU
-  float grad_scale = 1;                     ///< 1 / tokens of the global batch
   bool poison = false;                      ///< for tests, on the host and one thread: see poison.hpp
 
   void operator()(const TaskRun& run) const;

@@ -47,7 +47,7 @@ void BatchFeed::read(std::int64_t step) {
       std::ranges::fill(empty.targets, kernels::no_target), std::ranges::fill(empty.groups, -1);
       continue;
     }
-    const std::int64_t first = step * deck_.batch.global + *number * deck_.batch.micro;
+    const std::int64_t first = engine_.run_values().sample_cursor + *number * deck_.batch.micro;
     within(fmt::format("step {}", step + 1), [&] {
       for (std::int64_t row = 0; row < deck_.batch.micro; ++row) train_.read(first + row, positions, micro_batch(m), row);
     });

@@ -20,7 +20,7 @@ class BatchFeed {
   /// `validation`: null where nothing is evaluated.
   BatchFeed(const World& world, const Deck& deck, Engine& engine, TrainingData& train, SampleFile* validation);
 
-  /// Reads this rank's part of the batch of step `step`, counted from 0. An Error names the step.
+  /// Reads this rank's part of the batch of step `step`, counted from 0, from where the run's cursor stands. An Error names the step.
   void read(std::int64_t step);
   /// Of the batch that was read. Collective.
   BatchCounts count() const;

@@ -48,7 +48,6 @@ Engine::Engine(RunPlan plan, const EngineOptions& options, RankLinks links)
                              .disk = memory_.disk(),
                              .reproducible = deck.run.reproducible,
                              .backend = backend,
-                             .grad_scale = static_cast<float>(1.0 / static_cast<double>(deck.batch.global * deck.batch.sequence_length)),
                              .poison = options.poison});
   if (backend == kernels::Backend::cuda) {
     clear_device();
@@ -111,25 +110,41 @@ double& Engine::weight(std::int64_t micro) {
   return weights_ < 0 ? unread_weight_ : reinterpret_cast<double*>(memory_.address(weights_))[micro];
 }
 
-StepReport Engine::step(std::int64_t step, const StepOptions& options) {
-  const OptimizerKeys& o = plan_.request.deck.optimizer;
-  // Kernels make gradients of the sum over tokens. Where some do not count, the step's scale makes the mean over targets of it; routers'
+kernels::StepInputs Engine::inputs_of_step(const StepOptions& options) const {
+  const Deck& deck = plan_.request.deck;
+  const OptimizerKeys& o = deck.optimizer;
+  const LossScaleKeys& scale = deck.precision.loss_scale;
+  // Kernels make gradients of the mean over tokens. Where some do not count, the step's scale makes the mean over targets of it; routers'
   // losses are of all tokens, so a micro-batch weighs less by as much.
-  const auto tokens = static_cast<double>(plan_.request.deck.batch.global * plan_.request.deck.batch.sequence_length);
-  const double scale = options.targets > 0 ? tokens / static_cast<double>(options.targets) : 1;
-  value<kernels::StepInputs>("inputs") = {.targets = options.targets > 0 ? static_cast<double>(options.targets) : tokens,
-                                          .gradient_scale = scale,
-                                          .learning_rate = static_cast<float>(learning_rate_at(
-                                              plan_.request.deck.learning_rate, o.learning_rate, plan_.request.deck.run.steps, step)),
-                                          .bias_correction1 = static_cast<float>(1 - std::pow(o.beta1, static_cast<double>(step + 1))),
-                                          .bias_correction2 = static_cast<float>(1 - std::pow(o.beta2, static_cast<double>(step + 1))),
-                                          .beta1 = static_cast<float>(o.beta1),
-                                          .beta2 = static_cast<float>(o.beta2),
-                                          .eps = static_cast<float>(o.eps),
-                                          .clipping = o.gradient_clipping,
-                                          .stop = options.stop};
+  const auto tokens = static_cast<double>(deck.batch.global * deck.batch.sequence_length);
+  const std::int64_t updates = run_values().applied_updates;
+  const auto correction = [&](double beta) { return static_cast<float>(1 - std::pow(beta, static_cast<double>(updates + 1))); };
+  return {.targets = options.targets > 0 ? static_cast<double>(options.targets) : tokens,
+          .gradient_scale = options.targets > 0 ? tokens / static_cast<double>(options.targets) : 1,
+          .learning_rate = static_cast<float>(learning_rate_at(deck.learning_rate, o.learning_rate, deck.run.steps, updates)),
+          .bias_correction1 = correction(o.beta1),
+          .bias_correction2 = correction(o.beta2),
+          .beta1 = static_cast<float>(o.beta1),
+          .beta2 = static_cast<float>(o.beta2),
+          .eps = static_cast<float>(o.eps),
+          .clipping = o.gradient_clipping,
+          .samples = deck.batch.global,
+          .tokens = tokens,
+          .scaling = {.on = deck.precision.scales_loss(),
+                      .fixed = scale.fixed > 0,
+                      .refills = scale.consecutive_hysteresis,
+                      .minimum = static_cast<float>(scale.minimum),
+                      .window = scale.window,
+                      .hysteresis = scale.hysteresis},
+          .scaled_gradients = deck.precision.scales_loss() && !deck.run.reproducible,
+          .stop = options.stop};
+}
+
+StepReport Engine::step(const StepOptions& options) {
+  auto& inputs = value<kernels::StepInputs>("inputs");
+  inputs = inputs_of_step(options);
   for (std::int64_t m = 0; m < accumulation(); ++m)
-    weight(m) = micro_batch_at(plan_.request.deck, data().size, data().rank, m) ? 1 / scale : 0;
+    weight(m) = micro_batch_at(plan_.request.deck, data().size, data().rank, m) ? 1 / inputs.gradient_scale : 0;
   const bool late = schedule().updates_late();
   run_step(std::exchange(copies_, false) ? ProgramKind::saving
            : late && !pending_           ? ProgramKind::first

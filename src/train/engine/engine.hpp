@@ -77,6 +77,9 @@ class Engine {
   bool constants_on_host() const { return state_.constants_on_host(); }
   /// Seconds in which the last step that copied did nothing else.
   double waited_for_copies() const { return waited_for_copies_; }
+  /// What the run carries beside the state of its parameters, after the last step; and as a checkpoint holds it.
+  const kernels::RunValues& run_values() const { return value<kernels::RunValues>("run"); }
+  std::vector<io::CheckpointValue> saved_run_values() const { return state_.run_values(); }
   /// Of a settled engine.
   const ModelState& state() const;
 
@@ -93,8 +96,10 @@ class Engine {
   /// Weight of micro-batch m in the loss: 1, or 0 for one that only keeps ranks in step.
   double& weight(std::int64_t micro);
 
-  /// One optimizer step, 0-based; collective over the group.
-  StepReport step(std::int64_t step, const StepOptions& options = {});
+  /// One optimizer step, the next after those that the run's values count; collective over the group.
+  StepReport step(const StepOptions& options = {});
+  /// Of the last step.
+  double learning_rate() const { return static_cast<double>(value<kernels::StepInputs>("inputs").learning_rate); }
   /// Mean loss over the targets of the evaluation micro-batches of weight 1, of which there are so many over all ranks.
   StepReport evaluate(double targets);
   /// Over the targets of each group in the last step or evaluation, over all ranks; empty where there are no groups.
@@ -132,6 +137,7 @@ class Engine {
   /// Micro-batch m of an input of n numbers each.
   std::span<std::int32_t> numbers(int buffer, std::int64_t micro, std::int64_t n) const;
   void fill_rope_table() const;
+  kernels::StepInputs inputs_of_step(const StepOptions& options) const;
   void run_step(ProgramKind kind, Timeline* timeline);
   /// On a GPU: searches for the fastest kernels and loads all of them, on weights of noise, which it leaves zeroed.
   void warm_up(const std::string& kernel_choices);

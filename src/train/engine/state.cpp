@@ -153,7 +153,51 @@ void ModelState::initialise() const {
   read({.has = [](const Parameter&) { return false; }, .read = {}});
 }
 
+std::byte* ModelState::address(const RunValue& value) const {
+  const std::string& buffer = plan_.schedule.buffers[static_cast<std::size_t>(value.use.buffer)].name;
+  return memory_.address(memory_.host_side(buffer), value.use.offset);
+}
+
+void ModelState::write(const RunValue& value, double number) const {
+  if (value.type == DType::f32)
+    *reinterpret_cast<float*>(address(value)) = static_cast<float>(number);
+  else
+    *reinterpret_cast<std::int64_t*>(address(value)) = static_cast<std::int64_t>(number);
+}
+
+void ModelState::begin_run_values() const {
+  for (const RunValue& value : plan_.schedule.values) write(value, value.initial);
+}
+
+std::vector<io::CheckpointValue> ModelState::run_values() const {
+  std::vector<io::CheckpointValue> values;
+  for (const RunValue& value : plan_.schedule.values) {
+    const std::byte* at = address(value);
+    const bool real = value.type == DType::f32;
+    values.push_back({.name = value.name,
+                      .integer = !real,
+                      .number = real ? static_cast<double>(*reinterpret_cast<const float*>(at))
+                                     : static_cast<double>(*reinterpret_cast<const std::int64_t*>(at))});
+  }
+  return values;
+}
+
+void ModelState::load_run_values(const io::CheckpointReader& reader) const {
+  begin_run_values();
+  const io::CheckpointMeta& meta = reader.meta();
+  for (const RunValue& value : plan_.schedule.values) {
+    const auto found = std::ranges::find(meta.values, value.name, &io::CheckpointValue::name);
+    if (found != meta.values.end())
+      write(value, found->number);
+    else if (value.name == "applied_updates")  // older versions skipped none, and wrote none of these
+      write(value, static_cast<double>(meta.step));
+    else if (value.name == "sample_cursor")
+      write(value, static_cast<double>(meta.sample_cursor));
+  }
+}
+
 void ModelState::set(const std::function<void(const Parameter&, std::int64_t, std::span<float>)>& value) const {
+  begin_run_values();
   for (const Held& held : plan_.schedule.state) clear(held);  // the gaps between tensors too
   wait_for_device(plan_.schedule.shape.backend);
   for (const Held& held : plan_.schedule.state) {
@@ -169,6 +213,7 @@ void ModelState::set(const std::function<void(const Parameter&, std::int64_t, st
 }
 
 void ModelState::read(const WeightSource& source) const {
+  begin_run_values();
   for (const Held& held : plan_.schedule.state) clear(held);  // the gaps between tensors too
   wait_for_device(plan_.schedule.shape.backend);
   for (const Held& held : plan_.schedule.state) {
@@ -194,6 +239,7 @@ bool has_weights_alone(const io::CheckpointReader& reader) {
 void ModelState::load(const io::CheckpointReader& reader) const {
   require_same_model(plan_.layout().table, reader);
   if (!plan_.request.training()) return load_weights(reader);
+  load_run_values(reader);
   for (const Held& held : plan_.schedule.state) {
     leave_if_stopped();
     if (has_weights_alone(reader) && held.group != master_group)

@@ -36,6 +36,9 @@ class ModelState {
   /// copies alone. Throws Error(checkpoint) that names the first tensor that differs in name or shape.
   void load(const io::CheckpointReader& reader) const;
 
+  /// Values of the run, as a checkpoint holds them.
+  std::vector<io::CheckpointValue> run_values() const;
+
   io::CheckpointLayout checkpoint_layout() const { return saved().checkpoint; }
   /// This rank's slices, read where they lie: valid until the next step.
   std::vector<io::ShardSlice> checkpoint_slices() const { return slices_of(plan_.schedule.state); }
@@ -62,6 +65,11 @@ class ModelState {
   std::vector<io::ShardSlice> slices_of(const std::vector<Held>& all) const;
   /// This rank's part of what is held, as a save reads it.
   io::ShardSource source_of(const Held& held, const Range& mine) const;
+  /// Where a value of the run lies for the host; tasks get what is written there from Engine::publish on.
+  std::byte* address(const RunValue& value) const;
+  void write(const RunValue& value, double number) const;
+  void begin_run_values() const;
+  void load_run_values(const io::CheckpointReader& reader) const;
   void load_held(const Held& held, const io::CheckpointReader& reader) const;
   void load_weights(const io::CheckpointReader& reader) const;
   /// All ranks keep the same boxes: one holding.

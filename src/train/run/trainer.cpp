@@ -22,7 +22,6 @@
 #include "io/metrics/metrics.hpp"
 #include "memory/runtime.hpp"
 #include "model/record/flops.hpp"
-#include "optimizer/learning_rate.hpp"
 #include "schedule/build/describe_mesh.hpp"
 #include "schedule/plan/cross_check.hpp"
 #include "schedule/plan/recompute_choice.hpp"
@@ -45,6 +44,7 @@
 #include "train/engine/program_identity.hpp"
 #include "train/folder/run_folder.hpp"
 #include "train/run/banner.hpp"
+#include "train/run/loss_scale.hpp"
 #include "train/run/step_trace.hpp"
 #include "train/save/resume_proof.hpp"
 #include "train/save/save_room.hpp"
@@ -313,10 +313,9 @@ class Training {
     together([&] {
       const io::CheckpointReader reader(checkpoint);
       step = reader.meta().step;
-      const std::int64_t cursor = step * deck_.batch.global;
-      if (reader.meta().sample_cursor != cursor)
-        warning("{} had seen {} samples; with batch.global = {} this run goes on from sample {}", reader.folder(),
-                reader.meta().sample_cursor, deck_.batch.global, cursor);
+      if (const std::int64_t cursor = reader.meta().sample_cursor; cursor != step * deck_.batch.global)
+        warning("{} had seen {} samples in {} steps: this run goes on from sample {}, {} a step", reader.folder(), cursor, step, cursor,
+                deck_.batch.global);
     });
     stage_ = "the loading of a checkpoint";
     load_checkpoint(world_, *engine_, checkpoint);
@@ -339,7 +338,7 @@ class Training {
     return {.step = step + 1,
             .loss = report.loss,
             .grad_norm = report.grad_norm,
-            .learning_rate = learning_rate_at(deck_.learning_rate, deck_.optimizer.learning_rate, deck_.run.steps, step),
+            .learning_rate = engine_->learning_rate(),
             .tokens_per_second = rate,
             .seconds = seconds,
             .mfu_full = flops_.full(length) * rate / yardstick_->rate(),
@@ -348,16 +347,26 @@ class Training {
 
   void require_finite(std::int64_t step, const StepReport& report, const std::string& last) const {
     if (!report.not_finite) return;
+    const std::string again = last.empty() ? "and the new keys; there is no checkpoint to begin from."
+                                           : fmt::format(
+                                                 "run.resume={} and the new keys, or an earlier checkpoint where that one has gone "
+                                                 "wrong already.",
+                                                 last);
     // The sums leave out what is not a number, so loss and norm would say nothing here.
     world_.together([&] {
+      if (report.lowest)
+        fail(ExitCode::numerics,
+             "step {}: the loss or a gradient is not finite {}. That makes another run, with a folder of its own: the same command with "
+             "run.output_dir=NEW {}",
+             step + 1, lowest_scale_advice(deck_.precision.loss_scale, report.loss_scale), again);
       fail(ExitCode::numerics,
-           "step {}: the loss or a gradient is not finite{}; weights were left as they were before this step. Look at the data of this "
-           "step, or change what the model is trained with, for example optimizer.learning_rate or learning_rate.warmup_steps. That makes "
-           "another run, with a folder of its own: the same command with run.output_dir=NEW {}",
-           step + 1, deck_.run.reproducible ? " or exceeds the range of exact sums" : "",
-           last.empty()
-               ? "and the new keys; there is no checkpoint to begin from."
-               : fmt::format("run.resume={} and the new keys, or an earlier checkpoint where that one has gone wrong already.", last));
+           "step {}: {}; weights were left as they were before this step. Look at the data of this step, or change what the model is "
+           "trained "
+           "with, for example optimizer.learning_rate or learning_rate.warmup_steps. That makes another run, with a folder of its own: the "
+           "same command with run.output_dir=NEW {}",
+           step + 1,
+           report.overflow ? "a gradient exceeds the range of exact sums (run.reproducible)" : "the loss or a gradient is not finite",
+           again);
     });
   }
 
@@ -386,7 +395,7 @@ class Training {
     return targets;
   }
 
-  io::MetricRow row_of(const StepFigures& f, const BatchCounts& batch) const {
+  io::MetricRow row_of(const StepFigures& f, const StepReport& report, const BatchCounts& batch) const {
     io::MetricRow row{{"step", f.step},
                       {"loss", f.loss},
                       {"grad_norm", f.grad_norm},
@@ -395,10 +404,13 @@ class Training {
                       {"seconds", f.seconds},
                       {"mfu", f.mfu_full},
                       {"mfu_causal", f.mfu_causal}};
+    if (deck_.precision.scales_loss())
+      row.insert(row.end(),
+                 {{"loss_scale", static_cast<double>(report.loss_scale)}, {"skipped", static_cast<std::int64_t>(report.skipped)}});
     if (batch.targets) row.push_back({"targets", *batch.targets});
     if (batch.document_squares) row.push_back({"document_squares", *batch.document_squares});
     if (train_->files().size() > 1) {
-      row.push_back({"samples_of_files", train_->served(f.step * deck_.batch.global)});
+      row.push_back({"samples_of_files", train_->served(engine_->run_values().sample_cursor)});
       row.push_back({"loss_of_files", loss_of_files()});
       row.push_back({"targets_of_files", targets_of_files()});
     }
@@ -434,7 +446,7 @@ class Training {
   void make_steps_after_last_save(std::int64_t done, Progress& progress) {
     for (std::int64_t step = done; step < done + ResumeProof::steps; ++step) {
       const BatchCounts batch = load_step(step);
-      const StepReport report = engine_->step(step, {.targets = batch.targets.value_or(0)});
+      const StepReport report = engine_->step({.targets = batch.targets.value_or(0)});
       if (report.not_finite)
         return progress.note(fmt::format("step {} is not finite: no figures of it stand beside the last save", step + 1));
       if (const std::string proven = proof_->after(figures(step, report, 1, batch)); !proven.empty()) progress.note(proven);
@@ -476,8 +488,7 @@ class Training {
     for (std::int64_t step = first_step_; step < deck_.run.steps && !stopped; ++step) {
       const double begin = now_seconds();
       const BatchCounts batch = load_step(step);
-      const StepReport report =
-          engine_->step(step, {.stop = stop_requested(), .timeline = trace.of(step), .targets = batch.targets.value_or(0)});
+      const StepReport report = engine_->step({.stop = stop_requested(), .timeline = trace.of(step), .targets = batch.targets.value_or(0)});
       if (report.not_finite) saver.finish();
       require_finite(step, report, saver.last());
       const double seconds = now_seconds() - begin;
@@ -488,9 +499,12 @@ class Training {
                                   yardstick_->rate() * 1e-9));
       }
       const std::string proven = proof_->after(f);
-      record(row_of(f, batch));
+      record(row_of(f, report, batch));
       progress.step(f, loss_of_files());
       if (!proven.empty()) progress.note(proven);
+      if (const std::string scale = describe_loss_scale(step + 1, report, engine_->run_values().loss_scale.value);
+          deck_.precision.scales_loss() && !scale.empty())
+        progress.note(scale);
       if (batch.targets && *batch.targets == 0)
         progress.note(fmt::format("step {}: no target of its batch counts in the loss, so it moves nothing but what the optimizer carries",
                                   step + 1));

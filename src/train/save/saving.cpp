@@ -77,6 +77,8 @@ std::vector<SaveOf> Saver::due(std::int64_t step, bool last_of_run, bool state_t
 void Saver::save(std::int64_t step, bool last_of_run, const std::vector<SaveOf>& what) {
   complete();
   step_ = step, last_of_run_ = last_of_run, queue_ = what;
+  // The state is that of now, also where it is copied with the next step.
+  values_ = engine_.saved_run_values(), sample_cursor_ = engine_.run_values().sample_cursor;
   std::erase_if(failed_, [&](SaveOf again) { return std::ranges::find(what, again) != what.end(); });
   asked_ = now_seconds();
   engine_.settle();
@@ -228,13 +230,14 @@ void Saver::write_index() {
   for (int shard = world_.ranks(); linked_ && shard < layout_.shards; ++shard) linked.push_back(io::file_of(layout_, shard));
   io::write_index(root(), layout_,
                   {.step = step_,
-                   .sample_cursor = step_ * deck_.batch.global,
+                   .sample_cursor = sample_cursor_,
                    .seed = static_cast<std::uint64_t>(deck_.run.seed),
                    .deck = print_deck(deck_),
                    .identity = deck_identity(deck_).hex(),
                    .version = version(),
                    .program = describe(program_identity()),
                    .lineage = claim_->lineage(),
+                   .values = values_,
                    .data = data_},
                   linked);
   const io::Retention retention{.newest = deck_.checkpoint.keep, .every = deck_.checkpoint.keep_every};

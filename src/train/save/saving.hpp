@@ -97,7 +97,8 @@ class Saver {
   std::vector<int> files_;  ///< the file of each rank; empty: its own
   bool direct_ = false;     ///< the next save does without the node's disk
   // Of the saves under way, which are of one state.
-  std::int64_t step_ = 0;
+  std::int64_t step_ = 0, sample_cursor_ = 0;
+  std::vector<io::CheckpointValue> values_;
   bool awaits_copy_ = false;   ///< the next step makes it
   bool copied_ = false;        ///< they read that copy
   double asked_ = 0;           ///< when they were asked for

@@ -219,11 +219,11 @@ TEST_F(OnDevice, MemoryOfTheGpuIsTakenWhileStartingAlone) {
     for (auto& t : engine.tokens(m)) t = 1;
     for (auto& t : engine.targets(m)) t = 2;
   }
-  engine.step(0);
+  engine.step();
   engine.evaluate(1);
   const std::int64_t before = emulator::allocations();
   EXPECT_GT(before, 0) << "at the start something is taken, or this counts nothing";
-  for (int step = 1; step < 4; ++step) engine.step(step);
+  for (int step = 1; step < 4; ++step) engine.step();
   engine.evaluate(1);
   engine.state().checkpoint_slices();
   EXPECT_EQ(emulator::allocations(), before);

@@ -60,7 +60,7 @@ TEST_P(GradientOf, TheLossAlongDirections) {
   const Weights weights = random_weights(deck, 1);
   set(engine, weights);
   fill_batch(engine, deck, 2, 2);
-  const StepReport report = engine.step(0);
+  const StepReport report = engine.step();
   Weights gradient;
   double norm = 0;
   for (const Parameter& p : engine.layout().table) {
@@ -144,7 +144,7 @@ struct PlacedDocuments {
         if (!engine.document_starts(m).empty()) engine.document_starts(m)[at] = static_cast<std::int32_t>(places[d].first);
       }
     }
-    loss = engine.step(0, {.targets = targets}).loss;
+    loss = engine.step({.targets = targets}).loss;
     const double mean = static_cast<double>(deck.batch.global * deck.batch.sequence_length) / static_cast<double>(targets);
     for (const Parameter& p : engine.layout().table)
       for (float g : engine.gradient_of(p.name)) gradient[p.name].push_back(static_cast<float>(g * mean));
@@ -202,7 +202,7 @@ TEST(Engine, SaysWhatRoutersDid) {
   engine.initialise_weights();
   fill_batch(engine, deck, 2, 2);
   for (int step = 0; step < 2; ++step) {
-    engine.step(step);
+    engine.step();
     const RouterFigures f = engine.router_figures().value();
     const std::int64_t choices = 2 * 2 * 4 * deck.batch.sequence_length;  // layers, a token's, sequences
     EXPECT_EQ(std::accumulate(f.load.begin(), f.load.end(), std::int64_t{0}), choices) << "of one step, not of all";
@@ -228,7 +228,7 @@ TEST(Engine, BiasesMoveByTheLoadsOfAStepThatCounts) {
       fill_batch(engine, deck, 2, 2);
       std::vector<float> expected(4, 0.0f);
       for (int step = 0; step < 3; ++step) {
-        engine.step(step);
+        engine.step();
         const std::vector<std::int64_t> load = engine.router_figures().value().load;
         const std::int64_t all = std::accumulate(load.begin(), load.end(), std::int64_t{0});
         for (std::size_t e = 0; e < 4; ++e) expected[e] += 4 * load[e] < all ? 0.25f : 4 * load[e] > all ? -0.25f : 0.0f;
@@ -241,7 +241,7 @@ TEST(Engine, BiasesMoveByTheLoadsOfAStepThatCounts) {
       set(engine, weights);
       fill_batch(engine, deck, 2, 3);
       const std::vector<float> before = engine.weight_of("layers.0.moe.router_bias");
-      EXPECT_EQ(engine.step(3).not_finite, 1);
+      EXPECT_EQ(engine.step().not_finite, 1);
       EXPECT_EQ(engine.weight_of("layers.0.moe.router_bias"), before) << type << " " << offload;
     }
 }
@@ -296,7 +296,7 @@ TEST(Engine, StepsAreTheSameInBothLaneModesAndForAnySplitOfTheBatch) {
           engine.targets(row / B)[static_cast<std::size_t>(row % B * T + t)] =
               static_cast<std::int32_t>((step * 7 + row * 13 + (t + 1) * (t + 1)) % 61);
         }
-      result.push_back(engine.step(step).loss);
+      result.push_back(engine.step().loss);
     }
     return result;
   };
@@ -316,7 +316,7 @@ TEST(Engine, ANanLeavesTheWeightsAsTheyWere) {
     weights["layers.1.mlp.w_up"][5] = std::numeric_limits<float>::quiet_NaN();
     set(engine, weights);
     fill_batch(engine, deck, 2, 3);
-    const StepReport report = engine.step(0);
+    const StepReport report = engine.step();
     EXPECT_EQ(report.not_finite, 1);
     for (const char* name : {"layers.0.attention.wq", "head.weight", "embedding.weight"})
       EXPECT_EQ(engine.weight_of(name), weights[name]) << name;
@@ -339,7 +339,7 @@ TEST(Engine, AnUpdateThatIsLeftGivesTheSameBitsAsOneThatIsMade) {
           std::vector<double> losses;
           for (int step = 0; step < 5; ++step) {
             fill_batch(engine, deck, 2, static_cast<std::uint32_t>(step + 1));
-            const StepReport report = engine.step(step);
+            const StepReport report = engine.step();
             losses.insert(losses.end(), {report.loss, report.grad_norm});
             if (settled_every > 0 && step % settled_every == 0) engine.settle();
           }
@@ -443,9 +443,9 @@ TEST(Engine, AStopThatIsAskedForIsReported) {
   Engine engine(test::plan_alone(deck));
   engine.initialise_weights();
   fill_batch(engine, deck, 2, 3);
-  EXPECT_EQ(engine.step(0).stop, 0);
-  EXPECT_EQ(engine.step(1, {.stop = true}).stop, 1);
-  EXPECT_EQ(engine.step(2).stop, 0);
+  EXPECT_EQ(engine.step().stop, 0);
+  EXPECT_EQ(engine.step({.stop = true}).stop, 1);
+  EXPECT_EQ(engine.step().stop, 0);
 }
 
 // Of a batch in which not all targets count: loss and gradient are means over those that do, and the routers' losses stay those of all
@@ -471,7 +471,7 @@ TEST(Engine, TheLossIsTheMeanOverTargetsThatCount) {
     ASSERT_LT(targets, tokens / 2);
     engine.weight(0) = engine.weight(1) = 1;
     const double mean = engine.evaluate(static_cast<double>(targets)).loss;
-    const StepReport report = engine.step(0, {.targets = targets});
+    const StepReport report = engine.step({.targets = targets});
     EXPECT_NEAR(report.loss, mean, 1e-9 * mean);
     const auto figures = engine.router_figures();
     // What the kernels made is of the sum over tokens: the loss's part of it grows by the scale, the routers' does not.
@@ -503,10 +503,10 @@ TEST(Engine, TheLossIsTheMeanOverTargetsThatCount) {
     set(engine, weights);
     // All of them: the same bits with and without saying so.
     fill_batch(engine, deck, 2, 3);
-    const StepReport all = engine.step(0);
+    const StepReport all = engine.step();
     const auto figures_of_all = engine.router_figures();
     set(engine, weights);
-    const StepReport said = engine.step(0, {.targets = tokens});
+    const StepReport said = engine.step({.targets = tokens});
     EXPECT_EQ(all.loss, said.loss);
     EXPECT_EQ(all.grad_norm, said.grad_norm);
     if (figures) {
@@ -530,7 +530,7 @@ TEST(Engine, EvaluationChangesNothingAndCountsWeights) {
   const double both = evaluate(1, 1), one = evaluate(1, 0), other = evaluate(0, 1);
   EXPECT_NEAR((one + other) / 2, both, 1e-9);
   EXPECT_GT(std::abs(one - other), 1e-6);
-  EXPECT_NEAR(engine.step(0).loss, both, 1e-9) << "a step after an evaluation must count every micro-batch";
+  EXPECT_NEAR(engine.step().loss, both, 1e-9) << "a step after an evaluation must count every micro-batch";
 }
 
 TEST(Engine, GradientsInBf16AreThoseInFp32Rounded) {
@@ -544,7 +544,7 @@ TEST(Engine, GradientsInBf16AreThoseInFp32Rounded) {
       return engine;
     };
     const auto exact = engine_with("fp32"), rounded = engine_with("bf16");
-    EXPECT_EQ(exact->step(0).loss, rounded->step(0).loss) << "the forward pass is the same";
+    EXPECT_EQ(exact->step().loss, rounded->step().loss) << "the forward pass is the same";
     int differ = 0;
     for (const Parameter& p : exact->layout().table) {
       const std::vector<float> whole = exact->gradient_of(p.name), half = rounded->gradient_of(p.name);
@@ -569,7 +569,7 @@ TEST(Engine, AnotherModelsCheckpointIsRefusedByItsFirstTensor) {
   Engine engine(test::plan_alone(deck));
   engine.initialise_weights();
   fill_batch(engine, deck, 2, 3);
-  engine.step(0);
+  engine.step();
   io::begin_checkpoint(scratch.path(), 1);
   io::write_shard(scratch.path(), 1, engine.state().checkpoint_layout(), 0, engine.state().checkpoint_slices());
   io::write_index(scratch.path(), engine.state().checkpoint_layout(),
@@ -583,7 +583,7 @@ TEST(Engine, AnotherModelsCheckpointIsRefusedByItsFirstTensor) {
   for (const Parameter& p : engine.layout().table) EXPECT_EQ(same.weight_of(p.name), engine.weight_of(p.name)) << p.name;
   fill_batch(engine, deck, 2, 4);
   fill_batch(same, deck, 2, 4);
-  const StepReport a = engine.step(1), b = same.step(1);
+  const StepReport a = engine.step(), b = same.step();
   EXPECT_EQ(a.loss, b.loss);
   EXPECT_EQ(a.grad_norm, b.grad_norm);
   EXPECT_EQ(same.weight_of("layers.0.mlp.w_down"), engine.weight_of("layers.0.mlp.w_down")) << "moments were lost";

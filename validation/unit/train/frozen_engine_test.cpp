@@ -32,7 +32,7 @@ Steps two_steps(const Deck& deck, const RecomputeChoice& choice) {
       for (auto& token : engine.tokens(m)) token = static_cast<std::int32_t>(random(0, deck.model.vocab - 1));
       for (auto& token : engine.targets(m)) token = static_cast<std::int32_t>(random(0, deck.model.vocab - 1));
     }
-    const StepReport report = engine.step(step);
+    const StepReport report = engine.step();
     steps.losses.push_back(report.loss), steps.norms.push_back(report.grad_norm);
   }
   for (const Parameter& p : engine.layout().table) steps.weights.push_back(engine.weight_of(p.name));
