@@ -14,17 +14,8 @@ constexpr std::size_t buffer_bytes = 1 << 20;
 constexpr std::int64_t writeback_bytes = 8 << 20;
 
 std::string_view format_name(DType t) {
-  switch (t) {
-    case DType::f32:
-      return "F32";
-    case DType::bf16:
-      return "BF16";
-    case DType::i64:
-    case DType::u16:
-    case DType::u32:
-      break;
-  }
-  fail(ExitCode::internal, "safetensors of {}", name_of(t));
+  TESSERA_REQUIRE(is_float(t), "safetensors of {}", name_of(t));
+  return row_of(t).safetensors;
 }
 
 std::int64_t bytes_of(const SafetensorsEntry& e) { return e.shape.elements() * static_cast<std::int64_t>(size_of(e.dtype)); }

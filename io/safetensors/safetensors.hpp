@@ -13,7 +13,7 @@ namespace tessera::io {
 
 struct SafetensorsEntry {
   std::string name;
-  DType dtype = DType::f32;  // f32 or bf16
+  DType dtype = DType::f32;  // f32, bf16 or f16
   Shape shape;
 };
 

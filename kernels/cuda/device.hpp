@@ -3,6 +3,7 @@
 // and its bounds are tested where there is no GPU.
 #pragma once
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 #include <cstdint>
 

@@ -129,6 +129,8 @@ __device__ void keep_packed(Vector<T, N>& v) {
 __device__ inline float to_float(float x) { return x; }
 __device__ inline float to_float(bf16 x) { return std::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16); }
 
+__device__ inline float to_float(f16 x) { return __half2float(std::bit_cast<__half_raw>(x)); }
+
 template <class T, int N>
 struct Converter;
 template <int N>
@@ -150,6 +152,23 @@ struct Converter<bf16, N> {
 #pragma unroll
       for (int k = 0; k < N; k += 2) {  // one instruction a pair
         const __nv_bfloat162_raw pair = __floats2bfloat162_rn(x[k], x[k + 1]);
+        v.value[k].bits = pair.x, v.value[k + 1].bits = pair.y;
+      }
+    }
+    return v;
+  }
+};
+
+template <int N>
+struct Converter<f16, N> {
+  __device__ static Vector<f16, N> of(const float (&x)[N]) {
+    Vector<f16, N> v;
+    if constexpr (N == 1) {
+      v.value[0].bits = __half_raw(__float2half_rn(x[0])).x;
+    } else {
+#pragma unroll
+      for (int k = 0; k < N; k += 2) {
+        const __half2_raw pair = __floats2half2_rn(x[k], x[k + 1]);
         v.value[k].bits = pair.x, v.value[k + 1].bits = pair.y;
       }
     }
@@ -201,7 +220,7 @@ inline bool whole_vectors(int elements, std::initializer_list<std::int64_t> leng
   return true;
 }
 
-/// Calls f with a float or a bf16 value: the element type that dtype names. Others are refused.
+/// Calls f with a float, a bf16 or an f16 value: the element type that dtype names. Others are refused.
 template <class F>
 void with_float_type(DType dtype, F&& f) {
   switch (dtype) {
@@ -209,12 +228,30 @@ void with_float_type(DType dtype, F&& f) {
       return f(float{});
     case DType::bf16:
       return f(bf16{});
+    case DType::f16:
+      return f(f16{});
     case DType::i64:
     case DType::u16:
     case DType::u32:
       break;
   }
-  TESSERA_CUDA_REQUIRE(dtype == DType::f32 || dtype == DType::bf16);
+  TESSERA_CUDA_REQUIRE(is_float(dtype));
+}
+/// The same of the two types of 16 bits.
+template <class F>
+void with_half_type(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::bf16:
+      return f(bf16{});
+    case DType::f16:
+      return f(f16{});
+    case DType::f32:
+    case DType::i64:
+    case DType::u16:
+    case DType::u32:
+      break;
+  }
+  TESSERA_CUDA_REQUIRE(dtype == DType::bf16 || dtype == DType::f16);
 }
 /// Calls f with std::true_type or std::false_type: Whole.
 template <class F>

@@ -15,8 +15,8 @@ struct Gemm {
   bool a_transposed = false;     ///< a is stored (K,M)
   bool b_transposed = false;     ///< b is stored (N,K)
   bool accumulate = false;       ///< c += instead of c =
-  DType in = DType::f32;         ///< of a and b: f32 or bf16. Sums are fp32.
-  DType out = DType::f32;        ///< of c: f32, or bf16 when in is bf16
+  DType in = DType::f32;         ///< of a and b. Sums are fp32.
+  DType out = DType::f32;        ///< of c: f32, or the same as in
   const void* bias = nullptr;    ///< (N), of type `in`; added to each row
   const void* addend = nullptr;  ///< of c's type and shape, not c itself: a residual stream
   bool b_packed = false;         ///< b was written by gemm_pack_b for this very shape

@@ -33,6 +33,8 @@ cudaDataType_t type_of(DType t) {
       return CUDA_R_32F;
     case DType::bf16:
       return CUDA_R_16BF;
+    case DType::f16:
+      return CUDA_R_16F;
     case DType::i64:
     case DType::u16:
     case DType::u32:
@@ -84,7 +86,8 @@ Key key_of(const Context& context, const Gemm& g) {
           alignment_of(g.b),
           std::min(alignment_of(g.c), alignment_of(added_to(g))),
           g.a_transposed | g.b_transposed << 1 | g.accumulate << 2 | (g.bias != nullptr) << 3 | (g.in == DType::bf16) << 4 |
-              (g.out == DType::bf16) << 5 | context.reproducible << 6 | (g.addend != nullptr) << 7};
+              (g.out == DType::bf16) << 5 | context.reproducible << 6 | (g.addend != nullptr) << 7 | (g.in == DType::f16) << 8 |
+              (g.out == DType::f16) << 9};
 }
 
 /// The product's name in the file of a search.

@@ -17,6 +17,7 @@ dnnl::memory::data_type dnnl_type(DType t) {
       return dnnl::memory::data_type::f32;
     case DType::bf16:
       return dnnl::memory::data_type::bf16;
+    case DType::f16:  // widened to fp32 before
     case DType::i64:
     case DType::u16:
     case DType::u32:
@@ -195,5 +196,21 @@ bool has(dnnl::cpu_isa level) {
 bool has_bf16_product() { return has(dnnl::cpu_isa::avx512_core_bf16); }
 
 bool bf16_is_faster() { return has(dnnl::cpu_isa::avx512_core_amx) || (has_bf16_product() && !__builtin_cpu_is("intel")); }
+
+bool is_widened(DType type) {
+  switch (type) {
+    case DType::f32:
+      return false;
+    case DType::bf16:
+      return !bf16_is_faster();
+    case DType::f16:
+      return true;
+    case DType::i64:
+    case DType::u16:
+    case DType::u32:
+      break;
+  }
+  fail(ExitCode::internal, "products of {}", name_of(type));
+}
 
 }  // namespace tessera::kernels

@@ -35,5 +35,7 @@ void matmul_pack(const Matmul&, void* packed, const void* b, int threads);
 bool has_bf16_product();
 /// Whether oneDNN multiplies bf16 faster than fp32 on this processor: see gemm_host.cpp.
 bool bf16_is_faster();
+/// Whether products of the type are computed on copies in fp32.
+bool is_widened(DType);
 
 }  // namespace tessera::kernels

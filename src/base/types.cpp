@@ -5,39 +5,9 @@
 
 namespace tessera {
 
-std::size_t size_of(DType t) {
-  switch (t) {
-    case DType::f32:
-    case DType::u32:
-      return 4;
-    case DType::bf16:
-    case DType::u16:
-      return 2;
-    case DType::i64:
-      return 8;
-  }
-  return 0;
-}
-
-std::string_view name_of(DType t) {
-  switch (t) {
-    case DType::f32:
-      return "fp32";
-    case DType::bf16:
-      return "bf16";
-    case DType::i64:
-      return "int64";
-    case DType::u16:
-      return "uint16";
-    case DType::u32:
-      return "uint32";
-  }
-  return "?";
-}
-
 std::optional<DType> float_type_of(std::string_view name) {
-  for (const DType type : {DType::f32, DType::bf16})
-    if (name_of(type) == name) return type;
+  for (const TypeRow& row : type_rows)
+    if (is_float(row.type) && row.name == name) return row.type;
   return std::nullopt;
 }
 

@@ -1,5 +1,7 @@
 // Element types and shapes: the words that every layer shares.
 #pragma once
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -18,13 +20,31 @@
 
 namespace tessera {
 
-enum class DType : std::uint8_t { f32, bf16, i64, u16, u32 };
+enum class DType : std::uint8_t { f32, bf16, f16, i64, u16, u32 };
+
+/// What a type of elements is called, and by whom. Libraries' own words stand where those are spoken.
+struct TypeRow {
+  DType type;
+  std::string_view name;  ///< of decks and reports
+  std::size_t bytes;
+  std::string_view torch, safetensors;  ///< of models; empty where none holds such elements
+};
+inline constexpr std::array<TypeRow, 6> type_rows{{{DType::f32, "fp32", 4, "float32", "F32"},
+                                                   {DType::bf16, "bf16", 2, "bfloat16", "BF16"},
+                                                   {DType::f16, "fp16", 2, "float16", "F16"},
+                                                   {DType::i64, "int64", 8, "", ""},
+                                                   {DType::u16, "uint16", 2, "", ""},
+                                                   {DType::u32, "uint32", 4, "", ""}}};
+constexpr const TypeRow& row_of(DType type) { return type_rows[static_cast<std::size_t>(type)]; }
+static_assert(std::ranges::all_of(type_rows, [](const TypeRow& row) { return row_of(row.type).name == row.name; }));
 
 /// Bytes of one element.
-std::size_t size_of(DType);
+constexpr std::size_t size_of(DType type) { return row_of(type).bytes; }
 /// "fp32", "bf16", "int64", ...: the words of decks and reports.
-std::string_view name_of(DType);
-/// f32 or bf16 of its name; none of others.
+constexpr std::string_view name_of(DType type) { return row_of(type).name; }
+/// Whether models hold such elements, and kernels compute with them.
+constexpr bool is_float(DType type) { return !row_of(type).torch.empty(); }
+/// f32, bf16 or f16 of its name; none of others.
 std::optional<DType> float_type_of(std::string_view name);
 
 /// bfloat16: the upper half of an fp32, rounded to nearest even. NaN stays NaN.
@@ -43,6 +63,35 @@ struct bf16 {
   friend bool operator==(bf16, bf16) = default;
 };
 
+/// IEEE's half: 11 bits of precision from 2^-14 to 65504 and fewer down to 2^-24; beyond 65520 a value becomes infinite. Rounded to nearest
+/// even, with the bits of F16C. NaN stays NaN.
+struct f16 {
+  std::uint16_t bits = 0;
+  f16() = default;
+  explicit f16(float f) {
+    const std::uint32_t u = std::bit_cast<std::uint32_t>(f), sign = u >> 16 & 0x8000u, magnitude = u & 0x7fffffffu;
+    std::uint32_t half = 0;
+    if (magnitude > 0x7f800000u)
+      half = 0x7e00u | (magnitude >> 13 & 0x3ffu);
+    else if (magnitude >= 0x477ff000u)  // 65520, the tie between the largest value and what would follow
+      half = 0x7c00u;
+    else if (magnitude >= 0x38800000u)  // 2^-14
+      half = (magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
+    else  // in a sum with 0.5 the last bit stands for 2^-24, as it does in a subnormal half
+      half = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
+    bits = static_cast<std::uint16_t>(sign | half);
+  }
+  explicit operator float() const {
+    const std::uint32_t sign = (bits & 0x8000u) << 16, magnitude = bits & 0x7fffu;
+    std::uint32_t wide = (magnitude << 13) + 0x38000000u;
+    if (magnitude < 0x400u) wide = std::bit_cast<std::uint32_t>(static_cast<float>(magnitude) * 0x1p-24f);
+    if (magnitude >= 0x7c00u) wide += 0x38000000u;
+    if (magnitude > 0x7c00u) wide |= 0x400000u;
+    return std::bit_cast<float>(sign | wide);
+  }
+  friend bool operator==(f16, f16) = default;
+};
+
 template <class T>
 constexpr DType dtype_of();
 template <>
@@ -52,6 +101,10 @@ constexpr DType dtype_of<float>() {
 template <>
 constexpr DType dtype_of<bf16>() {
   return DType::bf16;
+}
+template <>
+constexpr DType dtype_of<f16>() {
+  return DType::f16;
 }
 template <>
 constexpr DType dtype_of<std::int64_t>() {

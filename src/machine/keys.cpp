@@ -12,6 +12,8 @@ ComputeRates MachineProfile::*MachineProfile::rates_of(DType dtype) {
       return &MachineProfile::fp32;
     case DType::bf16:
       return &MachineProfile::bf16;
+    case DType::f16:
+      return &MachineProfile::fp16;
     case DType::i64:
     case DType::u16:
     case DType::u32:
@@ -104,6 +106,7 @@ std::vector<MachineKey> make_keys() {
       {"overhead.call", seconds, Needed::always, "the least that a call of a kernel takes", at([](P& p) { return &p.least_call; })}};
   add_compute(keys, DType::bf16);
   add_compute(keys, DType::f32);
+  add_compute(keys, DType::f16);
   const char *step = "of a step of a ring or tree of ranks", *in = "bytes a second that each rank takes in";
   const std::vector<MachineKey> links{
       {"collectives.node.latency", seconds, Needed::with_section, step, at([](P& p) { return &p.node.latency; })},

@@ -209,7 +209,7 @@ class Reader {
   /// A compute type's three sections come together.
   bool is_needed(const MachineKey& key) const {
     if (key.needed != Needed::with_section) return key.needed == Needed::always;
-    for (const DType dtype : {DType::bf16, DType::f32}) {
+    for (const DType dtype : {DType::bf16, DType::f32, DType::f16}) {
       const std::string end = fmt::format(".{}", name_of(dtype));
       if (key.section().ends_with(end)) return std::ranges::any_of(sections_, [&](const std::string& s) { return s.ends_with(end); });
     }
@@ -217,7 +217,7 @@ class Reader {
   }
 
   void share_axes() {
-    for (const DType dtype : {DType::bf16, DType::f32}) {
+    for (const DType dtype : {DType::bf16, DType::f32, DType::f16}) {
       ComputeRates& r = profile_.rates(dtype);
       r.input_gradient.axes = r.weight_gradient.axes = r.forward.axes;
       r.attention_backward.axes = r.attention_forward.axes;
@@ -235,7 +235,7 @@ class Reader {
   /// What several keys say together.
   void check() {
     for (const MachineKey& key : machine_keys()) check_lengths(key);
-    for (const DType dtype : {DType::bf16, DType::f32}) check_peak(dtype);
+    for (const DType dtype : {DType::bf16, DType::f32, DType::f16}) check_peak(dtype);
     if (!profile_.device.empty() && profile_.device != "cuda" && profile_.device != "host")
       fault(place("machine.device"), "machine.device",
             fmt::format("{} is not a value of this key; it takes \"cuda\", \"host\"", toml_string(profile_.device)));

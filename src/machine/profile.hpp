@@ -48,7 +48,7 @@ struct MachineProfile {
 
   double task_overhead = 0;  ///< seconds that each task takes beside its work
   double least_call = 0;     ///< seconds: no call of a kernel takes less
-  ComputeRates fp32, bf16;
+  ComputeRates fp32, bf16, fp16;
 
   /// Between ranks of a node: latency of a step of a ring or tree, and bytes/s that a rank takes in.
   struct {
@@ -71,7 +71,11 @@ struct MachineProfile {
     double adamw = 0, stream = 0;
   } host;
 
-  const ComputeRates& rates(DType dtype) const { return this->*rates_of(dtype); }
+  /// Where a profile does not say those of fp16, GPUs multiply it at the rates of bf16, and the host widens it to fp32.
+  const ComputeRates& rates(DType dtype) const {
+    if (dtype == DType::f16 && !fp16.given()) return device == "cuda" ? bf16 : fp32;
+    return this->*rates_of(dtype);
+  }
   ComputeRates& rates(DType dtype) { return this->*rates_of(dtype); }
 
  private:

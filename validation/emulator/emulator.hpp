@@ -4,6 +4,7 @@
 // (preset races) what threads of a block do to the same memory with no barrier between them. It says nothing about speed.
 #pragma once
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>

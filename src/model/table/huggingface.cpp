@@ -67,18 +67,9 @@ void put_experts(Json& c, const ModelKeys& m, const std::string& type) {
   }
 }
 
-const char* torch_name(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return "float32";
-    case DType::bf16:
-      return "bfloat16";
-    case DType::i64:
-    case DType::u16:
-    case DType::u32:
-      break;
-  }
-  fail(ExitCode::internal, "a model of {} for transformers", name_of(dtype));
+std::string torch_name(DType dtype) {
+  TESSERA_REQUIRE(is_float(dtype), "a model of {} for transformers", name_of(dtype));
+  return std::string(row_of(dtype).torch);
 }
 
 /// The scaling of the rotary frequencies, in the form of transformers 4.

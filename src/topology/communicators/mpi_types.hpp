@@ -17,7 +17,8 @@ inline MPI_Datatype mpi_type(DType dtype) {
       return MPI_INT64_T;
     case DType::u32:
       return MPI_UINT32_T;
-    case DType::bf16:  // moved as bits; its sums are ours
+    case DType::bf16:  // moved as bits; sums of both are ours
+    case DType::f16:
     case DType::u16:
       return MPI_UINT16_T;
   }

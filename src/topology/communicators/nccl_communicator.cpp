@@ -28,6 +28,8 @@ ncclDataType_t type_of(DType dtype) {
       return ncclFloat32;
     case DType::bf16:
       return ncclBfloat16;
+    case DType::f16:
+      return ncclFloat16;
     case DType::i64:
       return ncclInt64;
     case DType::u16:

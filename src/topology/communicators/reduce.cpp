@@ -12,7 +12,7 @@ namespace {
 constexpr std::int64_t block = 512;  // elements: a block of partial sums stays in the first-level cache
 
 template <class T>
-using Sum = std::conditional_t<std::is_same_v<T, bf16>, float, T>;
+using Sum = std::conditional_t<std::is_same_v<T, bf16> || std::is_same_v<T, f16>, float, T>;
 
 template <class T>
 Sum<T> wide(T value) {
@@ -104,6 +104,8 @@ void with_type(DType dtype, Reduction reduction, F f) {
       return with_reduction(float{});
     case DType::bf16:
       return with_reduction(bf16{});
+    case DType::f16:
+      return with_reduction(f16{});
     case DType::i64:
       return with_reduction(std::int64_t{});
     case DType::u16:
@@ -115,9 +117,7 @@ void with_type(DType dtype, Reduction reduction, F f) {
 
 }  // namespace
 
-void require_reducible(DType dtype) {
-  TESSERA_REQUIRE(dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::i64, "no reduction of {}", name_of(dtype));
-}
+void require_reducible(DType dtype) { TESSERA_REQUIRE(is_float(dtype) || dtype == DType::i64, "no reduction of {}", name_of(dtype)); }
 
 void reduce_in_order(void* out, const void* const* sources, int source_count, std::int64_t count, DType dtype, Reduction reduction,
                      bool accumulate) {

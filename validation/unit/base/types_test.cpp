@@ -1,4 +1,4 @@
-// bf16 rounding against a search for the nearest value, shapes, and numbers for people.
+// Rounding to bf16 and f16 against a search for the nearest value and against F16C, shapes, and numbers for people.
 #include "base/types.hpp"
 
 #include <gtest/gtest.h>
@@ -6,6 +6,10 @@
 #include <cmath>
 #include <limits>
 #include <random>
+
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
 
 #include "base/check.hpp"
 
@@ -33,9 +37,9 @@ std::uint16_t nearest(float f) {
 }
 
 TEST(Types, FloatTypesAreKnownByTheirNamesAndNoOthers) {
-  for (const DType type : {DType::f32, DType::bf16}) EXPECT_EQ(float_type_of(name_of(type)), type);
+  for (const DType type : {DType::f32, DType::bf16, DType::f16}) EXPECT_EQ(float_type_of(name_of(type)), type);
   for (const DType type : {DType::i64, DType::u16, DType::u32}) EXPECT_EQ(float_type_of(name_of(type)), std::nullopt);
-  EXPECT_EQ(float_type_of("fp16"), std::nullopt);
+  EXPECT_EQ(float_type_of("fp8"), std::nullopt);
 }
 
 TEST(Bf16, RoundsToNearestEven) {
@@ -85,14 +89,103 @@ TEST(Bf16, InfinityZeroAndOverflow) {
   EXPECT_EQ(bf16(from_bits(0x00008001u)).bits, 1);
 }
 
+/// What the bits of a half stand for, by its definition.
+double value_of_half(std::uint16_t bits) {
+  const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+  const double magnitude = exponent == 31  ? (fraction ? std::numeric_limits<double>::quiet_NaN() : std::numeric_limits<double>::infinity())
+                           : exponent == 0 ? std::ldexp(fraction, -24)
+                                           : std::ldexp(1024 + fraction, exponent - 25);
+  return bits >> 15 ? -magnitude : magnitude;
+}
+
+f16 half_of(std::uint32_t bits) {
+  f16 h;
+  h.bits = static_cast<std::uint16_t>(bits);
+  return h;
+}
+
+TEST(F16, StandsForTheValuesOfItsDefinitionAndKeepsThem) {
+  for (std::uint32_t bits = 0; bits < 0x10000u; ++bits) {
+    const f16 h = half_of(bits);
+    const auto f = static_cast<float>(h);
+    const double wanted = value_of_half(h.bits);
+    if (std::isnan(wanted)) {
+      ASSERT_TRUE(std::isnan(f)) << bits;
+      EXPECT_EQ(f16(f).bits, bits | 0x200u) << "a NaN keeps what fits of its payload";
+    } else {
+      ASSERT_EQ(static_cast<double>(f), wanted) << bits;
+      ASSERT_EQ(f16(f).bits, bits);
+    }
+#ifdef __F16C__
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(f), std::bit_cast<std::uint32_t>(_cvtsh_ss(h.bits))) << bits;
+#endif
+  }
+}
+
+/// Nearest f16 of a finite fp32, found between two neighbours in exact arithmetic; a tie goes to the even one.
+std::uint16_t nearest_half(float f) {
+  const double magnitude = std::abs(static_cast<double>(f));
+  std::uint16_t low = 0, high = 0x7c00;  // bits rise with values; what follows the largest value would be 2^16
+  while (high - low > 1) {
+    const auto middle = static_cast<std::uint16_t>((low + high) / 2);
+    (value_of_half(middle) <= magnitude ? low : high) = middle;
+  }
+  const double above = high == 0x7c00 ? 0x1p16 : value_of_half(high), up = above - magnitude, down = magnitude - value_of_half(low);
+  const std::uint16_t found = up < down || (up == down && low % 2 == 1) ? high : low;
+  return static_cast<std::uint16_t>(found | (std::signbit(f) ? 0x8000u : 0u));
+}
+
+TEST(F16, RoundsToNearestEven) {
+  std::mt19937 random(2);
+  for (int i = 0; i < 300000; ++i) {
+    std::uint32_t bits = random();
+    if (i % 2 == 0)
+      bits = (bits & 0x80000000u) | (0x33000000u + bits % (0x47800000u - 0x33000000u));  // of the range of halves: 2^-25 to 2^16
+    if (i % 3 == 0) bits = (bits & 0xffffe000u) | 0x1000u;                               // ties
+    if (i % 3 == 1) bits = (bits & 0xffffe000u) | (0xfffu + random() % 3u);              // just beside ties
+    const float f = from_bits(bits);
+    if (!std::isnan(f)) {
+      ASSERT_EQ(f16(f).bits, nearest_half(f)) << std::hexfloat << f;
+    }
+#ifdef __F16C__
+    ASSERT_EQ(f16(f).bits, _cvtss_sh(f, _MM_FROUND_TO_NEAREST_INT)) << std::hexfloat << f;
+#endif
+  }
+  // Ties and their neighbours of every half, subnormals and the step to infinity among them.
+  for (std::uint32_t low = 0; low < 0x7c00u; ++low) {
+    const double above = low == 0x7bffu ? 0x1p16 : value_of_half(static_cast<std::uint16_t>(low + 1));
+    const auto tie = static_cast<float>((value_of_half(static_cast<std::uint16_t>(low)) + above) / 2);  // exact in fp32
+    const std::uint32_t even = low + low % 2;
+    ASSERT_EQ(f16(tie).bits, even) << low;
+    ASSERT_EQ(f16(std::nextafter(tie, 0.f)).bits, low);
+    ASSERT_EQ(f16(-std::nextafter(tie, 1e9f)).bits, 0x8000u | (low + 1));
+  }
+}
+
+TEST(F16, InfinityZeroAndNan) {
+  EXPECT_EQ(f16(65519.99f).bits, 0x7bff);
+  EXPECT_EQ(f16(65520.f).bits, 0x7c00);
+  EXPECT_EQ(f16(-1e30f).bits, 0xfc00);
+  EXPECT_EQ(f16(-0.0f).bits, 0x8000);
+  EXPECT_EQ(f16(0x1p-25f).bits, 0);
+  EXPECT_EQ(f16(0x1.000002p-25f).bits, 1);
+  for (std::uint32_t bits : {0x7f800001u, 0x7f80ffffu, 0x7fffffffu, 0xffffffffu, 0xff800001u, 0x7fc00000u}) {
+    const f16 h(from_bits(bits));
+    EXPECT_TRUE(std::isnan(static_cast<float>(h))) << std::hex << bits;
+    EXPECT_EQ(h.bits >> 15, bits >> 31) << "the sign of " << std::hex << bits;
+  }
+}
+
 TEST(Types, SizesAndNames) {
   EXPECT_EQ(size_of(DType::f32), sizeof(float));
   EXPECT_EQ(size_of(DType::bf16), sizeof(bf16));
+  EXPECT_EQ(size_of(DType::f16), sizeof(f16));
   EXPECT_EQ(size_of(DType::i64), 8u);
   EXPECT_EQ(size_of(DType::u16), 2u);
   EXPECT_EQ(size_of(DType::u32), 4u);
   EXPECT_EQ(name_of(dtype_of<float>()), "fp32");
   EXPECT_EQ(name_of(dtype_of<bf16>()), "bf16");
+  EXPECT_EQ(name_of(dtype_of<f16>()), "fp16");
   EXPECT_EQ(name_of(dtype_of<std::int64_t>()), "int64");
   EXPECT_EQ(name_of(dtype_of<std::uint16_t>()), "uint16");
   EXPECT_EQ(name_of(dtype_of<std::uint32_t>()), "uint32");
