@@ -9,7 +9,7 @@ namespace tessera::kernels {
 struct AdamwCoefficients {
   float grad_scale, beta1, rest1, beta2, rest2, step, root_scale, eps, keep;
 
-  TESSERA_BOTH AdamwCoefficients(const AdamwScalars& s, float rate_scale, float weight_decay)
+  TESSERA_BOTH AdamwCoefficients(const UpdateScalars& s, float rate_scale, float weight_decay)
       : grad_scale(s.grad_scale),
         beta1(s.beta1),
         rest1(1.0f - s.beta1),

@@ -3,9 +3,9 @@
 // arXiv:2202.08906). All of it in fp32. Or, in place of the first, a bias of each expert that its load moves (Wang et al.,
 // arXiv:2408.15664).
 #pragma once
-#include "kernels/adamw/adamw.hpp"
 #include "kernels/context.hpp"
 #include "kernels/fixed/fixed_sum.hpp"
+#include "kernels/update/scalars.hpp"
 
 namespace tessera::kernels {
 
@@ -82,7 +82,7 @@ TESSERA_OP(add_router_totals, (const Context& context, const AddRouterTotals& ar
 struct BalanceRouters {
   float* biases = nullptr;              ///< (layers,stride), of which E of a row are biases
   const std::int64_t* loads = nullptr;  ///< (layers,E) choices
-  const AdamwScalars* scalars = nullptr;
+  const UpdateScalars* scalars = nullptr;
   float rate = 0;
   std::int64_t layers = 0, E = 0, stride = 0;
 };

@@ -1,9 +1,10 @@
 // The small values of a step. Tasks hand them to each other through memory, so that a step never branches on the host, on any backend.
 #pragma once
-#include "kernels/adamw/adamw.hpp"
+#include "kernels/context.hpp"
 #include "kernels/fixed/fixed.hpp"
 #include "kernels/fixed/fixed_sum.hpp"
 #include "kernels/step/loss_scale.hpp"
+#include "kernels/update/scalars.hpp"
 
 namespace tessera::kernels {
 
@@ -73,12 +74,12 @@ TESSERA_OP(join_sums, (const Context& context, StepScalars* scalars, const StepS
 /// This rank's flags become counts, which the all-reduce of the first step_sums int64 of the scalars adds over ranks.
 TESSERA_OP(count_flags, (const Context& context, StepScalars* scalars, const StepInputs* inputs), (context, scalars, inputs))
 
-/// From the sums over all ranks: the report and, in training, clip factor, AdamW's scalars and the run's values. The clip factor is
+/// From the sums over all ranks: the report and, in training, clip factor, the update's scalars and the run's values. The clip factor is
 /// PyTorch's clip_grad_norm_: the norm plus 1e-6 divides.
 struct FinishStep {
   const StepScalars* scalars = nullptr;
   const StepInputs* inputs = nullptr;
-  AdamwScalars* adamw = nullptr;  ///< null in an evaluation
+  UpdateScalars* update = nullptr;  ///< null in an evaluation
   StepReport* report = nullptr;
   RunValues* run = nullptr;  ///< null in an evaluation
 };

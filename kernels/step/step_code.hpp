@@ -41,7 +41,7 @@ TESSERA_BOTH inline void finish(const FinishStep& p) {
   report.overflow = s.overflows > 0;
   report.stop = s.stops > 0;
   report.not_finite = report.overflow || s.faults > 0;
-  if (!p.adamw) return;
+  if (!p.update) return;
   const double norm = std::sqrt(s.squares.value()) * in.gradient_scale, factor = in.clipping / (norm + 1e-6);
   report.grad_norm = norm;
   const float scale = in.scaling.on ? p.run->loss_scale.value : 1;
@@ -55,14 +55,14 @@ TESSERA_BOTH inline void finish(const FinishStep& p) {
   p.run->sample_cursor += in.samples;
   p.run->applied_updates += !skip;
   const double clipped = in.gradient_scale * (in.clipping > 0 && factor < 1 ? factor : 1);
-  *p.adamw = {.learning_rate = in.learning_rate,
-              .beta1 = in.beta1,
-              .beta2 = in.beta2,
-              .eps = in.eps,
-              .bias_correction1 = in.bias_correction1,
-              .bias_correction2 = in.bias_correction2,
-              .grad_scale = static_cast<float>(in.scaled_gradients ? clipped / static_cast<double>(scale) : clipped),
-              .skip = skip};
+  *p.update = {.learning_rate = in.learning_rate,
+               .beta1 = in.beta1,
+               .beta2 = in.beta2,
+               .eps = in.eps,
+               .bias_correction1 = in.bias_correction1,
+               .bias_correction2 = in.bias_correction2,
+               .grad_scale = static_cast<float>(in.scaled_gradients ? clipped / static_cast<double>(scale) : clipped),
+               .skip = skip};
 }
 
 }  // namespace tessera::kernels::step

@@ -184,8 +184,8 @@ double rate_of_task(Bench& bench, DType dtype, std::string_view kernel, double b
       return [=, x = floats()] { kernels::fixed_accumulate(c, {sum, x, n, overflow, kernels::fixed_limit}); };
     }
     kernels::Adamw a{.master = floats(), .m = floats(), .v = floats(), .param = copy ? take(n, 2) : nullptr, .grad = floats(), .n = n};
-    const kernels::AdamwScalars scalars{.learning_rate = 1e-5f};
-    auto* there = static_cast<kernels::AdamwScalars*>(take(1, 64));
+    const kernels::UpdateScalars scalars{.learning_rate = 1e-5f};
+    auto* there = static_cast<kernels::UpdateScalars*>(take(1, 64));
     kernels::copy(bench.context(0), there, &scalars, sizeof scalars);
     a.scalars = there;
     return [=, c = bench.context(0)] { kernels::adamw(c, a); };

@@ -177,10 +177,10 @@ struct SumSquares {
 };
 /// Gradients' scale (write), step inputs (read), the run's values (read).
 struct ScaleGradients {};
-/// Scalars (read), step inputs (read), AdamW scalars (write), report (write), the run's values (add): the first and the last of no bytes in
-/// an evaluation.
+/// Scalars (read), step inputs (read), update scalars (write), report (write), the run's values (add): the first and the last of no bytes
+/// in an evaluation.
 struct FinishStep {};
-/// Master (add), m (add), v (add), gradient (read), AdamW scalars (read), bf16 copy (write, where there is one).
+/// Master (add), m (add), v (add), gradient (read), update scalars (read), bf16 copy (write, where there is one).
 struct OptimizerStep {
   DType gradient{};
   bool copy = false;
@@ -188,7 +188,7 @@ struct OptimizerStep {
   std::vector<Piece> pieces;       ///< tensors inside, without the padding between them
   std::vector<UpdateRates> rates;  ///< of each piece
 };
-/// Biases of routers (add), the step's router totals (read), AdamW scalars (read).
+/// Biases of routers (add), the step's router totals (read), update scalars (read).
 struct BalanceRouters {
   /// Layers that follow each other, here and in the model.
   struct Run {

@@ -192,8 +192,8 @@ void add_expert_blocks(Part& part, const Settings& s) {
 
 void add_adamw(Part& part, const Settings& s) {
   const std::int64_t n = s.mib << 18;
-  const AdamwScalars scalars{.learning_rate = 1e-6f, .bias_correction1 = 0.5f, .bias_correction2 = 0.5f};
-  auto* on_device = static_cast<AdamwScalars*>(part.copy_of(&scalars, sizeof scalars));
+  const UpdateScalars scalars{.learning_rate = 1e-6f, .bias_correction1 = 0.5f, .bias_correction2 = 0.5f};
+  auto* on_device = static_cast<UpdateScalars*>(part.copy_of(&scalars, sizeof scalars));
   auto* master = static_cast<float*>(part.values(n, DType::f32));
   auto* m = static_cast<float*>(part.values(n, DType::f32));
   // Second moments are squares: zero will do, and no value of normal numbers that is negative.

@@ -127,7 +127,7 @@ void add_streams(std::vector<Contender>& list, const Memory& memory) {
                   [=] { benchmarks::update_stream({.master = f(p[0]), .m = f(p[1]), .v = f(p[2]), .grad = p[3], .n = n}); }});
 }
 
-void add_adamw(std::vector<Contender>& list, const Memory& memory, const AdamwScalars& scalars) {
+void add_adamw(std::vector<Contender>& list, const Memory& memory, const UpdateScalars& scalars) {
   std::byte* p[5] = {};
   auto f = [](std::byte* b) { return reinterpret_cast<float*>(b); };
   // Each beside the stream of its own proportion, and of as many streams.
@@ -366,7 +366,7 @@ void print(const std::vector<Contender>& list, const Settings& settings) {
 
 void run(const Settings& settings) {
   Memory memory(static_cast<std::size_t>(settings.mib) << 20);
-  AdamwScalars scalars{.learning_rate = 1e-6f, .bias_correction1 = 0.5f, .bias_correction2 = 0.5f};
+  UpdateScalars scalars{.learning_rate = 1e-6f, .bias_correction1 = 0.5f, .bias_correction2 = 0.5f};
   Memory small(68 * 2048 * 4);  // on a page, as arenas lay weights and workspaces out
   std::vector<float> rstd(static_cast<std::size_t>(settings.mib) << 11, 1.0f), table(1024 * 64);
   rope_table(table.data(), 0, 1024, 64, 10000, {});

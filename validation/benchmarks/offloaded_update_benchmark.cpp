@@ -45,7 +45,7 @@ struct Unit {
   std::int64_t n;
   Data master = filled(4 * n), m = filled(4 * n), v = filled(4 * n);
   Data fp32 = filled(4 * n), bf16 = filled(2 * n), copy = filled(2 * n), staging = filled(2 * piece * staged_pieces);
-  kernels::AdamwScalars scalars{.learning_rate = 1e-6f, .bias_correction1 = 0.5f, .bias_correction2 = 0.5f};
+  kernels::UpdateScalars scalars{.learning_rate = 1e-6f, .bias_correction1 = 0.5f, .bias_correction2 = 0.5f};
   kernels::FixedSum sum = {};
   std::int32_t not_finite = 0;
 

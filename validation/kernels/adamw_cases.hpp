@@ -20,7 +20,7 @@ inline std::ostream& operator<<(std::ostream& out, const AdamwCase& c) {
 
 inline constexpr double adamw_beta1 = 0.9, adamw_beta2 = 0.95;
 
-inline AdamwScalars scalars_of_step(int step, float learning_rate, float grad_scale) {
+inline UpdateScalars scalars_of_step(int step, float learning_rate, float grad_scale) {
   return {.learning_rate = learning_rate,
           .beta1 = static_cast<float>(adamw_beta1),
           .beta2 = static_cast<float>(adamw_beta2),

@@ -15,7 +15,7 @@ void compare(const AdamwCase& c, std::int64_t shift) {
   DeviceArray<float> master(host_state.master, shift), m(host_state.m, shift), v(host_state.v, shift);
   DeviceArray<bf16> param(c.n, shift);
   for (int t = 1; t <= 3; ++t) {
-    AdamwScalars s = scalars_of_step(t, 3e-3f, 0.7f);
+    UpdateScalars s = scalars_of_step(t, 3e-3f, 0.7f);
     s.skip = c.skip;
     const auto grad = c.skip ? poisoned<Grad>(c.n) : adamw_gradients<Grad>(c.n, 10 + static_cast<unsigned>(t));
     Adamw p{.master = host_state.master.data(),
@@ -30,7 +30,7 @@ void compare(const AdamwCase& c, std::int64_t shift) {
             .scalars = &s};
     host::adamw({}, p);
     DeviceArray<Grad> device_grad(grad, shift);
-    DeviceArray<AdamwScalars> scalars(std::vector<AdamwScalars>{s});
+    DeviceArray<UpdateScalars> scalars(std::vector<UpdateScalars>{s});
     p.master = master.data(), p.m = m.data(), p.v = v.data(), p.param = c.copy ? param.data() : nullptr;
     p.grad = device_grad.data(), p.scalars = scalars.data();
     cuda::adamw({}, p);

@@ -7,7 +7,7 @@ namespace {
 /// A state that steps of this test change.
 struct State : AdamwState {
   using AdamwState::AdamwState;
-  void step(const void* grad, DType dtype, const AdamwScalars& s, float weight_decay, std::int64_t first = 0, std::int64_t n = -1,
+  void step(const void* grad, DType dtype, const UpdateScalars& s, float weight_decay, std::int64_t first = 0, std::int64_t n = -1,
             float rate_scale = 1, bool copy = true) {
     adamw({}, {.master = master.data() + first,
                .m = m.data() + first,
@@ -49,7 +49,7 @@ TEST(Adamw, FollowsTheReferenceOverSteps) {
       constexpr float lr = 3e-3f, scale = 0.25f;
       for (int t = 1; t <= 20; ++t) {
         const auto grad = c.skip ? poisoned<float>(c.n) : random_values<float>(c.n, 100 + static_cast<unsigned>(t));
-        AdamwScalars s = scalars_of_step(t, lr, scale);
+        UpdateScalars s = scalars_of_step(t, lr, scale);
         s.skip = c.skip;
         state.step(grad.data(), DType::f32, s, weight_decay, 0, -1, rate, c.copy);
         for (std::size_t i = 0; i < grad.size(); ++i) {
@@ -79,7 +79,7 @@ TEST(Adamw, FollowsTheReferenceOverSteps) {
 TEST(Adamw, BitsDoNotDependOnThePlaceInTheRange) {
   constexpr std::int64_t n = 131;
   auto grad = random_values<float>(n, 9);
-  AdamwScalars s = scalars_of_step(7, 1e-2f, 0.7f);
+  UpdateScalars s = scalars_of_step(7, 1e-2f, 0.7f);
   State whole(n);
   whole.step(grad.data(), DType::f32, s, 0.1f);
   for (std::int64_t piece : {1, 3, 16, 17, 64, 130}) {
@@ -93,7 +93,7 @@ TEST(Adamw, BitsDoNotDependOnThePlaceInTheRange) {
 TEST(Adamw, CopiesOfLongCallsAreThoseOfShortOnes) {
   constexpr std::int64_t n = (3 << 20) + 7, piece = 1 << 20;
   const auto grad = random_values<float>(n, 9);
-  const AdamwScalars s = scalars_of_step(7, 1e-2f, 0.7f);
+  const UpdateScalars s = scalars_of_step(7, 1e-2f, 0.7f);
   State whole(n), pieces(n);
   std::vector<bf16> room = poisoned<bf16>(n + 32);
   std::byte* copy = reinterpret_cast<std::byte*>(round_up(reinterpret_cast<std::intptr_t>(room.data()), 64));
@@ -116,7 +116,7 @@ TEST(Adamw, TakesGradientsInBf16) {
     const std::vector<bf16> halves(values.begin(), values.end());
     const std::vector<float> same(halves.begin(), halves.end());
     State a(n), b(n);
-    AdamwScalars s = scalars_of_step(3, 1e-2f, 0.5f);
+    UpdateScalars s = scalars_of_step(3, 1e-2f, 0.5f);
     s.skip = skip;
     a.step(same.data(), DType::f32, s, 0.1f, 0, -1, 1, copy);
     b.step(halves.data(), DType::bf16, s, 0.1f, 0, -1, 1, copy);
@@ -133,7 +133,7 @@ TEST(Adamw, TakesFixedPointGradients) {
       g = std::ldexp(static_cast<float>(fixed.back()), -44);
     }
     State a(n), b(n);
-    AdamwScalars s = scalars_of_step(3, 1e-2f, 0.5f);
+    UpdateScalars s = scalars_of_step(3, 1e-2f, 0.5f);
     s.skip = skip;
     a.step(grad.data(), DType::f32, s, 0.1f, 0, -1, 1, copy);
     b.step(fixed.data(), DType::i64, s, 0.1f, 0, -1, 1, copy);
@@ -143,7 +143,7 @@ TEST(Adamw, TakesFixedPointGradients) {
 
 TEST(Adamw, RunsWithoutACopyAndSkipsWhenTold) {
   auto grad = random_values<float>(77, 9);
-  AdamwScalars s = scalars_of_step(2, 1e-2f, 1);
+  UpdateScalars s = scalars_of_step(2, 1e-2f, 1);
   State with(77), without(77), skipped(77);
   with.step(grad.data(), DType::f32, s, 0);
   adamw({}, {.master = without.master.data(), .m = without.m.data(), .v = without.v.data(), .grad = grad.data(), .n = 77, .scalars = &s});

@@ -66,7 +66,7 @@ TEST_F(RouterCuda, BalancesAsTheHostDoes) {
     DeviceArray<std::int64_t> device_loads(c.loads);
     for (const int skip : {0, 1}) {
       std::vector<float> expected = c.biases;
-      std::vector<AdamwScalars> scalars{{.skip = skip}};
+      std::vector<UpdateScalars> scalars{{.skip = skip}};
       BalanceRouters p{.biases = expected.data(),
                        .loads = c.loads.data(),
                        .scalars = scalars.data(),
@@ -76,7 +76,7 @@ TEST_F(RouterCuda, BalancesAsTheHostDoes) {
                        .stride = c.stride};
       host::balance_routers({}, p);
       DeviceArray<float> device_biases(c.biases);
-      DeviceArray<AdamwScalars> device_scalars(scalars);
+      DeviceArray<UpdateScalars> device_scalars(scalars);
       p.biases = device_biases.data(), p.loads = device_loads.data(), p.scalars = device_scalars.data();
       cuda::balance_routers({}, p);
       EXPECT_EQ(device_biases.host(), expected) << c.E << " experts, skip " << skip;

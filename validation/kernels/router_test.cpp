@@ -256,7 +256,7 @@ TEST(Router, WeightsOfUnlikelyExpertsAddUp) {
 }
 
 TEST(Router, BiasesMoveTowardsEqualLoads) {
-  AdamwScalars scalars;
+  UpdateScalars scalars;
   for (const BalanceRoutersCase& c : balance_routers_cases())
     for (const int skip : {1, 0}) {
       std::vector<float> biases = c.biases;

@@ -57,7 +57,7 @@ inline std::ostream& operator<<(std::ostream& out, const StepCase& c) { return o
 /// What a step leaves.
 struct StepLeft {
   StepScalars scalars;
-  AdamwScalars adamw;
+  UpdateScalars update;
   StepReport report;
   RunValues run;
   float gradient_scale = 0;
@@ -72,7 +72,7 @@ StepLeft run_step(Backend backend, const StepCase& c, Put put, Get get) {
   zero.misfits = c.misfits;
   auto* scalars = put(zero);
   auto* inputs = put(c.inputs());
-  auto* adamw = put(AdamwScalars{});
+  auto* update = put(UpdateScalars{});
   auto* report = put(StepReport{});
   auto* run = put(RunValues{.applied_updates = 7, .sample_cursor = 84, .loss_scale = {.value = c.loss_scale > 0 ? c.loss_scale : 1}});
   auto* gradient_scale = put(0.0f);
@@ -80,8 +80,8 @@ StepLeft run_step(Backend backend, const StepCase& c, Put put, Get get) {
   for (std::size_t i = 0; i < c.losses.size(); ++i)
     add_loss(context, {.scalars = scalars, .loss_sum = put(c.losses[i]), .weight = put(c.weights[i])});
   count_flags(context, scalars, inputs);
-  finish_step(context, {.scalars = scalars, .inputs = inputs, .adamw = adamw, .report = report, .run = run});
-  return {get(scalars), get(adamw), get(report), get(run), get(gradient_scale)};
+  finish_step(context, {.scalars = scalars, .inputs = inputs, .update = update, .report = report, .run = run});
+  return {get(scalars), get(update), get(report), get(run), get(gradient_scale)};
 }
 
 inline StepLeft step_on_host(const StepCase& c) {
@@ -110,7 +110,7 @@ inline void expect_by_definition(const StepCase& c, const StepLeft& left) {
   EXPECT_EQ(left.scalars.stops, c.stop);
   EXPECT_EQ(left.scalars.faults, bad);
   EXPECT_EQ(left.scalars.overflows, out_of_range);
-  EXPECT_EQ(left.adamw.skip, bad || out_of_range);
+  EXPECT_EQ(left.update.skip, bad || out_of_range);
   const float scale = c.loss_scale > 0 ? c.loss_scale : 1;
   EXPECT_EQ(left.gradient_scale, scale / 1024);
   EXPECT_EQ(left.run.applied_updates, bad || out_of_range ? 7 : 8);
@@ -120,10 +120,10 @@ inline void expect_by_definition(const StepCase& c, const StepLeft& left) {
   EXPECT_NEAR(left.report.loss, loss / 1013, 1e-9);
   EXPECT_NEAR(left.report.grad_norm, c.norm, 1e-9);
   const double clip = std::min(1.0, 1 / (c.norm + 1e-6)), unscaled = c.scaled_sums ? 1 / static_cast<double>(scale) : 1;
-  EXPECT_NEAR(left.adamw.grad_scale, clip * unscaled, 1e-7 * unscaled);
-  EXPECT_EQ(left.adamw.learning_rate, c.inputs().learning_rate);
-  EXPECT_EQ(left.adamw.bias_correction1, c.inputs().bias_correction1);
-  EXPECT_EQ(left.adamw.bias_correction2, c.inputs().bias_correction2);
+  EXPECT_NEAR(left.update.grad_scale, clip * unscaled, 1e-7 * unscaled);
+  EXPECT_EQ(left.update.learning_rate, c.inputs().learning_rate);
+  EXPECT_EQ(left.update.bias_correction1, c.inputs().bias_correction1);
+  EXPECT_EQ(left.update.bias_correction2, c.inputs().bias_correction2);
 }
 
 /// Sums of two tiers that join.

@@ -30,11 +30,11 @@ void expect_same(const StepLeft& a, const StepLeft& b) {
   EXPECT_EQ(a.report.not_finite, b.report.not_finite);
   EXPECT_EQ(a.report.overflow, b.report.overflow);
   EXPECT_EQ(a.report.stop, b.report.stop);
-  EXPECT_EQ(a.adamw.learning_rate, b.adamw.learning_rate);
-  EXPECT_EQ(a.adamw.bias_correction1, b.adamw.bias_correction1);
-  EXPECT_EQ(a.adamw.bias_correction2, b.adamw.bias_correction2);
-  EXPECT_EQ(a.adamw.grad_scale, b.adamw.grad_scale);
-  EXPECT_EQ(a.adamw.skip, b.adamw.skip);
+  EXPECT_EQ(a.update.learning_rate, b.update.learning_rate);
+  EXPECT_EQ(a.update.bias_correction1, b.update.bias_correction1);
+  EXPECT_EQ(a.update.bias_correction2, b.update.bias_correction2);
+  EXPECT_EQ(a.update.grad_scale, b.update.grad_scale);
+  EXPECT_EQ(a.update.skip, b.update.skip);
   EXPECT_EQ(a.report.skipped, b.report.skipped);
   EXPECT_EQ(a.run.loss_scale.value, b.run.loss_scale.value);
   EXPECT_EQ(a.gradient_scale, b.gradient_scale);

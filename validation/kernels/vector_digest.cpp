@@ -68,7 +68,7 @@ void tokens() {
 
 void optimizer() {
   constexpr std::int64_t n = 5003, blocks = 512 * 256;
-  AdamwScalars scalars{.learning_rate = 1e-3f, .bias_correction1 = 0.3f, .bias_correction2 = 0.2f, .grad_scale = 0.7f};
+  UpdateScalars scalars{.learning_rate = 1e-3f, .bias_correction1 = 0.3f, .bias_correction2 = 0.2f, .grad_scale = 0.7f};
   auto whole = whole_numbers(blocks);
   auto floats = random_values<float>(blocks, 9);
   for (DType dtype : {DType::f32, DType::i64}) {

@@ -7,7 +7,7 @@ namespace tessera {
 
 /// Names of persistent buffers: "parameters.UNIT", "master.UNIT", "adam_m.UNIT", "adam_v.UNIT", "gradients.UNIT", "tokens", "targets",
 /// "token_groups" and "group_losses" (where losses of groups are summed apart), "document_starts" (where documents are masked), "weights",
-/// "rope", "scalars", "inputs", "router" (with experts), "adamw", "report"; of a text "prompt", "token" (id, position), "logits" or
+/// "rope", "scalars", "inputs", "router" (with experts), "update", "report"; of a text "prompt", "token" (id, position), "logits" or
 /// "likeliest", "keys.SEGMENT", "values.SEGMENT".
 Schedule build_schedule(const BuildRequest& request);
 

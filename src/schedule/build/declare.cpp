@@ -51,10 +51,10 @@ void ScheduleBuilder::declare_all() {
     buffers_.declare("nvme.requests", Category::workspace, Tier::host,
                      (frame_.deck.nvme.queue_depth + frame_.deck.nvme.threads) * frame_.deck.nvme.block_bytes(), Life::run);
   if (frame_.offloads()) {
-    buffers_.input("adamw", Category::scalars, sizeof(kernels::AdamwScalars));
+    buffers_.input("update", Category::scalars, sizeof(kernels::UpdateScalars));
     buffers_.input("offloaded_sums", Category::scalars, sizeof(kernels::StepScalars));
   } else {
-    buffers_.declare("adamw", Category::scalars, frame_.local_tier, sizeof(kernels::AdamwScalars), Life::run);
+    buffers_.declare("update", Category::scalars, frame_.local_tier, sizeof(kernels::UpdateScalars), Life::run);
   }
   buffers_.input("report", Category::scalars, sizeof(kernels::StepReport));
   if (!frame_.training()) return;

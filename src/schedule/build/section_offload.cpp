@@ -101,7 +101,7 @@ void SectionBuilder::emit_offloaded_optimizer(int unit) {
     const Range some{p.state.begin + cut.begin, p.state.begin + cut.end};
     const auto moment = [&](const char* group) { return Use{buffers_.named(group + name), 4 * cut.begin, 4 * cut.size(), Access::add}; };
     std::vector<Use> uses{buffers_.master(unit, some, Access::add), moment("adam_m."), moment("adam_v."),
-                          buffers_.gradients(unit, some, Access::read), buffers_.whole(buffers_.on_host("adamw"), Access::read)};
+                          buffers_.gradients(unit, some, Access::read), buffers_.whole(buffers_.on_host("update"), Access::read)};
     const Use made = made_on_host(unit, some);
     if (made.bytes > 0) uses.push_back(made);
     const std::vector<Use> here =

@@ -128,12 +128,12 @@ void SectionBuilder::emit_finish(bool evaluation) {
   if (frame_.has_experts()) emit_totals("router totals", "router");
   emit({.name = evaluation ? "finish evaluation" : "norm, clip factor and learning rate",
         .op = FinishStep{},
-        .uses = {buffers_.whole("scalars", Access::read), inputs, evaluation ? buffers_.absent() : buffers_.whole("adamw", Access::write),
+        .uses = {buffers_.whole("scalars", Access::read), inputs, evaluation ? buffers_.absent() : buffers_.whole("update", Access::write),
                  buffers_.whole("report", Access::write), evaluation ? buffers_.absent() : buffers_.whole("run", Access::add)}});
   if (!evaluation) emit_balance();
   emit_download("report");
   if (!evaluation) emit_download("run");
-  if (!evaluation && frame_.offloads()) emit_download("adamw");
+  if (!evaluation && frame_.offloads()) emit_download("update");
 }
 
 void SectionBuilder::emit_totals(const char* what, const char* name) {
@@ -152,7 +152,7 @@ void SectionBuilder::emit_balance() {
       emit({.name = "balance routers",
             .op = balance_of(frame_.unit_at(u)),
             .uses = {buffers_.parameters(u, frame_.plan(u).parameters, Access::add), buffers_.whole("router", Access::read),
-                     buffers_.whole("adamw", Access::read)}});
+                     buffers_.whole("update", Access::read)}});
 }
 
 BalanceRouters SectionBuilder::balance_of(const Unit& untrained) const {
@@ -183,7 +183,7 @@ void SectionBuilder::emit_optimizer(int unit) {
         {buffers_.named("adam_m." + name), 4 * at, 4 * n, Access::add},
         {buffers_.named("adam_v." + name), 4 * at, 4 * n, Access::add},
         buffers_.gradients(unit, some, Access::read),
-        buffers_.whole("adamw", Access::read)};
+        buffers_.whole("update", Access::read)};
     if (copy) uses.push_back(buffers_.parameters(unit, some, Access::write));
     emit({.name = "optimizer " + name, .op = optimizer_step(unit, some), .uses = std::move(uses)});
   }

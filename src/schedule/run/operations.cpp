@@ -88,7 +88,7 @@ struct Runner {
   void operator()(const FinishStep&) const {
     kernels::finish_step(context(), {.scalars = at<StepScalars>(r, 0),
                                      .inputs = at<StepInputs>(r, 1),
-                                     .adamw = at<kernels::AdamwScalars>(r, 2),
+                                     .update = at<kernels::UpdateScalars>(r, 2),
                                      .report = at<StepReport>(r, 3),
                                      .run = at<RunValues>(r, 4)});
   }
@@ -110,7 +110,7 @@ struct Runner {
                                  .n = op.pieces[i].elements,
                                  .rate_scale = op.rates[i].learning_rate_scale,
                                  .weight_decay = op.rates[i].weight_decay,
-                                 .scalars = at<kernels::AdamwScalars>(r, 4)});
+                                 .scalars = at<kernels::UpdateScalars>(r, 4)});
     }
   }
 
@@ -119,7 +119,7 @@ struct Runner {
     for (const BalanceRouters::Run& run : op.runs)
       kernels::balance_routers(context(), {.biases = at<float>(r, 0) + run.offset,
                                            .loads = loads + run.layer * op.experts,
-                                           .scalars = at<kernels::AdamwScalars>(r, 2),
+                                           .scalars = at<kernels::UpdateScalars>(r, 2),
                                            .rate = op.rate,
                                            .layers = run.layers,
                                            .E = op.experts,

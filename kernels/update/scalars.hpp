@@ -1,0 +1,15 @@
+// The values of one step that every optimizer's update reads. They lie in memory that tasks write and read, so a step never branches on the
+// host.
+#pragma once
+#include <cstdint>
+
+namespace tessera::kernels {
+
+struct UpdateScalars {
+  float learning_rate = 0, beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f;
+  float bias_correction1 = 1, bias_correction2 = 1;  ///< 1 - beta^step
+  float grad_scale = 1;                              ///< clip factor, or 0 with `skip`
+  std::int32_t skip = 0;                             ///< 1: leave everything as it is
+};
+
+}  // namespace tessera::kernels
