@@ -122,7 +122,7 @@ struct PrecisionKeys {
   DType compute = DType::bf16;
   DType gradients = DType::f32;  // sums of a step
   LossScaleKeys loss_scale = {};
-  bool scales_loss() const { return compute != DType::f32 && compute != DType::bf16; }
+  bool scales_loss() const { return compute == DType::f16; }
   friend bool operator==(const PrecisionKeys&, const PrecisionKeys&) = default;
 };
 

@@ -13,7 +13,6 @@ namespace {
 constexpr std::string_view state_buffers = "pieces and buffers of offloaded state follow from the plan; leave it out";
 constexpr std::string_view not_needed_consolidate =
     "it is not needed: every checkpoint opens as whole weights, and `tessera consolidate` writes them as safetensors; leave it out";
-constexpr std::string_view no_fp16 = "fp16 with loss scaling is not in this version; set precision.compute to bf16 or fp32";
 constexpr std::string_view accumulation = "accumulation steps = batch.global / (batch.micro x ranks), rounded up";
 
 // Looked up by full path first, then by the last word.
@@ -21,8 +20,13 @@ constexpr HintWord aliases[] = {
     // DeepSpeed
     {"zero_optimization", "zero"},
     {"bf16", "precision.compute", "for example compute = \"bf16\""},
-    {"fp16", "precision.compute", no_fp16},
-    {"loss_scale", "", no_fp16},
+    {"fp16", "precision.compute", "for example compute = \"fp16\""},
+    {"loss_scale", "precision.loss_scale.fixed"},
+    {"initial_scale_power", "precision.loss_scale.initial_power"},
+    {"initial_loss_scale", "precision.loss_scale.initial_power", "16 is a scale of 65536"},
+    {"loss_scale_window", "precision.loss_scale.window"},
+    {"hysteresis", "precision.loss_scale.hysteresis"},
+    {"min_loss_scale", "precision.loss_scale.minimum"},
     {"train_batch_size", "batch.global"},
     {"train_micro_batch_size_per_gpu", "batch.micro"},
     {"gradient_accumulation_steps", "batch.global", accumulation},

@@ -268,6 +268,39 @@ void check_attention(Draft& draft) {
     draft.fault({"kernels.attention", "model.head_dim"}, "cuDNN's head dims are multiples of 8; set kernels.attention = \"native\"");
 }
 
+bool is_power_of_two(double x) { return std::exp2(std::round(std::log2(x))) == x; }
+
+/// Scales are powers of two: what they multiply keeps its digits, and sums that are exact stay so.
+void check_loss_scale(Draft& draft) {
+  if (!draft.good({"precision.compute", "precision.loss_scale.minimum", "precision.loss_scale.fixed"})) return;
+  constexpr std::string_view moving[] = {"precision.loss_scale.initial_power", "precision.loss_scale.window",
+                                         "precision.loss_scale.consecutive_hysteresis", "precision.loss_scale.minimum"};
+  const LossScaleKeys& scale = draft.deck.precision.loss_scale;
+  if (!draft.deck.precision.scales_loss()) {
+    for (const std::string_view key : {"precision.loss_scale.initial_power", "precision.loss_scale.window",
+                                       "precision.loss_scale.hysteresis", "precision.loss_scale.consecutive_hysteresis",
+                                       "precision.loss_scale.minimum", "precision.loss_scale.fixed"})
+      draft.idle(key, "precision.compute",
+                 fmt::format("fp16 alone scales the loss, and precision.compute is \"{}\"; leave {} out or set precision.compute = "
+                             "\"fp16\"",
+                             name_of(draft.deck.precision.compute), key));
+    return;
+  }
+  for (const auto& [key, value] : {std::pair{"precision.loss_scale.minimum", scale.minimum}, {"precision.loss_scale.fixed", scale.fixed}})
+    if (value > 0 && !is_power_of_two(value))
+      draft.fault({key}, fmt::format("{:g} is no power of two; nearest valid values: {:g} or {:g}", value,
+                                     std::exp2(std::floor(std::log2(value))), std::exp2(std::ceil(std::log2(value)))));
+  if (scale.fixed > 0) {
+    for (const std::string_view key : moving)
+      draft.idle(key, "precision.loss_scale.fixed",
+                 fmt::format("a fixed scale does not move; leave {} out or set precision.loss_scale.fixed = 0", key));
+  } else if (draft.good({"precision.loss_scale.initial_power"}) && scale.initial() < scale.minimum) {
+    draft.fault({"precision.loss_scale.initial_power", "precision.loss_scale.minimum"},
+                fmt::format("the scale begins with 2^{} = {:g}, below its minimum {:g}; raise initial_power or lower minimum",
+                            scale.initial_power, scale.initial(), scale.minimum));
+  }
+}
+
 void check_processors(Draft& draft) {
   if (!draft.good({"topology.mixed_processors", "run.reproducible"})) return;
   if (draft.deck.topology.mixed_processors && draft.deck.run.reproducible)
@@ -385,6 +418,7 @@ void check_rules(Draft& draft) {
   check_attention(draft);
   check_lora(draft);
   check_data(draft);
+  check_loss_scale(draft);
   check_processors(draft);
   check_packing(draft);
   check_activation(draft);

@@ -302,14 +302,33 @@ const std::vector<Key> table = with_choices({
      .help = "Last learning rate as a share of the peak; a constant schedule has none."},
 
     // [precision]
-    {KEY(precision.compute), .type = text, .choices = {"fp32", "bf16"}, .fallback = "\"bf16\"", .identity = true,
-     .refused = {{"fp16", "fp16 with loss scaling is not in this version; set \"bf16\" or \"fp32\""},
-                 {"fp8", "fp8 is not in this version; set \"bf16\""}},
-     .help = "Type of weights and activations in forward and backward; master weights and moments are fp32."},
+    {KEY(precision.compute), .type = text, .choices = {"fp32", "bf16", "fp16"}, .fallback = "\"bf16\"", .identity = true,
+     .refused = {{"fp8", "fp8 is not in this version; set \"bf16\""}},
+     .help = "Type of weights and activations in forward and backward; master weights and moments are fp32. fp16 scales the loss by "
+             "[precision.loss_scale]; its range is small, so prefer bf16 where the GPU has it."},
     {KEY(precision.gradients), .type = text, .choices = {"fp32", "bf16"}, .fallback = "\"fp32\"",
      .help = "Type of a step's sums of gradients. bf16 takes 2 bytes a parameter in place of 4 (8 with run.reproducible) and needs one "
              "micro-batch a rank, whose gradient is made in fp32, rounded, and reduced in half as many bytes. With run.reproducible "
              "exact integers are reduced as ever, and their sum alone is rounded. A resume may change it."},
+
+    // [precision.loss_scale]
+    {KEY(precision.loss_scale.initial_power), .type = integer, .unit = "power of 2", .limits = {.least = 0, .most = 40},
+     .fallback = "16", .identity = true, .silent = true,
+     .help = "With precision.compute = \"fp16\": the scale of the loss that a run begins with is 2 to this power. An update whose "
+             "gradients overflow is skipped and the scale halves; the log says so."},
+    {KEY(precision.loss_scale.window), .type = integer, .unit = "optimizer steps", .limits = {.least = 1, .most = 1e12},
+     .fallback = "1000", .identity = true, .silent = true, .help = "Steps without an overflow after which the scale doubles."},
+    {KEY(precision.loss_scale.hysteresis), .type = integer, .unit = "overflows", .limits = {.least = 1, .most = 1e6}, .fallback = "2",
+     .identity = true, .silent = true,
+     .help = "Overflows until the scale halves: the first ones are skipped alone. They count until the scale doubles."},
+    {KEY(precision.loss_scale.consecutive_hysteresis), .type = boolean, .fallback = "false", .identity = true, .silent = true,
+     .help = "Only overflows in a row count: a step without one refills precision.loss_scale.hysteresis."},
+    {KEY(precision.loss_scale.minimum), .type = real, .limits = {.above = 0, .most = 1e12}, .fallback = "1.0", .identity = true,
+     .silent = true,
+     .help = "Lowest scale, a power of 2. Gradients that overflow there end the run with status 8 and what to do."},
+    {KEY(precision.loss_scale.fixed), .type = real, .limits = {.least = 0, .most = 1e12}, .fallback = "0.0", .identity = true,
+     .silent = true,
+     .help = "A scale that neither falls nor rises, a power of 2; hysteresis overflows in a row end the run. 0: the scale moves."},
 
     // [zero]
     {KEY(zero.stage), .type = integer, .limits = {.least = 0, .most = 3}, .fallback = "0",

@@ -58,7 +58,7 @@ Rows fsdp_rows() {
 
 Rows other_rows() {
   Rows all = {
-      with_words(mapped("mixed_precision", any, "precision.compute", "\"no\" is fp32; fp16 and fp8 are refused"),
+      with_words(mapped("mixed_precision", any, "precision.compute", "\"no\" is fp32; fp8 is refused"),
                  {{"no", "fp32"}, {"false", "fp32"}}),
       with_words(mapped("use_cpu", boolean, "run.device", "true is \"host\""), {{"true", "host"}, {"false", "auto"}}),
       unneeded("distributed_type", text, "deepspeed_config and fsdp_config say what ranks share"),

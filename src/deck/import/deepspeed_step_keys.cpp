@@ -68,18 +68,18 @@ std::vector<ForeignKey> batch_keys() {
 
 std::vector<ForeignKey> precision_keys() {
   return {
-      unless_given("precision.compute", refused("fp16", section, "enabled",
-                                                "fp16 with loss scaling is not in this version; write \"bf16\": {\"enabled\": true}, or "
-                                                "say precision.compute=bf16 (or fp32) on the command line")),
-      part("fp16.enabled", boolean),
-      part("fp16.auto_cast", boolean),
-      with_words(part("fp16.loss_scale", real), {{"dynamic", "0"}}),
-      part("fp16.initial_scale_power", integer),
-      part("fp16.loss_scale_window", integer),
-      part("fp16.hysteresis", integer),
-      part("fp16.consecutive_hysteresis", boolean),
-      part("fp16.min_loss_scale", real),
-      part("fp16.fp16_master_weights_and_grads", boolean),
+      together(with_auto(mapped("fp16.enabled", boolean, "precision.compute", "true is \"fp16\", with a scale of the loss"), "true",
+                         "the Trainer's fp16 decides there")),
+      unneeded("fp16.auto_cast", boolean, "inputs are ids of tokens"),
+      together(mapped("fp16.loss_scale", any, "precision.loss_scale.fixed", "0 and \"dynamic\": the scale moves")),
+      together(mapped("fp16.initial_scale_power", integer, "precision.loss_scale.initial_power")),
+      together(mapped("fp16.initial_loss_scale", real, "precision.loss_scale.initial_power",
+                      "DeepSpeed itself reads initial_scale_power alone")),
+      together(mapped("fp16.loss_scale_window", integer, "precision.loss_scale.window")),
+      together(mapped("fp16.hysteresis", integer, "precision.loss_scale.hysteresis")),
+      together(mapped("fp16.consecutive_hysteresis", boolean, "precision.loss_scale.consecutive_hysteresis")),
+      together(mapped("fp16.min_loss_scale", real, "precision.loss_scale.minimum")),
+      refused("fp16.fp16_master_weights_and_grads", boolean, "false", masters),
       together(
           with_auto(mapped("bf16.enabled", boolean, "precision.compute",
                            "true is \"bf16\"; false, where no other type is enabled, \"fp32\". `bfloat16` is another name of the section"),

@@ -89,7 +89,6 @@ const ForeignTable& deepspeed_table() {
                      .command = "tessera deck import --keys",
                      .rows = deepspeed_step_keys(),
                      .renamed = {{"bfloat16", "bf16"}},
-                     .misnamed = {{"fp16.initial_loss_scale", "its name there is initial_scale_power, n of 2^n (16 for 65536)"}},
                      .knows_auto = true};
     const std::vector<ForeignKey> others = deepspeed_other_keys();
     all.rows.insert(all.rows.end(), others.begin(), others.end());

@@ -26,8 +26,50 @@ bool put_number(Importer& in, std::string_view theirs, std::string_view ours, co
 
 }  // namespace
 
-void import_precision(Importer& in) {
-  constexpr std::string_view ours = "precision.compute", bf16 = "bf16.enabled", autocast = "torch_autocast.enabled";
+namespace {
+
+/// The scale of the loss, where the deck computes in fp16; else a word on each key that then says nothing.
+void import_loss_scale(Importer& in) {
+  constexpr std::string_view fixed = "fp16.loss_scale", initial = "fp16.initial_loss_scale", power = "fp16.initial_scale_power",
+                             moving[] = {"fp16.initial_scale_power", "fp16.loss_scale_window", "fp16.consecutive_hysteresis",
+                                         "fp16.min_loss_scale"};
+  const auto all = {fixed, initial, power, moving[1], std::string_view("fp16.hysteresis"), moving[2], moving[3]};
+  const ImportedLine* compute = in.line("precision.compute");
+  const std::string type = in.overridden("precision.compute") ? in.override_of("precision.compute") : compute ? compute->value : "";
+  if (type.find("fp16") == std::string::npos) {
+    for (const std::string_view key : all)
+      if (in.given(key)) in.note(key, "it is of fp16, which this deck does not compute in");
+    return;
+  }
+  const JsonNode* scale = in.given(fixed);
+  const bool number = scale && (scale->kind == JsonNode::Kind::integer || scale->kind == JsonNode::Kind::real);
+  if (scale && !number && !scale->is("dynamic")) in.fault(fixed, "expected a number, or \"dynamic\" for a scale that moves");
+  const bool moves = !number || scale->number() == 0;
+  if (scale) moves ? in.note(fixed, "the scale moves") : in.put("precision.loss_scale.fixed", scale->written, fixed);
+  put_number(in, "fp16.hysteresis", "precision.loss_scale.hysteresis");
+  if (!moves) {
+    for (const std::string_view key : all)
+      if (key != fixed && key != "fp16.hysteresis" && in.given(key)) in.note(key, "a fixed scale does not move");
+    return;
+  }
+  put_number(in, power, "precision.loss_scale.initial_power");
+  put_number(in, "fp16.loss_scale_window", "precision.loss_scale.window");
+  put_number(in, "fp16.min_loss_scale", "precision.loss_scale.minimum");
+  if (in.given("fp16.consecutive_hysteresis"))
+    in.put("precision.loss_scale.consecutive_hysteresis", in.given("fp16.consecutive_hysteresis")->written, "fp16.consecutive_hysteresis");
+  if (const JsonNode* first = in.given(initial)) {
+    const double exponent = std::log2(first->number());
+    if (first->number() <= 0 || exponent != std::round(exponent))
+      in.fault(initial, fmt::format("{} is no power of two; scales are, so that they change no digit", first->written));
+    else
+      in.put("precision.loss_scale.initial_power", fmt::format("{:g}", exponent), initial, fmt::format("2^{:g} is {}", exponent, first->written));
+  }
+}
+
+void import_compute(Importer& in) {
+  constexpr std::string_view ours = "precision.compute", bf16 = "bf16.enabled", fp16 = "fp16.enabled", autocast = "torch_autocast.enabled";
+  if (in.is_true(fp16) && in.is_true(bf16)) in.fault(fp16, "bf16 is enabled too; leave one of the two out");
+  if (in.is_true(fp16)) return in.put(ours, "\"fp16\"", fp16);
   if (in.is_true(bf16)) return in.put(ours, "\"bf16\"", bf16);
   if (in.is_auto(bf16)) return in.put(ours, "\"bf16\"", bf16, "auto: the Trainer's --bf16 decides there");
   if (in.is_true(autocast)) {
@@ -35,9 +77,15 @@ void import_precision(Importer& in) {
     if (word == "bf16") return in.put(ours, "\"bf16\"", autocast);
     return in.fault(autocast, "is for bfloat16 alone here; set torch_autocast.dtype to \"bfloat16\"");
   }
-  if (in.given("fp16"))
-    return in.put(ours, "\"bf16\"", "fp16", "auto: the Trainer's --fp16 decides there, and bf16 is the type of 16 bits here");
+  if (in.is_auto(fp16)) return in.put(ours, "\"fp16\"", fp16, "auto: the Trainer's --fp16 decides there");
   in.assume(ours, "\"fp32\"", "the file enables no other type, and DeepSpeed then computes in fp32");
+}
+
+}  // namespace
+
+void import_precision(Importer& in) {
+  import_compute(in);
+  import_loss_scale(in);
 }
 
 namespace {

@@ -104,6 +104,8 @@ void put_schedule(Importer& in) {
 }
 
 void put_precision(Importer& in) {
+  if (in.is_true("fp16") && in.is_true("bf16")) in.fault("fp16", "bf16 is true too; leave one of the two out");
+  if (in.is_true("fp16")) return in.put("precision.compute", "\"fp16\"", "fp16");
   if (in.is_true("bf16")) return in.put("precision.compute", "\"bf16\"", "bf16");
   in.assume("precision.compute", "\"fp32\"", "no other type is asked for, and the Trainer then computes in fp32");
 }

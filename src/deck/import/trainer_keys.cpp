@@ -100,10 +100,7 @@ Rows precision_and_memory() {
   const Words recompute = {{"true", "full"}, {"false", "none"}};
   Rows all = {
       together(mapped("bf16", boolean, "precision.compute", "true is \"bf16\"; false, where nothing else is asked for, \"fp32\"")),
-      unless_given("precision.compute",
-                   refused("fp16", boolean, "false",
-                           "fp16 with loss scaling is not in this version; set bf16 to true in its place, or say precision.compute=bf16 on "
-                           "the command line")),
+      together(mapped("fp16", boolean, "precision.compute", "true is \"fp16\", with a scale of the loss")),
       with_words(mapped("activation_checkpointing", boolean, "activation.recompute", "true is \"full\""), recompute),
       with_words(mapped("gradient_checkpointing", boolean, "activation.recompute", "true is \"full\""), recompute),
   };

@@ -99,11 +99,6 @@ TEST(Import, TheCommandLineSettlesWhatDoesNotFit) {
     EXPECT_EQ(deck.batch.global, c.global) << c.text;
     EXPECT_EQ(deck.batch.micro, c.micro) << c.text;
   }
-  const std::string half = with(R"("fp16": {"enabled": true, "initial_loss_scale": 65536, "loss_scale": "dynamic"})");
-  EXPECT_NE(faults_in(half).find("fp16.initial_loss_scale: is not a key of DeepSpeed's; its name there is initial_scale_power, n of 2^n"),
-            std::string::npos);
-  EXPECT_NE(faults_in(half).find("fp16.loss_scale: expected a number, got \"dynamic\"; it is 0 there"), std::string::npos);
-  EXPECT_EQ(faults_in(half, {"precision.compute=bf16"}), "");
   EXPECT_EQ(faults_in(with(R"("scheduler": {"type": "WarmupDecayLR"})"), {"run.epochs=3"}), "");
 }
 
@@ -151,19 +146,33 @@ TEST(Import, ABatchThatDoesNotFollowIsRefused) {
   EXPECT_EQ(deck_of("{}", {"batch.micro=3", "batch.global=6"}).batch.global, 6);
 }
 
+TEST(Import, TheScaleOfTheLossIsDeepSpeeds) {
+  const auto fp16 = [](const std::string& keys) { return with("\"fp16\": {\"enabled\": true" + keys + "}"); };
+  const auto scale = [&](const std::string& keys) { return deck_of(fp16(keys)).precision.loss_scale; };
+  EXPECT_EQ(scale(""), LossScaleKeys()) << "the same defaults";
+  EXPECT_EQ(scale(R"(, "initial_loss_scale": 32768, "loss_scale": "dynamic", "loss_scale_window": 500)"),
+            (LossScaleKeys{.initial_power = 15, .window = 500}));
+  EXPECT_EQ(scale(R"(, "loss_scale": 0, "initial_scale_power": 12, "hysteresis": 4, "consecutive_hysteresis": true, "min_loss_scale": 2)"),
+            (LossScaleKeys{.initial_power = 12, .hysteresis = 4, .consecutive_hysteresis = true, .minimum = 2}));
+  EXPECT_EQ(scale(R"(, "loss_scale": 128.0, "initial_scale_power": 12)"), (LossScaleKeys{.fixed = 128}));
+  EXPECT_NE(faults_in(fp16(R"(, "loss_scale": 1000)")).find("nearest valid values: 512 or 1024"), std::string::npos);
+  EXPECT_NE(faults_in(fp16(R"(, "loss_scale": "static")")).find("expected a number, or \"dynamic\""), std::string::npos);
+  EXPECT_NE(faults_in(fp16(R"(, "initial_loss_scale": 60000)")).find("is no power of two"), std::string::npos);
+  EXPECT_EQ(deck_of(with(R"("fp16": {"enabled": false, "loss_scale_window": 7})")).precision.loss_scale, LossScaleKeys());
+}
+
 TEST(Import, PrecisionIsTheOneThatIsEnabled) {
   EXPECT_EQ(deck_of(with("\"bf16\": {\"enabled\": true}")).precision.compute, DType::bf16);
   EXPECT_EQ(deck_of(with("\"bfloat16\": {\"enabled\": true}")).precision.compute, DType::bf16) << "an older name";
   EXPECT_EQ(deck_of(with("\"bf16\": {\"enabled\": \"auto\"}, \"fp16\": {\"enabled\": \"auto\", \"loss_scale\": 0}")).precision.compute,
             DType::bf16);
-  EXPECT_EQ(deck_of(with("\"fp16\": {\"enabled\": \"auto\"}")).precision.compute, DType::bf16);
+  EXPECT_EQ(deck_of(with("\"fp16\": {\"enabled\": \"auto\"}")).precision.compute, DType::f16);
   EXPECT_EQ(deck_of(with("\"bf16\": {\"enabled\": false}, \"fp16\": {\"enabled\": false}")).precision.compute, DType::f32);
   EXPECT_EQ(deck_of(with("\"torch_autocast\": {\"enabled\": true, \"dtype\": \"torch.bfloat16\"}")).precision.compute, DType::bf16);
   EXPECT_NE(faults_in(with("\"torch_autocast\": {\"enabled\": true, \"dtype\": \"float16\"}")).find("bfloat16 alone"), std::string::npos);
-  EXPECT_NE(faults_in(with("\"fp16\": {\"enabled\": true}")).find("ds.json:1:82: fp16: fp16 with loss scaling is not in this version"),
-            std::string::npos)
-      << faults_in(with("\"fp16\": {\"enabled\": true}"));
-  EXPECT_EQ(deck_of(with("\"fp16\": {\"enabled\": true}"), {"precision.compute=bf16"}).precision.compute, DType::bf16);
+  EXPECT_EQ(deck_of(with("\"fp16\": {\"enabled\": true}")).precision.compute, DType::f16);
+  EXPECT_EQ(deck_of(with("\"fp16\": {\"enabled\": true, \"hysteresis\": 3}"), {"precision.compute=bf16"}).precision.compute, DType::bf16);
+  EXPECT_NE(faults_in(with("\"fp16\": {\"enabled\": true}, \"bf16\": {\"enabled\": true}")).find("bf16 is enabled too"), std::string::npos);
   EXPECT_NE(faults_in(with("\"bf16\": {\"enabled\": true}, \"bfloat16\": {\"enabled\": true}")).find("another name of bf16"),
             std::string::npos);
 }

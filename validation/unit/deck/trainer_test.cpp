@@ -245,6 +245,7 @@ TEST(Trainer, ValuesBecomeTheDecks) {
             "0.1"},
            {{{"optim", "adamw_torch_fused"}}, "optimizer.type", "\"adamw\""},
            {{{"bf16", true}}, "precision.compute", "\"bf16\""},
+           {{{"fp16", true}}, "precision.compute", "\"fp16\""},
            {{{"activation_checkpointing", true}, {"activation_checkpointing_kwargs", {{"every_n_layers", 2}}}}, "activation.every", "2"},
            {{{"gradient_checkpointing", true}, {"activation_checkpointing", true}}, "activation.recompute", "\"full\""},
            {{{"use_cpu", true}}, "run.device", "\"host\""},
@@ -273,7 +274,6 @@ TEST(Trainer, WhatIsNotHereIsRefusedUnlessTheCommandLineSettlesIt) {
     std::vector<std::string> settles;
   };
   for (const Case& c : std::vector<Case>{
-           {{{"fp16", true}}, "fp16: true is refused: fp16 with loss scaling", {"precision.compute=bf16"}},
            {{{"optim", "adamw_bnb_8bit"}}, "optim: as optimizer.type: \"adamw_bnb_8bit\" is not a value", {"optimizer.type=adamw"}},
            {{{"optim", "adafactor"}}, "optim: as optimizer.type", {"optimizer.type=adamw"}},
            {{{"lr_scheduler_type", "polynomial"}}, "powers other than 1", {"learning_rate.schedule=linear"}},
@@ -390,7 +390,7 @@ TEST(Accelerate, ItsConfigurationBecomesADeck) {
   const auto faults = [&](const Json& root) { return faults_of({{}, import_json(root).faults, {}}); };
   fsdp["fsdp_config"] = {{"fsdp_sharding_strategy", "HYBRID_SHARD"}};
   EXPECT_NE(faults(fsdp).find("hybrid_shard\" is refused"), std::string::npos) << faults(fsdp);
-  EXPECT_NE(faults({{"distributed_type", "NO"}, {"mixed_precision", "fp16"}}).find("fp16 with loss scaling"), std::string::npos);
+  EXPECT_EQ(value({{"distributed_type", "NO"}, {"mixed_precision", "fp16"}}, "precision.compute"), "\"fp16\"");
   EXPECT_NE(faults({{"distributed_type", "NO"}, {"num_proceses", 2}}).find("did you mean num_processes?"), std::string::npos);
   EXPECT_NE(faults_in(deepspeed).find("this is a configuration of Accelerate"), std::string::npos);
   for (const ForeignKey& key : accelerate_table().rows) {
