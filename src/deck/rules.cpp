@@ -277,13 +277,14 @@ void check_loss_scale(Draft& draft) {
                                          "precision.loss_scale.consecutive_hysteresis", "precision.loss_scale.minimum"};
   const LossScaleKeys& scale = draft.deck.precision.loss_scale;
   if (!draft.deck.precision.scales_loss()) {
-    for (const std::string_view key : {"precision.loss_scale.initial_power", "precision.loss_scale.window",
-                                       "precision.loss_scale.hysteresis", "precision.loss_scale.consecutive_hysteresis",
-                                       "precision.loss_scale.minimum", "precision.loss_scale.fixed"})
-      draft.idle(key, "precision.compute",
-                 fmt::format("fp16 alone scales the loss, and precision.compute is \"{}\"; leave {} out or set precision.compute = "
-                             "\"fp16\"",
-                             name_of(draft.deck.precision.compute), key));
+    for (const std::string_view key :
+         {"precision.loss_scale.initial_power", "precision.loss_scale.window", "precision.loss_scale.hysteresis",
+          "precision.loss_scale.consecutive_hysteresis", "precision.loss_scale.minimum", "precision.loss_scale.fixed"})
+      if (draft.differs(key))
+        draft.idle(key, "precision.compute",
+                   fmt::format("fp16 alone scales the loss, and precision.compute is \"{}\"; leave {} out or set precision.compute = "
+                               "\"fp16\"",
+                               name_of(draft.deck.precision.compute), key));
     return;
   }
   for (const auto& [key, value] : {std::pair{"precision.loss_scale.minimum", scale.minimum}, {"precision.loss_scale.fixed", scale.fixed}})
@@ -292,8 +293,9 @@ void check_loss_scale(Draft& draft) {
                                      std::exp2(std::floor(std::log2(value))), std::exp2(std::ceil(std::log2(value)))));
   if (scale.fixed > 0) {
     for (const std::string_view key : moving)
-      draft.idle(key, "precision.loss_scale.fixed",
-                 fmt::format("a fixed scale does not move; leave {} out or set precision.loss_scale.fixed = 0", key));
+      if (draft.differs(key))
+        draft.idle(key, "precision.loss_scale.fixed",
+                   fmt::format("a fixed scale does not move; leave {} out or set precision.loss_scale.fixed = 0", key));
   } else if (draft.good({"precision.loss_scale.initial_power"}) && scale.initial() < scale.minimum) {
     draft.fault({"precision.loss_scale.initial_power", "precision.loss_scale.minimum"},
                 fmt::format("the scale begins with 2^{} = {:g}, below its minimum {:g}; raise initial_power or lower minimum",

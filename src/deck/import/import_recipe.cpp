@@ -62,7 +62,8 @@ void import_loss_scale(Importer& in) {
     if (first->number() <= 0 || exponent != std::round(exponent))
       in.fault(initial, fmt::format("{} is no power of two; scales are, so that they change no digit", first->written));
     else
-      in.put("precision.loss_scale.initial_power", fmt::format("{:g}", exponent), initial, fmt::format("2^{:g} is {}", exponent, first->written));
+      in.put("precision.loss_scale.initial_power", fmt::format("{:g}", exponent), initial,
+             fmt::format("2^{:g} is {}", exponent, first->written));
   }
 }
 

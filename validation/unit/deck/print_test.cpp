@@ -163,7 +163,13 @@ TEST(Print, AKeyThatCameLaterLeavesTheIdentityOfEarlierRuns) {
                                             "optimizer.groups",
                                             "data.weights",
                                             "run.epochs",
-                                            "learning_rate.warmup_ratio"};
+                                            "learning_rate.warmup_ratio",
+                                            "precision.loss_scale.initial_power",
+                                            "precision.loss_scale.window",
+                                            "precision.loss_scale.hysteresis",
+                                            "precision.loss_scale.consecutive_hysteresis",
+                                            "precision.loss_scale.minimum",
+                                            "precision.loss_scale.fixed"};
   std::string text;
   for (const Key& key : deck_keys())
     if (key.identity && !later.contains(key.name)) text += fmt::format("{} = {}\n", key.name, value_text(key, deck));

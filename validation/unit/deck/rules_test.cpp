@@ -63,7 +63,12 @@ TEST(Rules, SchedulesOfOthersAreRefusedWithOurNames) {
     EXPECT_TRUE(says(found, "\"" + ours + "\"")) << theirs << ": " << found;
     EXPECT_FALSE(says(found, "is not a value of this key") && !says(found, "did you mean \"" + ours)) << found;
   }
-  EXPECT_TRUE(says(faults({"precision.compute=FP16"}), "loss scaling"));
+  EXPECT_TRUE(says(faults({"precision.compute=FP16"}), "did you mean \"fp16\"?"));
+  EXPECT_TRUE(says(faults({"precision.loss_scale.window=5"}), "leave precision.loss_scale.window out or set precision.compute"));
+  EXPECT_TRUE(says(faults({"precision.compute=fp16", "precision.loss_scale.minimum=3"}), "nearest valid values: 2 or 4"));
+  EXPECT_TRUE(says(faults({"precision.compute=fp16", "precision.loss_scale.minimum=1048576"}), "raise initial_power or lower minimum"));
+  EXPECT_TRUE(says(faults({"precision.compute=fp16", "precision.loss_scale.fixed=8", "precision.loss_scale.window=5"}), "does not move"));
+  EXPECT_EQ(faults({"precision.compute=fp16", "precision.loss_scale.fixed=8", "precision.loss_scale.hysteresis=5"}), "");
   EXPECT_TRUE(says(faults({"optimizer.type=AdamW"}), "did you mean \"adamw\"?"));
 }
 
