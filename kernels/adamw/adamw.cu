@@ -32,7 +32,7 @@ template <class Grad>
 inline constexpr int elements = sizeof(Grad) == 8 ? 2 : 4;  // of the fp32 operands sixteen bytes or eight
 constexpr int unroll = 2;
 
-template <class Grad, class Whole>
+template <class Grad, class Param, class Whole>
 __global__ void __launch_bounds__(block_threads) adamw_kernel(Adamw p) {
   constexpr int N = elements<Grad>;
   if (p.scalars->skip) return;
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(block_threads) adamw_kernel(Adamw p) {
     const std::int64_t i = tile.at(u);
     update(w[u], m[u], v[u], grad[u], c);
     store<Whole>(p.m, i, p.n, m[u]), store<Whole>(p.v, i, p.n, v[u]), store<Whole>(p.master, i, p.n, w[u]);
-    if (p.param) store<Whole>(static_cast<bf16*>(p.param), i, p.n, w[u]);
+    if (p.param) store<Whole>(static_cast<Param*>(p.param), i, p.n, w[u]);
   }
 }
 
@@ -59,7 +59,9 @@ template <class Grad>
 void run(const Context& context, const Adamw& p) {
   constexpr int N = elements<Grad>;
   with_whole(on_sixteen_bytes(p.master, p.m, p.v, p.param, p.grad) && whole_vectors(N, {p.n}), [&](auto whole) {
-    launch(stream_of(context), Tile<N, unroll>::blocks(p.n), block_threads, 0, adamw_kernel<Grad, decltype(whole)>, p);
+    with_half_type(p.param_dtype, [&](auto param) {
+      launch(stream_of(context), Tile<N, unroll>::blocks(p.n), block_threads, 0, adamw_kernel<Grad, decltype(param), decltype(whole)>, p);
+    });
   });
 }
 
@@ -67,8 +69,7 @@ void run(const Context& context, const Adamw& p) {
 
 void adamw(const Context& context, const Adamw& p) {
   if (p.n == 0) return;
-  if (p.grad_dtype == DType::i64) return run<std::int64_t>(context, p);
-  with_float_type(p.grad_dtype, [&](auto type) { run<decltype(type)>(context, p); });
+  with_sum_type(p.grad_dtype, [&](auto type) { run<decltype(type)>(context, p); });
 }
 
 }  // namespace tessera::kernels::cuda

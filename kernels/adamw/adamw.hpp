@@ -12,8 +12,9 @@ struct Adamw {
   float* master = nullptr;
   float* m = nullptr;
   float* v = nullptr;
-  void* param = nullptr;       ///< bf16 copy to write, or null when the master is the compute copy
-  const void* grad = nullptr;  ///< fp32, bf16, or fixed-point int64 (value * 2^-44)
+  void* param = nullptr;            ///< copy to write, or null when the master is the compute copy
+  DType param_dtype = DType::bf16;  ///< of the copy: bf16 or f16
+  const void* grad = nullptr;       ///< fp32, bf16, or fixed-point int64 (value * 2^-44)
   DType grad_dtype = DType::f32;
   std::int64_t n = 0;
   float rate_scale = 1;  ///< of the learning rate

@@ -51,10 +51,10 @@ TESSERA_INLINE void prefetch_streams(const Adamw& p, const Grad* grad, std::int6
 
 enum class Copy { none, cached, streamed };
 
-template <class Grad, Copy copy>
+template <class Grad, class Param, Copy copy>
 void update(Adamw p, Coefficients c, std::int64_t begin, std::int64_t end) {  // by value: known not to alias the stores
   const Grad* grad = static_cast<const Grad*>(p.grad);
-  bf16* param = static_cast<bf16*>(p.param);
+  Param* param = static_cast<Param*>(p.param);
   for_vectors(begin, end, [&](std::int64_t i, auto n) {
     prefetch_streams(p, grad, i);
     f32x16 g = load_grad(grad + i, n) * c.grad_scale;
@@ -75,24 +75,19 @@ void run(const Adamw& p) {
   Coefficients c(AdamwCoefficients(*p.scalars, p.rate_scale, p.weight_decay));
   // What else the call touches, at least 12 bytes read and 12 written a parameter, leaves no copy in the caches to whoever takes it up.
   bool stream = p.param && worth_streaming(p.param, p.n * 12, 64);
-  auto* range = !p.param ? update<Grad, Copy::none> : stream ? update<Grad, Copy::streamed> : update<Grad, Copy::cached>;
-  parallel_ranges(p.n, 4096, [&](std::int64_t begin, std::int64_t end) { range(p, c, begin, end); });
+  with_half_type(p.param_dtype, "adamw", [&](auto type) {
+    using T = decltype(type);
+    auto* range = stream ? update<Grad, T, Copy::streamed> : update<Grad, T, Copy::cached>;
+    if (!p.param) range = update<Grad, bf16, Copy::none>;
+    parallel_ranges(p.n, 4096, [&](std::int64_t begin, std::int64_t end) { range(p, c, begin, end); });
+  });
 }
 
 }  // namespace
 
 void adamw(const Context&, const Adamw& p) {
   if (p.n == 0 || p.scalars->skip) return;
-  switch (p.grad_dtype) {
-    case DType::f32:
-      return run<float>(p);
-    case DType::bf16:
-      return run<bf16>(p);
-    case DType::i64:
-      return run<std::int64_t>(p);
-    default:
-      fail(ExitCode::internal, "adamw takes fp32, bf16 or int64 gradients, not {}", name_of(p.grad_dtype));
-  }
+  with_sum_type(p.grad_dtype, "adamw", [&](auto type) { run<decltype(type)>(p); });
 }
 
 }  // namespace tessera::kernels::host

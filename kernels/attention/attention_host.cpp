@@ -179,7 +179,7 @@ void append(const AttentionDecode& a) {
 void check_attention(const AttentionShape& s) {
   TESSERA_REQUIRE(s.G > 0 && s.H % s.G == 0 && s.D > 0 && s.D % 2 == 0 && s.B >= 0 && s.T >= 0, "attention of B={} T={} H={} G={} D={}",
                   s.B, s.T, s.H, s.G, s.D);
-  TESSERA_REQUIRE(s.dtype == DType::f32 || s.dtype == DType::bf16, "attention of {}", name_of(s.dtype));
+  TESSERA_REQUIRE(is_float(s.dtype), "attention of {}", name_of(s.dtype));
 }
 
 void check_attention(const AttentionBlock& b) {

@@ -253,6 +253,23 @@ void with_half_type(DType dtype, F&& f) {
   }
   TESSERA_CUDA_REQUIRE(dtype == DType::bf16 || dtype == DType::f16);
 }
+/// The same of the types of a step's sums of gradients: fp32, bf16, fixed point.
+template <class F>
+void with_sum_type(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::f32:
+      return f(float{});
+    case DType::bf16:
+      return f(bf16{});
+    case DType::i64:
+      return f(std::int64_t{});
+    case DType::f16:
+    case DType::u16:
+    case DType::u32:
+      break;
+  }
+  TESSERA_CUDA_REQUIRE(dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::i64);
+}
 /// Calls f with std::true_type or std::false_type: Whole.
 template <class F>
 void with_whole(bool whole, F&& f) {

@@ -4,12 +4,12 @@
 
 namespace tessera::kernels {
 
-/// out = x + y; out may be x or y. f32 or bf16, the sum in fp32; or i64, which wraps.
+/// out = x + y; out may be x or y. f32, bf16 or f16, the sum in fp32; or i64, which wraps.
 TESSERA_OP(add, (const Context& context, void* out, const void* x, const void* y, std::int64_t n, DType dtype),
            (context, out, x, y, n, dtype))
 
 /// out[i] = part 0 [i] + part 1 [i] + ... in this order, in fp32 and rounded once; with `accumulate` the previous out[i] is added last.
-/// What ranks send for a sum of theirs, in the order of the ranks. f32 or bf16.
+/// What ranks send for a sum of theirs, in the order of the ranks. f32, bf16 or f16.
 struct SumInOrder {
   void* out = nullptr;          ///< (n); may be one of the parts
   const void* parts = nullptr;  ///< (P,n)
@@ -19,7 +19,7 @@ struct SumInOrder {
 };
 TESSERA_OP(sum_in_order, (const Context& context, const SumInOrder& arguments), (context, arguments))
 
-/// sum[j] += sum over rows of x(M,N) in a fixed order: the gradient of a bias. x is f32 or bf16.
+/// sum[j] += sum over rows of x(M,N) in a fixed order: the gradient of a bias. x is f32, bf16 or f16.
 struct ColumnSums {
   float* sum = nullptr;     ///< (N)
   const void* x = nullptr;  ///< (M,N)
@@ -29,7 +29,7 @@ struct ColumnSums {
 TESSERA_OP(column_sums, (const Context& context, const ColumnSums& arguments), (context, arguments))
 TESSERA_WORKSPACE(column_sums_workspace_bytes, ColumnSums)
 
-/// Copies n elements with conversion between f32 and bf16.
+/// Copies n elements with conversion between f32, bf16 and f16.
 TESSERA_OP(cast, (const Context& context, void* out, DType out_dtype, const void* x, DType x_dtype, std::int64_t n),
            (context, out, out_dtype, x, x_dtype, n))
 /// The same bytes elsewhere: memory of either backend, from and to.

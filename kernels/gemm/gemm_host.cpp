@@ -1,8 +1,10 @@
 // Three ways to the same product:
 // whole     one oneDNN call on all threads. oneDNN may split K over threads (measured: small M and N, large K), so bits depend on them.
 // pieces    reproducible mode: c is cut into pieces that depend on the shape alone, each a single-threaded oneDNN call.
-// widened   bf16 where the processor's bf16 dot product is slower than its fp32 multiply-add: Xeons with AVX512_BF16 and no AMX do half the
-//           rate, and AVX2 has none. Pieces of a and b are widened to fp32 in the cache and multiplied there. Reproducible by construction.
+// widened   fp16, and bf16 where the processor's bf16 dot product is slower than its fp32 multiply-add: Xeons with AVX512_BF16 and no AMX
+// do
+//           half the rate, and AVX2 has none. Pieces of a and b are widened to fp32 in the cache and multiplied there. Reproducible by
+//           construction.
 #include "kernels/gemm/gemm.hpp"
 #include "kernels/gemm/host_bytes.hpp"
 
@@ -15,8 +17,6 @@
 
 namespace tessera::kernels::host {
 namespace {
-
-bool is_widened(const Gemm& g) { return g.in == DType::bf16 && !bf16_is_faster(); }
 
 Matmul whole_matmul(const Gemm& g) {
   return {.M = g.M,
@@ -142,18 +142,19 @@ std::size_t wide_scratch_bytes(const Gemm& g) {
   return aligned(most);
 }
 
-void widen(float* to, const bf16* from, std::int64_t rows, std::int64_t columns, std::int64_t stride) {
+template <class In>
+void widen(float* to, const In* from, std::int64_t rows, std::int64_t columns, std::int64_t stride) {
   for (std::int64_t r = 0; r < rows; ++r) {
-    const bf16* f = from + r * stride;
+    const In* f = from + r * stride;
     float* t = to + r * (columns + wide_pad);
     for_vectors(0, columns, [&](std::int64_t i, auto n) { store(t + i, load(f + i, n), n); });
   }
 }
 
 // c's piece = scaled sums (+ bias) (+ addend), in c's type.
-template <class Out>
+template <class In, class Out>
 void finish(const Gemm& g, const float* sums, std::int64_t row, std::int64_t column, std::int64_t rows, std::int64_t columns) {
-  const bf16* bias = g.bias ? static_cast<const bf16*>(g.bias) + column : nullptr;
+  const In* bias = g.bias ? static_cast<const In*>(g.bias) + column : nullptr;
   const auto* addend = static_cast<const Out*>(g.accumulate ? g.c : g.addend);
   for (std::int64_t r = 0; r < rows; ++r) {
     const std::int64_t first = (row + r) * g.c_step() + column;
@@ -169,9 +170,10 @@ void finish(const Gemm& g, const float* sums, std::int64_t row, std::int64_t col
   }
 }
 
+template <class In>
 void run_widened_piece(const Gemm& g, const WideBuffers& w, std::int64_t row, std::int64_t column) {
   std::int64_t rows = std::min(wide_rows, g.M - row), columns = std::min(wide_columns, g.N - column);
-  auto *a = static_cast<const bf16*>(g.a), *b = static_cast<const bf16*>(g.b);
+  auto *a = static_cast<const In*>(g.a), *b = static_cast<const In*>(g.b);
   for (std::int64_t k = 0; k < g.K; k += wide_depth) {
     std::int64_t depth = std::min(wide_depth, g.K - k);
     if (g.a_transposed)
@@ -184,7 +186,10 @@ void run_widened_piece(const Gemm& g, const WideBuffers& w, std::int64_t row, st
       widen(w.b, b + k * g.N + column, depth, columns, g.N);
     run_matmul(wide_matmul(g, rows, columns, depth, k > 0), {.c = w.c, .a = w.a, .b = w.b, .scratch = w.scratch}, 1);
   }
-  with_float_type(g.out, "gemm", [&](auto type) { finish<decltype(type)>(g, w.c, row, column, rows, columns); });
+  if (g.out == g.in)
+    finish<In, In>(g, w.c, row, column, rows, columns);
+  else
+    finish<In, float>(g, w.c, row, column, rows, columns);
 }
 
 void run_widened(const Context& context, const Gemm& g) {
@@ -195,13 +200,14 @@ void run_widened(const Context& context, const Gemm& g) {
     WideBuffers w{.a = reinterpret_cast<float*>(base), .b = nullptr, .c = nullptr, .scratch = base + wide_floats * sizeof(float)};
     w.b = w.a + wide_a;
     w.c = w.b + wide_b;
-    run_widened_piece(g, w, piece / across * wide_rows, piece % across * wide_columns);
+    with_half_type(g.in, "gemm",
+                   [&](auto type) { run_widened_piece<decltype(type)>(g, w, piece / across * wide_rows, piece % across * wide_columns); });
   });
 }
 
 void check(const Gemm& g) {
   TESSERA_REQUIRE(g.M >= 0 && g.N >= 0 && g.K > 0, "gemm of M={} N={} K={}", g.M, g.N, g.K);
-  TESSERA_REQUIRE(g.in == DType::f32 || g.in == DType::bf16, "gemm of {}", name_of(g.in));
+  TESSERA_REQUIRE(is_float(g.in), "gemm of {}", name_of(g.in));
   TESSERA_REQUIRE(g.out == DType::f32 || g.out == g.in, "gemm of {} into {}", name_of(g.in), name_of(g.out));
   TESSERA_REQUIRE(g.is_legal(), "gemm adds to c or an addend that lies elsewhere, scales without a bias, and has rows beside each other");
 }
@@ -212,7 +218,7 @@ std::size_t gemm_workspace_bytes(const Gemm& g) {
   check(g);
   if (g.M == 0 || g.N == 0) return 0;
   auto workers = static_cast<std::size_t>(threads());
-  if (is_widened(g)) return workers * (wide_floats * sizeof(float) + wide_scratch_bytes(g));
+  if (is_widened(g.in)) return workers * (wide_floats * sizeof(float) + wide_scratch_bytes(g));
   Matmul whole = whole_matmul(g);
   std::size_t pieces = workers * piece_scratch_bytes(g);
   return std::max({pieces, aligned(matmul_scratch_bytes(whole, threads())), aligned(matmul_scratch_bytes(whole, 1))});
@@ -221,7 +227,7 @@ std::size_t gemm_workspace_bytes(const Gemm& g) {
 void gemm(const Context& context, const Gemm& g) {
   check(g);
   if (g.M == 0 || g.N == 0) return;
-  if (is_widened(g)) {
+  if (is_widened(g.in)) {
     TESSERA_REQUIRE(!g.b_packed, "gemm_packed_bytes said that packing brings nothing here");
     return run_widened(context, g);
   }
@@ -233,7 +239,7 @@ void gemm(const Context& context, const Gemm& g) {
 
 std::size_t gemm_packed_bytes(const Gemm& g) {
   check(g);
-  return is_widened(g) || g.a_transposed ? 0 : matmul_packed_bytes(whole_matmul(g));
+  return is_widened(g.in) || g.a_transposed ? 0 : matmul_packed_bytes(whole_matmul(g));
 }
 
 void gemm_pack_b(const Context&, void* packed, const Gemm& g) { matmul_pack(whole_matmul(g), packed, g.b, threads()); }

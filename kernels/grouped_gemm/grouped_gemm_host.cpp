@@ -5,8 +5,8 @@
 // What is filled up costs at most a block of rows less one for each expert. Blocks are an eighth of the rows that an expert has on average,
 // within 16 and 128: some 6 % of the work where experts have 128 rows and more.
 //
-// Operands are copied into the cache a piece at a time, where a matrix's piece serves up to 256 rows. bf16 is widened to fp32 on the way
-// where the processor multiplies that faster (kernels/gemm/gemm_host.cpp).
+// Operands are copied into the cache a piece at a time, where a matrix's piece serves up to 256 rows. fp16 is widened to fp32 on the way,
+// and so is bf16 where the processor multiplies that faster (kernels/gemm/gemm_host.cpp).
 #include "kernels/gemm/host_bytes.hpp"
 #include "kernels/grouped_gemm/grouped_gemm.hpp"
 
@@ -32,12 +32,11 @@ std::int64_t block_rows(std::int64_t rows, std::int64_t E) {
   return std::clamp<std::int64_t>(static_cast<std::int64_t>(std::bit_floor(eighth)), 16, 128);
 }
 
-bool is_widened(DType dtype) { return dtype == DType::bf16 && !bf16_is_faster(); }
-/// Of copies: fp32 where bf16 is widened.
+/// Of copies.
 DType computed(DType dtype) { return is_widened(dtype) ? DType::f32 : dtype; }
 
 void check(DType dtype, std::int64_t rows, std::int64_t E, std::int64_t N, std::int64_t K) {
-  TESSERA_REQUIRE(dtype == DType::f32 || dtype == DType::bf16, "grouped products of {}", name_of(dtype));
+  TESSERA_REQUIRE(is_float(dtype), "grouped products of {}", name_of(dtype));
   TESSERA_REQUIRE(rows >= 0 && E > 0 && N > 0 && K > 0, "grouped products of {} rows, {} experts, N={} K={}", rows, E, N, K);
 }
 
@@ -54,8 +53,11 @@ void copy_block(std::byte* to, const void* from, DType dtype, std::int64_t rows,
       std::memcpy(t, f, static_cast<std::size_t>(columns) * size_of(dtype));
       continue;
     }
-    for_vectors(0, columns,
-                [&](std::int64_t i, auto n) { store(reinterpret_cast<float*>(t) + i, load(reinterpret_cast<const bf16*>(f) + i, n), n); });
+    with_half_type(dtype, "grouped_gemm", [&](auto element) {
+      auto* wide = reinterpret_cast<float*>(t);
+      auto* half = reinterpret_cast<const decltype(element)*>(f);
+      for_vectors(0, columns, [&](std::int64_t i, auto n) { store(wide + i, load(half + i, n), n); });
+    });
   }
   std::memset(to + static_cast<std::size_t>(rows) * row_bytes, 0, static_cast<std::size_t>(filled - rows) * row_bytes);
 }

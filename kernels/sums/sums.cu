@@ -70,8 +70,7 @@ void run(const Context& context, const SumOfSquares& p) {
 void sum_of_squares(const Context& context, const SumOfSquares& p) {
   TESSERA_CUDA_REQUIRE(p.n % sum_block == 0);
   if (p.n == 0) return;
-  if (p.dtype == DType::i64) return run<std::int64_t>(context, p);
-  with_float_type(p.dtype, [&](auto type) { run<decltype(type)>(context, p); });
+  with_sum_type(p.dtype, [&](auto type) { run<decltype(type)>(context, p); });
 }
 
 }  // namespace tessera::kernels::cuda

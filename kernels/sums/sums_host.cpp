@@ -46,16 +46,7 @@ void run(const SumOfSquares& p) {
 
 void sum_of_squares(const Context&, const SumOfSquares& p) {
   TESSERA_REQUIRE(p.n % sum_block == 0, "sum_of_squares takes whole blocks of {}, not {} elements", sum_block, p.n);
-  switch (p.dtype) {
-    case DType::f32:
-      return run<float>(p);
-    case DType::bf16:
-      return run<bf16>(p);
-    case DType::i64:
-      return run<std::int64_t>(p);
-    default:
-      fail(ExitCode::internal, "sum_of_squares takes fp32, bf16 or int64, not {}", name_of(p.dtype));
-  }
+  with_sum_type(p.dtype, "sum_of_squares", [&](auto type) { run<decltype(type)>(p); });
 }
 
 std::size_t sum_of_squares_workspace_bytes(const SumOfSquares&) { return 0; }

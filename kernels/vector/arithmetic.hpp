@@ -1,7 +1,7 @@
-// Vectors of 64 bytes, sixteen floats, from fp32 or bf16 memory: what every host kernel is written in. A vector is made of the target's own
-// registers: one of AVX-512, two of AVX2, four of 16 bytes elsewhere (GCC's generic vectors), so that the compiler can keep it in
-// registers. All give the same bits. Multiply-adds are written as fma and built with -ffp-contract=off, so that no compiler may choose to
-// fuse or not, and a remainder of n elements runs the very expression of the whole vectors, on masked loads and stores.
+// Vectors of 64 bytes, sixteen floats, from memory of fp32, bf16 or fp16: what every host kernel is written in. A vector is made of the
+// target's own registers: one of AVX-512, two of AVX2, four of 16 bytes elsewhere (GCC's generic vectors), so that the compiler can keep it
+// in registers. All give the same bits. Multiply-adds are written as fma and built with -ffp-contract=off, so that no compiler may choose
+// to fuse or not, and a remainder of n elements runs the very expression of the whole vectors, on masked loads and stores.
 #pragma once
 #include <bit>
 #include <cmath>
@@ -16,7 +16,7 @@
 #ifndef TESSERA_GENERIC_VECTORS
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
 #define TESSERA_AVX512 1
-#elif defined(__AVX2__) && defined(__FMA__)
+#elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #define TESSERA_AVX2 1
 #endif
 #endif

@@ -1,4 +1,4 @@
-// Vectors to and from memory, in fp32, bf16 and int64: whole ones, and remainders of `count` elements.
+// Vectors to and from memory, in fp32, bf16, f16 and int64: whole ones, and remainders of `count` elements.
 #pragma once
 #include "kernels/vector/arithmetic.hpp"
 
@@ -72,6 +72,35 @@ TESSERA_INLINE f32x16 load(const bf16* p, Count count = {}) {
 #endif
 }
 
+template <class Count = Whole>
+TESSERA_INLINE f32x16 load(const f16* p, Count count = {}) {
+  f32x16 r;
+#ifdef TESSERA_AVX512
+  __m256i half;
+  if constexpr (is_whole<Count>) {
+    half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  } else {
+    half = _mm256_maskz_loadu_epi16(first_lanes(count), p);
+  }
+  r.part[0] = _mm512_cvtph_ps(half);
+#else
+  f16 part[lanes];
+  if constexpr (!is_whole<Count>) {
+    std::memset(static_cast<void*>(part), 0, sizeof part);
+    std::memcpy(static_cast<void*>(part), p, static_cast<std::size_t>(count) * sizeof(f16));
+    p = part;
+  }
+  unrolled<parts>([&](auto k) __attribute__((always_inline)) {
+#ifdef TESSERA_AVX2
+    r.part[k] = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8 * k)));
+#else
+    for (int i = 0; i < f32x16::part_size; ++i) r.part[k][i] = static_cast<float>(p[k * f32x16::part_size + i]);
+#endif
+  });
+#endif
+  return r;
+}
+
 /// Eight whole numbers as fp64, each rounded once.
 TESSERA_INLINE f64x8 to_f64(const std::int64_t* p) {
   f64x8 r;
@@ -108,11 +137,19 @@ TESSERA_INLINE f64x8 to_f64(const float* p) {
 #endif
   return r;
 }
-TESSERA_INLINE f64x8 to_f64(const bf16* p) {
+#if defined(TESSERA_AVX512) || defined(TESSERA_AVX2)
+TESSERA_INLINE __m256 eight_floats(const bf16* p) {
+  const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+}
+TESSERA_INLINE __m256 eight_floats(const f16* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+#endif
+/// Of bf16 and f16.
+template <class T>
+requires(sizeof(T) == 2) TESSERA_INLINE f64x8 to_f64(const T* p) {
   f64x8 r;
 #if defined(TESSERA_AVX512) || defined(TESSERA_AVX2)
-  const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-  const __m256 x = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+  const __m256 x = eight_floats(p);
 #ifdef TESSERA_AVX512
   r.part[0] = _mm512_cvtps_pd(x);
 #else
@@ -168,14 +205,14 @@ TESSERA_INLINE u32x16 round_to_bf16(const f32x16& x) {
 }
 
 #if defined(TESSERA_AVX512) || defined(TESSERA_AVX2)
-/// Sixteen bf16.
-template <bool Stream, class Count>
-TESSERA_INLINE void store_bits(bf16* p, __m256i bits, Count count) {
+/// Sixteen elements of two bytes.
+template <bool Stream, class T, class Count>
+TESSERA_INLINE void store_bits(T* p, __m256i bits, Count count) {
   if constexpr (!is_whole<Count>) {
 #ifdef TESSERA_AVX512
     _mm256_mask_storeu_epi16(p, first_lanes(count), bits);
 #else
-    std::memcpy(static_cast<void*>(p), &bits, static_cast<std::size_t>(count) * sizeof(bf16));
+    std::memcpy(static_cast<void*>(p), &bits, static_cast<std::size_t>(count) * sizeof(T));
 #endif
   } else if constexpr (Stream) {
     _mm256_stream_si256(reinterpret_cast<__m256i*>(p), bits);
@@ -185,8 +222,8 @@ TESSERA_INLINE void store_bits(bf16* p, __m256i bits, Count count) {
 }
 #endif
 
-/// Stores bf16(float) of each of the first `count` lanes, with the same bits on every target. Stream = true writes around the caches: p
-/// must lie on a whole vector.
+/// Stores bf16(float), or f16(float), of each of the first `count` lanes, with the same bits on every target. Stream = true writes around
+/// the caches: p must lie on a whole vector.
 template <bool Stream = false, class Count = Whole>
 TESSERA_INLINE void store(bf16* p, const f32x16& x, Count count = {}) {
 #if defined(TESSERA_AVX512)
@@ -206,6 +243,18 @@ TESSERA_INLINE void store(bf16* p, const f32x16& x, Count count = {}) {
   store_bits<Stream>(p, _mm256_permute4x64_epi64(packed, 0xd8), count);
 #else
   for (int i = 0; i < count; ++i) p[i] = bf16(x[i]);
+#endif
+}
+template <bool Stream = false, class Count = Whole>
+TESSERA_INLINE void store(f16* p, const f32x16& x, Count count = {}) {
+  constexpr int nearest = 0x08;  // to even, without exceptions
+#if defined(TESSERA_AVX512)
+  store_bits<Stream>(p, _mm512_cvtps_ph(x.part[0], nearest), count);
+#elif defined(TESSERA_AVX2)
+  store_bits<Stream>(p, _mm256_set_m128i(_mm256_cvtps_ph(x.part[1], nearest), _mm256_cvtps_ph(x.part[0], nearest)), count);
+#else
+  static_cast<void>(nearest);
+  for (int i = 0; i < count; ++i) p[i] = f16(x[i]);
 #endif
 }
 template <bool Stream = false, class Count = Whole>
@@ -241,9 +290,9 @@ TESSERA_INLINE void store(float* p, const f32x16& x, Count count = {}) {
 // the work itself, while even elements are one shift away from fp32 and odd ones one mask. So load_any and store_any hold T in an order of
 // their own, in which all operands of one T agree, and in_order brings a vector of them, such as a sum, into the order of memory.
 
-/// `count` elements in the order of T; lanes of elements beyond are 0.
-template <class Count = Whole>
-TESSERA_INLINE f32x16 load_any(const float* p, Count count = {}) {
+/// `count` elements in the order of T; lanes of elements beyond are 0. fp32 and f16 keep memory's.
+template <class T, class Count = Whole>
+TESSERA_INLINE f32x16 load_any(const T* p, Count count = {}) {
   return load(p, count);
 }
 template <class Count = Whole>
@@ -281,8 +330,8 @@ TESSERA_INLINE f32x16 in_order(const f32x16& x) {
 }
 
 /// Writes the first `count` elements of a vector in the order of T.
-template <bool Stream = false, class Count = Whole>
-TESSERA_INLINE void store_any(float* p, const f32x16& x, Count count = {}) {
+template <bool Stream = false, class T, class Count = Whole>
+TESSERA_INLINE void store_any(T* p, const f32x16& x, Count count = {}) {
   store<Stream>(p, x, count);
 }
 template <bool Stream = false, class Count = Whole>

@@ -28,7 +28,7 @@ TESSERA_INLINE float fold(std::int64_t n, F&& f) {
   return horizontal_sum(in_order<T>((a + b) + (c + d)));
 }
 
-/// Calls f with a float or a bf16 value: the element type that dtype names.
+/// Calls f with a float, a bf16 or an f16 value: the element type that dtype names.
 template <class F>
 void with_float_type(DType dtype, const char* op, F&& f) {
   switch (dtype) {
@@ -36,9 +36,47 @@ void with_float_type(DType dtype, const char* op, F&& f) {
       return f(float{});
     case DType::bf16:
       return f(bf16{});
-    default:
-      fail(ExitCode::internal, "{}: the host kernel takes fp32 or bf16, not {}", op, name_of(dtype));
+    case DType::f16:
+      return f(f16{});
+    case DType::i64:
+    case DType::u16:
+    case DType::u32:
+      break;
   }
+  fail(ExitCode::internal, "{}: the host kernel takes fp32, bf16 or fp16, not {}", op, name_of(dtype));
+}
+/// The same of the two types of 16 bits.
+template <class F>
+void with_half_type(DType dtype, const char* op, F&& f) {
+  switch (dtype) {
+    case DType::bf16:
+      return f(bf16{});
+    case DType::f16:
+      return f(f16{});
+    case DType::f32:
+    case DType::i64:
+    case DType::u16:
+    case DType::u32:
+      break;
+  }
+  fail(ExitCode::internal, "{}: the host kernel takes bf16 or fp16, not {}", op, name_of(dtype));
+}
+/// The same of the types of a step's sums of gradients: fp32, bf16, fixed point.
+template <class F>
+void with_sum_type(DType dtype, const char* op, F&& f) {
+  switch (dtype) {
+    case DType::f32:
+      return f(float{});
+    case DType::bf16:
+      return f(bf16{});
+    case DType::i64:
+      return f(std::int64_t{});
+    case DType::f16:
+    case DType::u16:
+    case DType::u32:
+      break;
+  }
+  fail(ExitCode::internal, "{} takes fp32, bf16 or int64 gradients, not {}", op, name_of(dtype));
 }
 
 }  // namespace tessera::kernels

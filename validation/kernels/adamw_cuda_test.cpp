@@ -44,6 +44,28 @@ TEST_F(AdamwCuda, HasTheBitsOfTheHost) {
     for (std::int64_t shift : {0, 1}) compare<float>(c, shift), compare<bf16>(c, shift), compare<std::int64_t>(c, shift);
 }
 
+TEST_F(AdamwCuda, CopiesInFp16) {
+  for (const std::int64_t n : {77, 4096}) {
+    AdamwState state(n);
+    const auto grad = adamw_gradients<float>(n, 9);
+    const AdamwScalars s = scalars_of_step(2, 3e-3f, 0.7f);
+    DeviceArray<float> master(state.master), m(state.m), v(state.v), device_grad(grad);
+    DeviceArray<f16> param(n);
+    DeviceArray<AdamwScalars> scalars(std::vector<AdamwScalars>{s});
+    cuda::adamw({}, {.master = master.data(),
+                     .m = m.data(),
+                     .v = v.data(),
+                     .param = param.data(),
+                     .param_dtype = DType::f16,
+                     .grad = device_grad.data(),
+                     .n = n,
+                     .scalars = scalars.data()});
+    std::vector<f16> want;
+    for (float w : master.host()) want.emplace_back(w);
+    EXPECT_EQ(param.host(), want);
+  }
+}
+
 TEST_F(AdamwCuda, RefusesOtherGradientTypes) { EXPECT_THROW(cuda::adamw({}, {.grad_dtype = DType::u32, .n = 16}), Error); }
 
 }  // namespace

@@ -110,6 +110,26 @@ TEST(Adamw, CopiesOfLongCallsAreThoseOfShortOnes) {
   EXPECT_EQ(whole.hash(), pieces.hash());
 }
 
+// One that fits the caches, and one that is written around them.
+TEST(Adamw, CopiesInFp16) {
+  for (const std::int64_t n : {1013, (3 << 20) + 7}) {
+    const auto grad = random_values<float>(n, 9);
+    const AdamwScalars s = scalars_of_step(7, 1e-2f, 0.7f);
+    State state(n);
+    std::vector<f16> room = poisoned<f16>(n + 32);
+    f16* copy = reinterpret_cast<f16*>(round_up(reinterpret_cast<std::intptr_t>(room.data()), 64));
+    adamw({}, {.master = state.master.data(),
+               .m = state.m.data(),
+               .v = state.v.data(),
+               .param = copy,
+               .param_dtype = DType::f16,
+               .grad = grad.data(),
+               .n = n,
+               .scalars = &s});
+    for (std::int64_t i = 0; i < n; ++i) ASSERT_EQ(copy[i], f16(state.master[static_cast<std::size_t>(i)])) << i;
+  }
+}
+
 TEST(Adamw, TakesGradientsInBf16) {
   for (const auto& [n, copy, skip] : adamw_cases) {
     const auto values = random_values<float>(n, 9, 0.01f);
@@ -157,7 +177,7 @@ TEST(Adamw, RunsWithoutACopyAndSkipsWhenTold) {
 TEST(Adamw, RefusesOtherGradientTypes) {
   State state(16);
   auto grad = poisoned<float>(16);
-  EXPECT_THROW(state.step(grad.data(), DType::u32, scalars_of_step(1, 1, 1), 0), Error);
+  for (const DType t : {DType::u32, DType::f16}) EXPECT_THROW(state.step(grad.data(), t, scalars_of_step(1, 1, 1), 0), Error);
 }
 
 TEST(Adamw, SameBitsForAnyThreadCount) {

@@ -93,7 +93,7 @@ std::vector<AttentionShape> shapes(DType t) {
 }
 
 TEST(Attention, MatchesFp64) {
-  for (DType t : {DType::f32, DType::bf16})
+  for (DType t : {DType::f32, DType::bf16, DType::f16})
     for (const AttentionShape& s : shapes(t)) {
       Result r = run(s);
       AttentionValues want = reference(s, r.qkv.doubles(), r.d_out.doubles());
@@ -114,7 +114,7 @@ std::vector<AttentionShape> document_shapes(DType t) {
 }
 
 TEST(Attention, DocumentsMatchFp64) {
-  for (DType t : {DType::f32, DType::bf16})
+  for (DType t : {DType::f32, DType::bf16, DType::f16})
     for (const AttentionShape& s : document_shapes(t)) {
       const Starts starts = random_documents(s.B, s.T, 5);
       const Result r = run(s, 1, starts);
@@ -208,7 +208,7 @@ TEST(Attention, FiniteDifferences) {
 }
 
 TEST(Attention, DecodeMatchesTheLastRow) {
-  for (DType t : {DType::f32, DType::bf16})
+  for (DType t : {DType::f32, DType::bf16, DType::f16})
     for (std::int64_t position : {0, 76, 128})
       for (AttentionShape s : attention_decode_cases(t)) {
         s.T = position + 1;
@@ -260,9 +260,9 @@ TEST(Attention, SameBitsTwice) {
 
 TEST(Attention, Digest) {
   std::string all;
-  for (DType t : {DType::f32, DType::bf16})
+  for (DType t : {DType::f32, DType::bf16, DType::f16})
     for (const AttentionShape& s : shapes(t)) all += bits(run(s));
-  for (DType t : {DType::f32, DType::bf16})
+  for (DType t : {DType::f32, DType::bf16, DType::f16})
     for (const AttentionShape& s : document_shapes(t)) all += bits(run(s, 1, random_documents(s.B, s.T, 5)));
   print_digest(hash_text(all).hex());
 }

@@ -143,7 +143,7 @@ void check_gather() {
       }
   }
 }
-TEST(Dispatch, GathersRows) { check_gather<float>(), check_gather<bf16>(); }
+TEST(Dispatch, GathersRows) { check_gather<float>(), check_gather<bf16>(), check_gather<f16>(); }
 
 /// Rows, `shared` and addend in fp64, in one sum.
 std::vector<double> combined(const Plan& plan, const std::vector<double>& rows, const std::vector<double>& weights,
@@ -189,7 +189,9 @@ void check_combine(bool weighed, bool with_shared, bool with_addend) {
 TEST(Dispatch, CombinesRows) {
   for (const bool weighed : {false, true})
     for (const bool shared : {false, true})
-      for (const bool addend : {false, true}) check_combine<float>(weighed, shared, addend), check_combine<bf16>(weighed, shared, addend);
+      for (const bool addend : {false, true})
+        check_combine<float>(weighed, shared, addend), check_combine<bf16>(weighed, shared, addend),
+            check_combine<f16>(weighed, shared, addend);
 }
 
 // The sum that gathers d_rows again is the gradient of the copies that gather_rows makes.
@@ -255,7 +257,7 @@ void check_weigh(bool shared) {
   }
 }
 TEST(Dispatch, WeighsRows) {
-  for (const bool shared : {false, true}) check_weigh<float>(shared), check_weigh<bf16>(shared);
+  for (const bool shared : {false, true}) check_weigh<float>(shared), check_weigh<bf16>(shared), check_weigh<f16>(shared);
 }
 
 TEST(Dispatch, SameBitsForAnyThreadCount) {

@@ -25,6 +25,7 @@ void check_add() {
 TEST(Elementwise, AddRoundsOnce) {
   check_add<float>();
   check_add<bf16>();
+  check_add<f16>();
 }
 
 TEST(Elementwise, FillZeroFillsItsBytesAlone) {
@@ -48,6 +49,7 @@ void check_sum_in_order() {
 TEST(Elementwise, SumInOrderRoundsOnce) {
   check_sum_in_order<float>();
   check_sum_in_order<bf16>();
+  check_sum_in_order<f16>();
 }
 
 template <class T>
@@ -68,6 +70,7 @@ void check_column_sums() {
 TEST(Elementwise, ColumnSumsMatchReference) {
   check_column_sums<float>();
   check_column_sums<bf16>();
+  check_column_sums<f16>();
 }
 
 /// Floats of every exponent, ties between two bf16 values, subnormals, infinities, NaNs.
@@ -88,13 +91,18 @@ TEST(Elementwise, CastHasTheBitsOfTheScalarConversion) {
   std::vector<float> x = awkward_floats();
   auto n = static_cast<std::int64_t>(x.size());
   auto half = poisoned<bf16>(n);
-  auto back = poisoned<float>(n), copy = back;
+  auto ieee = poisoned<f16>(n);
+  auto back = poisoned<float>(n), copy = back, from_ieee = back;
   cast({}, half.data(), DType::bf16, x.data(), DType::f32, n);
   cast({}, back.data(), DType::f32, half.data(), DType::bf16, n);
+  cast({}, ieee.data(), DType::f16, x.data(), DType::f32, n);
+  cast({}, from_ieee.data(), DType::f32, ieee.data(), DType::f16, n);
   cast({}, copy.data(), DType::f32, x.data(), DType::f32, n);
   for (std::size_t i = 0; i < x.size(); ++i) {
     ASSERT_EQ(half[i].bits, bf16(x[i]).bits) << std::hex << std::bit_cast<std::uint32_t>(x[i]);
     ASSERT_EQ(std::bit_cast<std::uint32_t>(back[i]), static_cast<std::uint32_t>(half[i].bits) << 16);
+    ASSERT_EQ(ieee[i].bits, f16(x[i]).bits) << std::hex << std::bit_cast<std::uint32_t>(x[i]);
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(from_ieee[i]), std::bit_cast<std::uint32_t>(static_cast<float>(ieee[i])));
   }
   EXPECT_EQ(digest(copy).hex(), digest(x).hex());
   EXPECT_THROW(cast({}, back.data(), DType::i64, x.data(), DType::f32, 1), Error);
@@ -120,6 +128,7 @@ void check_cast() {
 }
 TEST(Elementwise, CastOfAnyLengthHasTheBitsOfTheScalarConversion) {
   check_cast<bf16, float>(), check_cast<float, bf16>(), check_cast<float, float>(), check_cast<bf16, bf16>();
+  check_cast<f16, float>(), check_cast<float, f16>(), check_cast<f16, f16>(), check_cast<bf16, f16>(), check_cast<f16, bf16>();
 }
 
 TEST(Elementwise, CastOfManyElementsStreamsTheSameBits) {

@@ -49,6 +49,7 @@ void check_against_naive_loops() {
 }
 TEST(Embedding, MatchesNaiveLoopsFp32) { check_against_naive_loops<float>(); }
 TEST(Embedding, MatchesNaiveLoopsBf16) { check_against_naive_loops<bf16>(); }
+TEST(Embedding, MatchesNaiveLoopsFp16) { check_against_naive_loops<f16>(); }
 
 // A vocabulary cut into slices: rows of other slices are zeros, so the slices' outputs add up to the whole one, and each slice's gradient
 // is its rows of the whole one's.
@@ -92,6 +93,7 @@ void check_slices() {
 }
 TEST(Embedding, SlicesOfTheVocabularyAddUpFp32) { check_slices<float>(); }
 TEST(Embedding, SlicesOfTheVocabularyAddUpBf16) { check_slices<bf16>(); }
+TEST(Embedding, SlicesOfTheVocabularyAddUpFp16) { check_slices<f16>(); }
 
 // The map is linear in the table: the gradient of dot(d_out, out) by a step of 1 on each entry is exact up to fp32 sums.
 TEST(Embedding, BackwardIsTheGradientOfForward) {

@@ -19,13 +19,16 @@ struct Case {
   bool addend = false;
 };
 
+constexpr std::pair<DType, DType> type_pairs[] = {
+    {DType::f32, DType::f32}, {DType::bf16, DType::bf16}, {DType::bf16, DType::f32}, {DType::f16, DType::f16}, {DType::f16, DType::f32}};
+
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
   std::vector<GemmSize> sizes(std::begin(gemm_sizes), std::end(gemm_sizes));
   // Several tiles of the host's, and depths that it splits.
   sizes.insert(sizes.end(), {{3, 1013, 48}, {600, 33, 20}, {40, 101, 513}, {66, 390, 515}, {5, 3, 4096}});
   for (GemmSize s : sizes)
-    for (auto [in, out] : {std::pair{DType::f32, DType::f32}, {DType::bf16, DType::bf16}, {DType::bf16, DType::f32}})
+    for (auto [in, out] : type_pairs)
       for (int flags = 0; flags < 32; ++flags) {
         Case c{s.M, s.N, s.K, (flags & 1) != 0, (flags & 2) != 0, (flags & 4) != 0, (flags & 8) != 0, (flags & 16) != 0, in, out};
         if (c.packed && c.at) continue;
@@ -92,7 +95,7 @@ TEST(Gemm, MatchesFp64) {
     bool reproducible = (++index * 2654435761u >> 16 & 1) != 0;  // half the cases each way, without a pattern
     std::vector<double> expected;
     Tensor c = run(s, reproducible, &expected);
-    EXPECT_LT(relative_error(c.doubles(), expected), s.out == DType::f32 ? 1e-5 : 1e-2)
+    EXPECT_LT(relative_error(c.doubles(), expected), tolerance(s.out))
         << s.M << "x" << s.N << "x" << s.K << " at " << s.at << " bt " << s.bt << " accumulate " << s.accumulate << " bias " << s.bias
         << " packed " << s.packed << " " << name_of(s.in) << " -> " << name_of(s.out) << " reproducible " << reproducible;
   }
@@ -107,7 +110,7 @@ Tensor widened(const Tensor& dense, std::int64_t columns, std::int64_t step, std
 
 // Values beside the columns are not numbers: none of them may be read, and all must stay.
 TEST(Gemm, ScalesColumnsOfWiderMatrices) {
-  for (auto [in, out] : {std::pair{DType::f32, DType::f32}, {DType::bf16, DType::bf16}, {DType::bf16, DType::f32}})
+  for (auto [in, out] : type_pairs)
     for (int flags = 0; flags < 12; ++flags) {
       Case s{77, 48, 130, (flags & 1) != 0, (flags & 2) != 0, flags / 4 == 1, false, false, in, out, flags / 4 == 2};
       const std::int64_t a_columns = s.at ? s.M : s.K, a_step = a_columns + 24, c_step = s.N + 40;
@@ -150,7 +153,7 @@ TEST(Gemm, ScalesColumnsOfWiderMatrices) {
         else
           ASSERT_TRUE(std::isnan(wide_c.get(i))) << "beside the columns, at " << i;
       }
-      EXPECT_LT(relative_error(columns, expected), out == DType::f32 ? 1e-5 : 1e-2) << name_of(in) << name_of(out) << flags;
+      EXPECT_LT(relative_error(columns, expected), tolerance(out)) << name_of(in) << name_of(out) << flags;
     }
 }
 
@@ -225,14 +228,14 @@ TEST(Gemm, OtherThreads) {
 
 // Printed by this very binary under 1, 2 and 3 threads. The shapes are those whose K oneDNN splits over threads, and more.
 TEST(Gemm, Digest) {
+  constexpr DType types[] = {DType::f32, DType::bf16, DType::f16};
   Hasher h;
   for (std::int64_t M : {1, 77, 300})
     for (std::int64_t N : {1, 3, 64, 768})
       for (std::int64_t K : {17, 4096})
-        for (int flags = 0; flags < 8; ++flags) {
+        for (int flags = 0; flags < 12; ++flags) {
           if (M * N * K > 21'000'000) continue;
-          Case s{
-              M, N, K, (flags & 1) != 0, (flags & 2) != 0, false, false, flags == 2 || flags == 4, (flags & 4) ? DType::bf16 : DType::f32};
+          Case s{M, N, K, (flags & 1) != 0, (flags & 2) != 0, false, false, flags == 2 || flags == 4, types[flags / 4]};
           Tensor c = run(s, true);
           h.update(c.data(), c.bytes().size());
         }

@@ -21,10 +21,13 @@
 
 namespace tessera::kernels::testing {
 
-/// A tensor in fp32 or bf16 that is compared and filled as doubles.
+/// A tensor in fp32, bf16 or fp16 that is compared and filled as doubles.
 class Tensor {
  public:
-  Tensor(std::int64_t n, DType t) : n_(n), type_(t), bytes_(static_cast<std::size_t>(n) * size_of(t)) { poison(); }
+  Tensor(std::int64_t n, DType t) : n_(n), type_(t), bytes_(static_cast<std::size_t>(n) * size_of(t)) {
+    EXPECT_TRUE(is_float(t));
+    poison();
+  }
   void* data() { return bytes_.data(); }
   const void* data() const { return bytes_.data(); }
   template <class T>
@@ -35,23 +38,17 @@ class Tensor {
   DType type() const { return type_; }
   double get(std::int64_t i) const {
     const std::byte* p = bytes_.data() + static_cast<std::size_t>(i) * size_of(type_);
-    if (type_ == DType::f32) {
-      float f;
-      std::memcpy(&f, p, sizeof f);
-      return f;
-    }
-    std::uint16_t bits;
-    std::memcpy(&bits, p, sizeof bits);
-    return static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16));
+    const auto read = [&](auto x) {
+      std::memcpy(static_cast<void*>(&x), p, sizeof x);
+      return static_cast<double>(static_cast<float>(x));
+    };
+    return type_ == DType::f32 ? read(0.0f) : type_ == DType::bf16 ? read(bf16()) : read(f16());
   }
   void set(std::int64_t i, double v) {
     std::byte* p = bytes_.data() + static_cast<std::size_t>(i) * size_of(type_);
-    float f = static_cast<float>(v);
-    bf16 h(f);
-    if (type_ == DType::f32)
-      std::memcpy(p, &f, sizeof f);
-    else
-      std::memcpy(p, &h.bits, sizeof h.bits);
+    const auto write = [&](auto x) { std::memcpy(p, static_cast<const void*>(&x), sizeof x); };
+    const auto f = static_cast<float>(v);
+    type_ == DType::f32 ? write(f) : type_ == DType::bf16 ? write(bf16(f)) : write(f16(f));
   }
   void poison() {
     for (std::int64_t i = 0; i < n_; ++i) set(i, std::numeric_limits<double>::quiet_NaN());
@@ -87,7 +84,7 @@ inline double relative_error(const std::vector<double>& a, const std::vector<dou
   return norm > 0 ? std::sqrt(difference / norm) : std::sqrt(difference);
 }
 
-inline double tolerance(DType t) { return t == DType::f32 ? 1e-5 : 1e-2; }
+inline double tolerance(DType t) { return t == DType::f32 ? 1e-5 : t == DType::bf16 ? 1e-2 : 1.3e-3; }
 
 // Kokkos' thread count is fixed when it starts, so a test of other counts runs this binary again with TEST_THREADS set and compares the
 // digests of results that the named test prints.

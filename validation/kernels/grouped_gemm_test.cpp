@@ -124,6 +124,7 @@ void check_against_reference() {
 }
 TEST(GroupedGemm, MatchesReferenceFp32) { check_against_reference<float>(); }
 TEST(GroupedGemm, MatchesReferenceBf16) { check_against_reference<bf16>(); }
+TEST(GroupedGemm, MatchesReferenceFp16) { check_against_reference<f16>(); }
 
 /// Results and operands that are columns of wider matrices, scaled, and added to what is there: what products of adapters ask for.
 template <class T>
@@ -159,6 +160,7 @@ void check_columns() {
 }
 TEST(GroupedGemm, ColumnsOfWiderMatricesFp32) { check_columns<float>(); }
 TEST(GroupedGemm, ColumnsOfWiderMatricesBf16) { check_columns<bf16>(); }
+TEST(GroupedGemm, ColumnsOfWiderMatricesFp16) { check_columns<f16>(); }
 
 // A product is linear in each operand: finite differences are exact up to rounding.
 TEST(GroupedGemm, GradientsAreThoseOfTheForwardPass) {
@@ -194,6 +196,7 @@ void check_that_rows_do_not_depend_on_others() {
 }
 TEST(GroupedGemm, ARowsBitsDoNotDependOnTheRowsBesideItFp32) { check_that_rows_do_not_depend_on_others<float>(); }
 TEST(GroupedGemm, ARowsBitsDoNotDependOnTheRowsBesideItBf16) { check_that_rows_do_not_depend_on_others<bf16>(); }
+TEST(GroupedGemm, ARowsBitsDoNotDependOnTheRowsBesideItFp16) { check_that_rows_do_not_depend_on_others<f16>(); }
 
 TEST(GroupedGemm, SameBitsForAnyThreadCount) {
   expect_same_bits([] {

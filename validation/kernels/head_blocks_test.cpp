@@ -27,6 +27,7 @@ void compare() {
 }
 TEST(HeadBlocks, AreTheirDefinitionInFp32) { compare<float>(); }
 TEST(HeadBlocks, AreTheirDefinitionInBf16) { compare<bf16>(); }
+TEST(HeadBlocks, AreTheirDefinitionInFp16) { compare<f16>(); }
 
 TEST(HeadBlocks, SameBitsOnAnyThreads) {
   const HeadBlocksCase large{2, 1000, 4, 8, 2, 64};

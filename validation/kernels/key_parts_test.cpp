@@ -26,6 +26,7 @@ void compare() {
 }
 TEST(KeyParts, AreTheirDefinitionInFp32) { compare<float>(); }
 TEST(KeyParts, AreTheirDefinitionInBf16) { compare<bf16>(); }
+TEST(KeyParts, AreTheirDefinitionInFp16) { compare<f16>(); }
 
 // What each rank spreads, summed, is for each part the sum of the gradients of the ranks that have the head.
 TEST(KeyParts, GradientsOfAllRanksMeetWhereThePartWasMade) {

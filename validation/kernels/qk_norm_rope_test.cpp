@@ -130,6 +130,7 @@ void check_forward() {
 }
 TEST(QkNormRope, MatchesReferenceFp32) { check_forward<float>(); }
 TEST(QkNormRope, MatchesReferenceBf16) { check_forward<bf16>(); }
+TEST(QkNormRope, MatchesReferenceFp16) { check_forward<f16>(); }
 
 template <class T>
 void check_backward() {
@@ -152,6 +153,7 @@ void check_backward() {
 }
 TEST(QkNormRope, GradientMatchesReferenceFp32) { check_backward<float>(); }
 TEST(QkNormRope, GradientMatchesReferenceBf16) { check_backward<bf16>(); }
+TEST(QkNormRope, GradientMatchesReferenceFp16) { check_backward<f16>(); }
 
 // Positions restart with documents: the bits, and so those of the weights' gradients, are those of a table that has a row for each token.
 template <class T>
@@ -175,7 +177,7 @@ void check_documents() {
               digest(by_token.out, by_token.rstd, by_token.d_qkv, by_token.d_q_norm, by_token.d_k_norm));
   }
 }
-TEST(QkNormRope, PositionsRestartWithDocuments) { check_documents<float>(), check_documents<bf16>(); }
+TEST(QkNormRope, PositionsRestartWithDocuments) { check_documents<float>(), check_documents<bf16>(), check_documents<f16>(); }
 
 TEST(QkNormRope, ReferenceGradientMatchesFiniteDifferences) {
   const Case c{5, 3, 2, 1, 10};

@@ -17,7 +17,7 @@ void run_block(const AttentionBlock& b, BlockTensors& x) {
 }
 
 TEST(AttentionBlocks, MatchFp64) {
-  for (DType t : {DType::f32, DType::bf16})
+  for (DType t : {DType::f32, DType::bf16, DType::f16})
     for (const AttentionBlock& b : ring_attention_cases(t)) {
       SCOPED_TRACE(name_of(b));
       BlockTensors x(b.shape);
@@ -70,7 +70,7 @@ TEST(AttentionBlocks, RowsThatAreNotThereAreRefused) {
 
 // Blocks of any weight: both alike, one that drowns the other, and one that is nothing beside the other.
 TEST(MergeBlock, MatchesFp64) {
-  for (DType t : {DType::f32, DType::bf16}) {
+  for (DType t : {DType::f32, DType::bf16, DType::f16}) {
     const AttentionShape s{.B = 2, .T = 45, .H = 19, .G = 1, .D = 22, .dtype = t};
     const AttentionRows rows{.first = 5, .count = 37};
     Tensor sum(s.B * s.T * s.H * s.D, DType::f32), lse(s.B * s.H * s.T, DType::f32), out(sum.size(), t), block_lse(lse.size(), DType::f32);
@@ -279,7 +279,7 @@ TEST(Ring, IsAttentionOfTheWholeSequence) {
 
 TEST(Ring, Digest) {
   Hasher h;
-  for (DType t : {DType::f32, DType::bf16})
+  for (DType t : {DType::f32, DType::bf16, DType::f16})
     for (const RingCase& c : {rings[1], rings[2], rings[3]}) {
       const Whole x = over_ring(c, t);
       for (const Tensor* part : {&x.out, &x.lse, &x.d_qkv}) h.update(part->data(), part->bytes().size());

@@ -112,6 +112,7 @@ void check_against_reference() {
 }
 TEST(Rmsnorm, MatchesReferenceFp32) { check_against_reference<float>(); }
 TEST(Rmsnorm, MatchesReferenceBf16) { check_against_reference<bf16>(); }
+TEST(Rmsnorm, MatchesReferenceFp16) { check_against_reference<f16>(); }
 
 TEST(Rmsnorm, ReferenceGradientMatchesFiniteDifferences) {
   std::vector<double> x = doubles(random_values<float>(3 * 19, 1)), weight = doubles(random_values<float>(19, 2));

@@ -129,6 +129,7 @@ void check_against_reference() {
 }
 TEST(Rope, MatchesReferenceFp32) { check_against_reference<float>(); }
 TEST(Rope, MatchesReferenceBf16) { check_against_reference<bf16>(); }
+TEST(Rope, MatchesReferenceFp16) { check_against_reference<f16>(); }
 
 // Positions restart with documents: the bits are those of a table that has a row for each token.
 template <class T>
@@ -146,7 +147,7 @@ void check_documents() {
     EXPECT_EQ(digest(trial.x), digest(by_token.x));
   }
 }
-TEST(Rope, PositionsRestartWithDocuments) { check_documents<float>(), check_documents<bf16>(); }
+TEST(Rope, PositionsRestartWithDocuments) { check_documents<float>(), check_documents<bf16>(), check_documents<f16>(); }
 
 // What lies beyond the rotated heads (value heads, padding) keeps its bits.
 TEST(Rope, LeavesTheRestOfTheRowAlone) {

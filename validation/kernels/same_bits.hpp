@@ -19,7 +19,7 @@
 
 namespace tessera::kernels::testing {
 
-/// n values of T, every bit set: NaN in fp32 and bf16, so an element that is not written shows.
+/// n values of T, every bit set: NaN in fp32, bf16 and fp16, so an element that is not written shows.
 template <class T>
 std::vector<T> poisoned(std::int64_t n) {
   std::vector<T> v(static_cast<std::size_t>(n));
@@ -60,7 +60,9 @@ double relative_error(const std::vector<T>& value, const std::vector<double>& re
 /// Allowed relative_error of a result in T.
 template <class T>
 constexpr double tolerance() {
-  return sizeof(T) == 4 ? 2e-6 : 4.1e-3;  // half a bf16 step at the largest value is 2^-8
+  if (std::is_same_v<T, bf16>) return 4.1e-3;  // half a step at the largest value is 2^-8
+  if (std::is_same_v<T, f16>) return 5.2e-4;   // and 2^-11
+  return 2e-6;
 }
 
 template <class T>

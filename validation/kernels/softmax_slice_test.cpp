@@ -57,6 +57,7 @@ void compare() {
 }
 TEST(SoftmaxSlice, MatchesWholeRowsInFp32) { compare<float>(); }
 TEST(SoftmaxSlice, MatchesWholeRowsInBf16) { compare<bf16>(); }
+TEST(SoftmaxSlice, MatchesWholeRowsInFp16) { compare<f16>(); }
 
 TEST(SoftmaxSlice, SameBitsInPlaceAndOnAnyThreads) {
   for (const SoftmaxSliceCase& c : softmax_slice_cases) {

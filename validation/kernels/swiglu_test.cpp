@@ -56,6 +56,7 @@ void check_against_reference() {
 }
 TEST(Swiglu, MatchesReferenceFp32) { check_against_reference<float>(); }
 TEST(Swiglu, MatchesReferenceBf16) { check_against_reference<bf16>(); }
+TEST(Swiglu, MatchesReferenceFp16) { check_against_reference<f16>(); }
 
 TEST(Swiglu, ReferenceGradientMatchesFiniteDifferences) {
   std::vector<double> gate_up = doubles(random_values<float>(2 * 3 * 7, 1, 2.0f)), d_out = doubles(random_values<float>(3 * 7, 2));

@@ -47,6 +47,10 @@ void elementwise() {
   constexpr std::int64_t n = 100003;
   auto x = awkward_values(n), back = poisoned<float>(n), normals = poisoned<float>(n);
   auto half = poisoned<bf16>(n);
+  auto ieee = poisoned<f16>(n);
+  cast({}, ieee.data(), DType::f16, x.data(), DType::f32, n);
+  cast({}, back.data(), DType::f32, ieee.data(), DType::f16, n);
+  print("cast", DType::f16, ieee, back);
   cast({}, half.data(), DType::bf16, x.data(), DType::f32, n);
   cast({}, back.data(), DType::f32, half.data(), DType::bf16, n);
   normal({}, normals.data(), n, 0.7f, 1, 2, 0xfffffff0u * std::uint64_t{4} + 1);
@@ -322,10 +326,11 @@ void experts() {
   print("experts", dtype, chosen, weights, balance, z, d_logits, places, out, d_weights, d, gathered);
 }
 
+template <class T>
 void product() {
+  constexpr DType dtype = dtype_of<T>();
   constexpr std::int64_t M = 70, N = 101, K = 530;
-  auto a = random_values<bf16>(M * K, 1), b = random_values<bf16>(K * N, 2), bias = random_values<bf16>(N, 3),
-       c = random_values<bf16>(M * N, 4);
+  auto a = random_values<T>(M * K, 1), b = random_values<T>(K * N, 2), bias = random_values<T>(N, 3), c = random_values<T>(M * N, 4);
   Gemm g{.c = c.data(),
          .a = a.data(),
          .b = b.data(),
@@ -333,12 +338,12 @@ void product() {
          .N = N,
          .K = K,
          .accumulate = true,
-         .in = DType::bf16,
-         .out = DType::bf16,
+         .in = dtype,
+         .out = dtype,
          .bias = bias.data()};
   Workspace workspace(gemm_workspace_bytes(g));
   gemm(workspace.context(), g);
-  print("gemm", DType::bf16, c);
+  print("gemm", dtype, c);
 }
 
 }  // namespace
@@ -351,13 +356,19 @@ int main() {
   tokens();
   rows<float>();
   rows<tessera::bf16>();
+  rows<tessera::f16>();
   heads<float>();
   heads<tessera::bf16>();
+  heads<tessera::f16>();
   attention<float>();
   attention<tessera::bf16>();
+  attention<tessera::f16>();
   attention_blocks<float>();
   attention_blocks<tessera::bf16>();
+  attention_blocks<tessera::f16>();
   experts<float>();
   experts<tessera::bf16>();
-  product();
+  experts<tessera::f16>();
+  product<tessera::bf16>();
+  product<tessera::f16>();
 }

@@ -42,6 +42,7 @@ void check_remainders() {
 TEST(Vector, RemaindersTouchNothingElse) {
   check_remainders<float>();
   check_remainders<bf16>();
+  check_remainders<f16>();
 }
 
 TEST(Vector, MultiplyAddRoundsOnce) {
