@@ -24,22 +24,12 @@ constexpr std::int64_t window_bytes = 4 << 20;     // one read
 constexpr std::int64_t most_gap_bytes = 64 << 10;  // read over rather than read apart
 constexpr std::size_t most_open = 16;
 
-/// IEEE half, exactly; NaN keeps its bits.
-float from_half(std::uint16_t h) {
-  const std::uint32_t sign = static_cast<std::uint32_t>(h & 0x8000u) << 16;
-  const std::uint32_t exponent = (h >> 10) & 0x1fu, mantissa = h & 0x3ffu;
-  if (exponent == 0x1f) return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
-  if (exponent != 0) return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
-  const float small = static_cast<float>(mantissa) * 0x1p-24f;
-  return sign ? -small : small;
-}
-
-template <class Widen>
-void widen_16(const std::byte* from, std::span<float> out, const Widen& to_float) {
+template <class T>
+void widen_from(const std::byte* from, std::span<float> out) {
   for (std::size_t i = 0; i < out.size(); ++i) {
-    std::uint16_t bits;
-    std::memcpy(&bits, from + 2 * i, 2);
-    out[i] = to_float(bits);
+    T element;
+    std::memcpy(&element, from + sizeof(T) * i, sizeof(T));
+    out[i] = static_cast<float>(element);
   }
 }
 
@@ -47,9 +37,9 @@ void widen(std::string_view type, const std::byte* from, std::span<float> out) {
   if (type == "F32")
     std::memcpy(out.data(), from, out.size_bytes());
   else if (type == "BF16")
-    widen_16(from, out, [](std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); });
+    widen_from<bf16>(from, out);
   else
-    widen_16(from, out, from_half);
+    widen_from<f16>(from, out);
 }
 
 /// (tensor, file) as the index has them.

@@ -44,7 +44,7 @@ void add_consolidate(const Command& app) {
   command.option("--format", options->format, "safetensors (with config.json, for transformers) or hdf5")
       .one_of({"safetensors", "hdf5"})
       .shows_default();
-  command.option("--dtype", *dtype, "fp32 or bf16").one_of({"fp32", "bf16"}).shows_default();
+  command.option("--dtype", *dtype, "fp32, bf16 or fp16").one_of({"fp32", "bf16", "fp16"}).shows_default();
   command.option("--max-file-bytes", options->max_file_bytes, "Largest safetensors file; larger models are split, with an index")
       .positive()
       .shows_default();

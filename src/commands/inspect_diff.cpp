@@ -100,7 +100,9 @@ class ModelSide : public Side {
     model_.read_box(there, whole_box(there.shape), out, begin);
   }
   float rounded(const Tensor& tensor, float value) const override {
-    return by_name_.at(tensor.name)->type == "BF16" ? static_cast<float>(bf16(value)) : value;
+    const std::string& type = by_name_.at(tensor.name)->type;
+    if (type == row_of(DType::bf16).safetensors) return static_cast<float>(bf16(value));
+    return type == row_of(DType::f16).safetensors ? static_cast<float>(f16(value)) : value;
   }
 
  private:

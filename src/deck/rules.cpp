@@ -260,9 +260,9 @@ void note_idle_device_keys(Draft& draft) {
 void check_attention(Draft& draft) {
   if (!draft.good({"kernels.attention", "precision.compute", "model.head_dim", "run.device"})) return;
   if (draft.deck.kernels.attention != AttentionMode::cudnn || draft.deck.run.device == RunDevice::host) return;
-  if (draft.deck.precision.compute != DType::bf16)
+  if (draft.deck.precision.compute == DType::f32)
     draft.fault({"kernels.attention", "precision.compute"},
-                "cuDNN has attention in bf16 alone; set precision.compute = \"bf16\" or "
+                "cuDNN has no attention in fp32; set precision.compute = \"bf16\" or "
                 "kernels.attention = \"native\"");
   if (draft.deck.model.head_dim % 8 != 0)
     draft.fault({"kernels.attention", "model.head_dim"}, "cuDNN's head dims are multiples of 8; set kernels.attention = \"native\"");

@@ -4,6 +4,7 @@
 #include "base/json.hpp"
 
 #include "base/check.hpp"
+#include "exchange/elements.hpp"
 #include "io/files/posix_file.hpp"
 #include "io/safetensors/safetensors.hpp"
 #include "model/table/lora.hpp"
@@ -16,17 +17,12 @@ constexpr const char* weights_name = "adapter_model.safetensors";
 
 void append(io::SafetensorsWriter& writer, const io::CheckpointReader& reader, const io::CheckpointTensor& tensor, DType dtype) {
   std::vector<float> values(static_cast<std::size_t>(io::hash_block));
-  std::vector<bf16> narrow(values.size());
+  std::vector<std::byte> narrow;
   const std::int64_t elements = tensor.shape.elements();
   for (std::int64_t at = 0; at < elements; at += io::hash_block) {
     const std::span<float> chunk(values.data(), static_cast<std::size_t>(std::min(io::hash_block, elements - at)));
     reader.read("master", tensor, at, chunk);
-    if (dtype == DType::f32) {
-      writer.append(std::as_bytes(chunk));
-      continue;
-    }
-    std::ranges::transform(chunk, narrow.begin(), [](float f) { return bf16(f); });
-    writer.append(std::as_bytes(std::span<const bf16>(narrow.data(), chunk.size())));
+    writer.append(elements_of(chunk, dtype, narrow));
   }
 }
 

@@ -17,6 +17,7 @@
 #include "deck/deck.hpp"
 #include "exchange/adapter_export.hpp"
 #include "exchange/carried_files.hpp"
+#include "exchange/elements.hpp"
 #include "exchange/export_records.hpp"
 #include "exchange/lora_merge.hpp"
 #include "io/checkpoint/checkpoint.hpp"
@@ -210,14 +211,11 @@ struct WeightFile {
 
 Hash128 write_weights(const WeightFile& weights, const Source& source, const ConsolidateOptions& o, std::vector<float>& buffer,
                       Meter& meter) {
-  std::vector<bf16> narrow(buffer.size());
+  std::vector<std::byte> narrow;
   io::SafetensorsWriter writer(o.output + "/" + weights.file.name, weights.file.entries);
   for (const ExportTensor& tensor : weights.tensors)
-    stream_export(source, tensor, buffer, meter, [&](std::span<const float> values) {
-      if (o.dtype == DType::f32) return writer.append(std::as_bytes(values));
-      std::transform(values.begin(), values.end(), narrow.begin(), [](float f) { return bf16(f); });
-      writer.append(std::as_bytes(std::span<const bf16>(narrow.data(), values.size())));
-    });
+    stream_export(source, tensor, buffer, meter,
+                  [&](std::span<const float> values) { writer.append(elements_of(values, o.dtype, narrow)); });
   return writer.finish();
 }
 
@@ -311,7 +309,7 @@ void require_possible(const ConsolidateOptions& o, const io::CheckpointReader& r
     fail(ExitCode::usage, "--adapter writes all of an adapter as PEFT reads it: leave --format and --tensor out");
   if (hdf5 && ranks.count > 1)
     fail(ExitCode::usage, "--format hdf5 is one file, which one process writes: start it without mpiexec, or use --format safetensors");
-  if (hdf5 && o.dtype != DType::f32) fail(ExitCode::usage, "HDF5 has no bf16: use --dtype fp32, or --format safetensors");
+  if (hdf5 && o.dtype != DType::f32) fail(ExitCode::usage, "HDF5 has no {}: use --dtype fp32, or --format safetensors", name_of(o.dtype));
   if (o.optimizer && !hdf5) fail(ExitCode::usage, "--optimizer goes with --format hdf5: transformers' files have no place for moments");
   if (o.optimizer && reader.layout().groups.size() < 2)
     fail(ExitCode::usage, "{} holds weights alone, as `tessera import` makes it: there are no moments to write", reader.folder());

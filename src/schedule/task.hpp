@@ -180,10 +180,10 @@ struct ScaleGradients {};
 /// Scalars (read), step inputs (read), update scalars (write), report (write), the run's values (add): the first and the last of no bytes
 /// in an evaluation.
 struct FinishStep {};
-/// Master (add), m (add), v (add), gradient (read), update scalars (read), bf16 copy (write, where there is one).
+/// Master (add), m (add), v (add), gradient (read), update scalars (read), copy (write, unless parameters are fp32).
 struct OptimizerStep {
   DType gradient{};
-  bool copy = false;
+  DType parameters = DType::f32;   ///< of the copy
   std::int64_t begin = 0;          ///< element of the unit at which every use begins
   std::vector<Piece> pieces;       ///< tensors inside, without the padding between them
   std::vector<UpdateRates> rates;  ///< of each piece
@@ -199,10 +199,10 @@ struct BalanceRouters {
   float rate = 0;
   std::vector<Run> runs;
 };
-/// Values in bf16 (write), the same in fp32 or as fixed-point int64 (read).
-struct RoundToBf16 {
+/// Values in one type (write), the same in another (read): fp32 into a compute type, or fp32 and fixed-point int64 into bf16 sums.
+struct Round {
   std::int64_t count = 0;
-  DType from = DType::f32;
+  DType from = DType::f32, to = DType::bf16;
 };
 
 /// Packed copy (write), weight (read).
@@ -216,8 +216,8 @@ struct Copy {};
 struct ReadDisk {};
 struct WriteDisk {};
 
-using Op = std::variant<RunPass, Collective, AccumulateFixed, Zero, CountFlags, SumSquares, ScaleGradients, FinishStep, OptimizerStep,
-                        RoundToBf16, PackWeight, Copy, Add, JoinSums, ReadDisk, WriteDisk, Transfer, BalanceRouters>;
+using Op = std::variant<RunPass, Collective, AccumulateFixed, Zero, CountFlags, SumSquares, ScaleGradients, FinishStep, OptimizerStep, Round,
+                        PackWeight, Copy, Add, JoinSums, ReadDisk, WriteDisk, Transfer, BalanceRouters>;
 
 struct Task {
   std::string name;  ///< "gather layers.12 (backward)"

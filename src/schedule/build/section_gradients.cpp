@@ -179,7 +179,7 @@ void SectionBuilder::emit_accumulate(int unit, const Range& elements, bool first
 
 void SectionBuilder::emit_rounding(int unit, const Use& to, const Use& from, DType type) {
   emit({.name = "round " + frame_.unit_at(unit).name,
-        .op = RoundToBf16{to.bytes / static_cast<std::int64_t>(size_of(DType::bf16)), type},
+        .op = Round{.count = to.bytes / static_cast<std::int64_t>(size_of(DType::bf16)), .from = type},
         .uses = {to, from}});
 }
 

@@ -118,7 +118,7 @@ void SectionBuilder::emit_offloaded_cast(int unit) {
     if (made.bytes > 0)
       emit_copy_up(unit, some,
                    emit_on_host({.name = "cast " + frame_.unit_at(unit).name,
-                                 .op = RoundToBf16{cut.size(), DType::f32},
+                                 .op = Round{.count = cut.size(), .to = frame_.compute()},
                                  .lane = Lane::cpu_optimizer,
                                  .uses = {made, master}})
                        .front());

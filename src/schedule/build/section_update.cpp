@@ -47,7 +47,7 @@ void SectionBuilder::emit_cast(int unit) {
   if (!frame_.training() || frame_.unit_at(unit).frozen || frame_.type_of(unit) == DType::f32) return;
   const Range& state = frame_.plan(unit).state;
   emit({.name = "cast " + frame_.unit_at(unit).name,
-        .op = RoundToBf16{state.size()},
+        .op = Round{.count = state.size(), .to = frame_.type_of(unit)},
         .uses = {buffers_.parameters(unit, state, Access::write), buffers_.whole("master." + frame_.unit_at(unit).name, Access::read)}});
 }
 
@@ -191,7 +191,7 @@ void SectionBuilder::emit_optimizer(int unit) {
 
 OptimizerStep SectionBuilder::optimizer_step(int unit, const Range& elements) const {
   OptimizerStep op{.gradient = frame_.plan(unit).gradient.kept,
-                   .copy = frame_.compute() != DType::f32,
+                   .parameters = frame_.compute(),
                    .begin = elements.begin,
                    .pieces = pieces_in(frame_.unit_at(unit), elements.begin, elements.end),
                    .rates = {}};

@@ -101,16 +101,20 @@ struct Runner {
     const auto gradient_size = static_cast<std::int64_t>(size_of(op.gradient));
     for (std::size_t i = 0; i < op.pieces.size(); ++i) {
       const std::int64_t offset = op.pieces[i].unit_offset - op.begin;
-      kernels::adamw(context(), {.master = at<float>(r, 0) + offset,
-                                 .m = at<float>(r, 1) + offset,
-                                 .v = at<float>(r, 2) + offset,
-                                 .param = op.copy ? at<bf16>(r, 5) + offset : nullptr,
-                                 .grad = at<std::byte>(r, 3) + offset * gradient_size,
-                                 .grad_dtype = op.gradient,
-                                 .n = op.pieces[i].elements,
-                                 .rate_scale = op.rates[i].learning_rate_scale,
-                                 .weight_decay = op.rates[i].weight_decay,
-                                 .scalars = at<kernels::UpdateScalars>(r, 4)});
+      kernels::Adamw update{.master = at<float>(r, 0) + offset,
+                            .m = at<float>(r, 1) + offset,
+                            .v = at<float>(r, 2) + offset,
+                            .grad = at<std::byte>(r, 3) + offset * gradient_size,
+                            .grad_dtype = op.gradient,
+                            .n = op.pieces[i].elements,
+                            .rate_scale = op.rates[i].learning_rate_scale,
+                            .weight_decay = op.rates[i].weight_decay,
+                            .scalars = at<kernels::UpdateScalars>(r, 4)};
+      if (op.parameters != DType::f32) {
+        update.param = at<std::byte>(r, 5) + offset * static_cast<std::int64_t>(size_of(op.parameters));
+        update.param_dtype = op.parameters;
+      }
+      kernels::adamw(context(), update);
     }
   }
 
@@ -150,11 +154,10 @@ struct Runner {
     backend.disk->write({all.data(), count}, r.task.name);
   }
 
-  void operator()(const RoundToBf16& op) const {
-    if (op.from == DType::i64)
-      kernels::fixed_to_bf16(context(), at<bf16>(r, 0), at<std::int64_t>(r, 1), op.count);
-    else
-      kernels::cast(context(), at(r, 0), DType::bf16, at(r, 1), op.from, op.count);
+  void operator()(const Round& op) const {
+    if (op.from != DType::i64) return kernels::cast(context(), at(r, 0), op.to, at(r, 1), op.from, op.count);
+    TESSERA_REQUIRE(op.to == DType::bf16, "fixed-point sums in {}", name_of(op.to));
+    kernels::fixed_to_bf16(context(), at<bf16>(r, 0), at<std::int64_t>(r, 1), op.count);
   }
 };
 

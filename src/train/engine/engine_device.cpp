@@ -22,19 +22,22 @@ void Engine::clear_device() {
 
 void Engine::fill_parameters_with_noise() {
 #ifdef TESSERA_CUDA
-  // Pairs of bf16 numbers, which read as fp32 are of the same size.
+  // In fp32 pairs of bf16 numbers, which read as fp32 are of the same size.
+  DType type = schedule().shape.dtype;
+  if (type == DType::f32) type = DType::bf16;
+  const auto element = static_cast<std::int64_t>(size_of(type));
   constexpr std::int64_t most = std::int64_t{1} << 16;
   constexpr float std = 0.02f;
-  const Arena memory(Tier::device, static_cast<std::size_t>(most) * (sizeof(float) + sizeof(bf16)), "tessera.noise");
+  const Arena memory(Tier::device, static_cast<std::size_t>(most) * (sizeof(float) + size_of(type)), "tessera.noise");
   auto* wide = reinterpret_cast<float*>(memory.data());
   const std::byte* noise = memory.data() + most * sizeof(float);
   kernels::cuda::normal({}, wide, most, std, 1, 1, 0);
-  kernels::cuda::cast({}, const_cast<std::byte*>(noise), DType::bf16, wide, DType::f32, most);
+  kernels::cuda::cast({}, const_cast<std::byte*>(noise), type, wide, DType::f32, most);
   for (std::size_t b = 0; b < schedule().buffers.size(); ++b) {
     const Buffer& buffer = schedule().buffers[b];
     const bool weights = buffer.category == Category::parameters || buffer.category == Category::gathered;
     if (!weights || buffer.tier != Tier::device) continue;  // what lies below comes up as copies, which warm nothing up
-    for (std::int64_t at = 0, piece = most * static_cast<std::int64_t>(sizeof(bf16)); at < buffer.bytes; at += piece)
+    for (std::int64_t at = 0, piece = most * element; at < buffer.bytes; at += piece)
       kernels::cuda::copy({}, memory_.address(static_cast<int>(b), at), noise,
                           static_cast<std::size_t>(std::min(piece, buffer.bytes - at)));
   }
