@@ -4,6 +4,7 @@
 #include "kernels/adamw/adamw.hpp"
 
 #include "kernels/adamw/coefficients.hpp"
+#include "kernels/elementwise/elementwise.hpp"
 #include "kernels/parallel.hpp"
 #include "kernels/vector/vector.hpp"
 
@@ -85,8 +86,10 @@ void run(const Adamw& p) {
 
 }  // namespace
 
-void adamw(const Context&, const Adamw& p) {
-  if (p.n == 0 || p.scalars->skip) return;
+void adamw(const Context& context, const Adamw& p) {
+  if (p.n == 0) return;
+  // The copy may be on its way to kernels, in memory that it shares with others.
+  if (p.scalars->skip) return p.param ? host::cast(context, p.param, p.param_dtype, p.master, DType::f32, p.n) : void();
   with_sum_type(p.grad_dtype, "adamw", [&](auto type) { run<decltype(type)>(p); });
 }
 
