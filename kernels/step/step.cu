@@ -5,6 +5,7 @@
 namespace tessera::kernels::cuda {
 namespace {
 
+__global__ void begin_step_kernel(StepScalars* scalars, const StepInputs* inputs) { step::begin_step(scalars, inputs); }
 __global__ void scale_gradients_kernel(ScaleGradients p) { step::scale_gradients(p); }
 __global__ void add_loss_kernel(AddLoss p) { step::add_loss(p); }
 __global__ void join_sums_kernel(StepScalars* scalars, const StepScalars* other) { step::join_sums(scalars, other); }
@@ -16,6 +17,9 @@ __global__ void finish_kernel(FinishStep p) { step::finish(p); }
 using tessera::cuda::launch;
 using tessera::cuda::stream_of;
 
+void begin_step(const Context& context, StepScalars* scalars, const StepInputs* inputs) {
+  launch(stream_of(context), 1, 1, 0, begin_step_kernel, scalars, inputs);
+}
 void scale_gradients(const Context& context, const ScaleGradients& p) { launch(stream_of(context), 1, 1, 0, scale_gradients_kernel, p); }
 void add_loss(const Context& context, const AddLoss& p) { launch(stream_of(context), 1, 1, 0, add_loss_kernel, p); }
 void join_sums(const Context& context, StepScalars* scalars, const StepScalars* other) {

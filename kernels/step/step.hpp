@@ -15,27 +15,28 @@ struct RunValues {
   LossScale loss_scale = {};
 };
 
-/// Sums of a step. The first 11 int64 of it travel in one all-reduce.
+/// Sums of a step. The first 2 int64 of it travel in one all-reduce as it begins, the 11 after them in one at its end.
 struct StepScalars {
-  FixedSum loss;                ///< of micro-batches: sum of token losses
-  FixedSum squares;             ///< of the gradient
-  std::int64_t faults = 0;      ///< ranks that saw a value that is not finite
-  std::int64_t overflows = 0;   ///< ranks that saw a finite one that fixed point cannot hold
-  std::int64_t stops = 0;       ///< ranks that were asked to stop
-  std::int32_t not_finite = 0;  ///< this rank, loss or norm
-  std::int32_t misfits = 0;     ///< this rank, fixed point: FixedFault bits
+  std::int64_t targets = 0;           ///< that count in the loss
+  std::int64_t document_squares = 0;  ///< of documents' lengths, where these are masked
+  FixedSum loss;                      ///< of micro-batches: sum of token losses
+  FixedSum squares;                   ///< of the gradient
+  std::int64_t faults = 0;            ///< ranks that saw a value that is not finite
+  std::int64_t overflows = 0;         ///< ranks that saw a finite one that fixed point cannot hold
+  std::int64_t stops = 0;             ///< ranks that were asked to stop
+  std::int32_t not_finite = 0;        ///< this rank, loss or norm
+  std::int32_t misfits = 0;           ///< this rank, fixed point: FixedFault bits
 };
-inline constexpr std::int64_t step_sums = 11;
+inline constexpr std::int64_t step_counts = 2, step_sums = 11;
 
 /// Written by the host before a step.
 struct StepInputs {
-  double targets = 0;         ///< of the global batch (or of the evaluation) that count: losses are divided by them
-  double gradient_scale = 1;  ///< tokens of the global batch over its targets: gradients are of sums over tokens
+  std::int64_t targets = 0, document_squares = 0;  ///< of this rank's part of the batch, each counted by one of the ranks that share it
+  double tokens = 1;                               ///< of the global batch, or of the evaluation
   float learning_rate = 0, bias_correction1 = 1, bias_correction2 = 1;
   float beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f;
   double clipping = 0;       ///< largest global norm; 0: none
   std::int64_t samples = 0;  ///< of the step
-  double tokens = 1;         ///< of the global batch: gradients are of their mean
   LossScaleRules scaling = {};
   bool scaled_gradients = false;  ///< the update reads them as the loss's scale has made them
   bool stop = false;              ///< this rank was asked to stop
@@ -43,7 +44,9 @@ struct StepInputs {
 
 /// Read by the host after a step.
 struct StepReport {
-  double loss = 0, grad_norm = 0;
+  double loss = 0, grad_norm = 0;  ///< mean over targets; of its gradient
+  double loss_sum = 0;             ///< over targets
+  std::int64_t targets = 0, document_squares = 0;
   float loss_scale = 1;         ///< that the step's gradients were made with
   std::int32_t not_finite = 0;  ///< 1: weights were left as they were, and the run cannot go on
   std::int32_t overflow = 0;    ///< 1: and finite values that fixed point cannot hold were the cause
@@ -52,9 +55,17 @@ struct StepReport {
   std::int32_t stop = 0;        ///< 1: a rank was asked to stop
 };
 
-/// Before the first backward pass: what gradients of sums over tokens are multiplied by, the loss's scale over the tokens.
+/// A step's sums begin: what this rank counts, and zeros.
+TESSERA_OP(begin_step, (const Context& context, StepScalars* scalars, const StepInputs* inputs), (context, scalars, inputs))
+
+/// What gradients of sums are multiplied by, so that the loss is their mean: the loss's scale over how many they are.
+struct GradientScale {
+  float of_targets = 0, of_tokens = 0;
+};
+/// Before the first backward pass.
 struct ScaleGradients {
-  float* scale = nullptr;  ///< 1 value
+  GradientScale* scale = nullptr;
+  const StepScalars* scalars = nullptr;
   const StepInputs* inputs = nullptr;
   const RunValues* run = nullptr;
 };

@@ -7,11 +7,19 @@
 
 namespace tessera::kernels::step {
 
-static_assert(offsetof(StepScalars, stops) == (step_sums - 1) * sizeof(std::int64_t));
+static_assert(offsetof(StepScalars, loss) == step_counts * sizeof(std::int64_t));
+static_assert(offsetof(StepScalars, stops) == (step_counts + step_sums - 1) * sizeof(std::int64_t));
+
+TESSERA_BOTH inline void begin_step(StepScalars* scalars, const StepInputs* inputs) {
+  *scalars = {};
+  scalars->targets = inputs->targets, scalars->document_squares = inputs->document_squares;
+}
 
 TESSERA_BOTH inline void scale_gradients(const ScaleGradients& p) {
   const double scale = p.inputs->scaling.on ? static_cast<double>(p.run->loss_scale.value) : 1;
-  *p.scale = static_cast<float>(scale / p.inputs->tokens);
+  // Where no target counts there is nothing to scale.
+  const double targets = p.scalars->targets > 0 ? static_cast<double>(p.scalars->targets) : 1;
+  *p.scale = {.of_targets = static_cast<float>(scale / targets), .of_tokens = static_cast<float>(scale / p.inputs->tokens)};
 }
 
 TESSERA_BOTH inline void add_loss(const AddLoss& p) {
@@ -37,12 +45,14 @@ TESSERA_BOTH inline void finish(const FinishStep& p) {
   const StepInputs& in = *p.inputs;
   StepReport& report = *p.report;
   report = {};
-  report.loss = s.loss.value() / in.targets * in.gradient_scale;
+  report.targets = s.targets, report.document_squares = s.document_squares;
+  report.loss_sum = s.loss.value();
+  report.loss = s.targets > 0 ? report.loss_sum / static_cast<double>(s.targets) : 0;
   report.overflow = s.overflows > 0;
   report.stop = s.stops > 0;
   report.not_finite = report.overflow || s.faults > 0;
   if (!p.update) return;
-  const double norm = std::sqrt(s.squares.value()) * in.gradient_scale, factor = in.clipping / (norm + 1e-6);
+  const double norm = std::sqrt(s.squares.value()), factor = in.clipping / (norm + 1e-6);
   report.grad_norm = norm;
   const float scale = in.scaling.on ? p.run->loss_scale.value : 1;
   report.loss_scale = scale;
@@ -54,7 +64,7 @@ TESSERA_BOTH inline void finish(const FinishStep& p) {
   const bool skip = report.not_finite || report.skipped;
   p.run->sample_cursor += in.samples;
   p.run->applied_updates += !skip;
-  const double clipped = in.gradient_scale * (in.clipping > 0 && factor < 1 ? factor : 1);
+  const double clipped = in.clipping > 0 && factor < 1 ? factor : 1;
   *p.update = {.learning_rate = in.learning_rate,
                .beta1 = in.beta1,
                .beta2 = in.beta2,

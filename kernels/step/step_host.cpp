@@ -2,6 +2,7 @@
 
 namespace tessera::kernels::host {
 
+void begin_step(const Context&, StepScalars* scalars, const StepInputs* inputs) { step::begin_step(scalars, inputs); }
 void scale_gradients(const Context&, const ScaleGradients& p) { step::scale_gradients(p); }
 void add_loss(const Context&, const AddLoss& p) { step::add_loss(p); }
 void join_sums(const Context&, StepScalars* scalars, const StepScalars* other) { step::join_sums(scalars, other); }

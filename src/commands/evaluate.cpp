@@ -15,7 +15,6 @@
 #include "generate/inference.hpp"
 #include "io/tokenizer/tokenizer.hpp"
 #include "io/tokens/bin_layout.hpp"
-#include "kernels/cross_entropy/cross_entropy.hpp"
 #include "memory/runtime.hpp"
 #include "train/data/batches.hpp"
 #include "train/data/run_tokenizer.hpp"
@@ -60,11 +59,11 @@ int evaluate(const EvaluateOptions& o) {
     for (std::int64_t row = 0; row < B; ++row)
       data.read(first + row, model.engine->positions(),
                 {model.engine->tokens(0), model.engine->targets(0), model.engine->document_starts(0)}, row);
-    model.engine->weight(0) = 1;
-    targets += std::ranges::count_if(model.engine->targets(0), [](std::int32_t target) { return target != kernels::no_target; });
-    const StepReport report = model.engine->evaluate(1);
+    model.engine->set_weight(0, 1);
+    const StepReport report = model.engine->evaluate(B * T);
+    targets += report.targets;
     // The sum leaves out what is no number, so that it would say nothing.
-    if (report.not_finite || !sum.add(report.loss))
+    if (report.not_finite || !sum.add(report.loss_sum))
       fail(ExitCode::numerics, "the loss of the samples from {} on is not finite. Look at the model's weights: tessera inspect {}", first,
            o.checkpoint);
     const double share = static_cast<double>(first + B) / static_cast<double>(samples);

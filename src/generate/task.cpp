@@ -169,8 +169,8 @@ void Examiner::make_pass() {
               .targets = engine.targets(0),
               .groups = engine.token_groups(0),
               .document_starts = engine.document_starts(0)});
-  engine.weight(0) = 1;
-  if (engine.evaluate(1).not_finite)
+  engine.set_weight(0, 1);
+  if (engine.evaluate(s.tokens()).not_finite)
     fail(ExitCode::numerics, "the model's loss is not finite. Look at its weights: tessera inspect CHECKPOINT.");
   const std::vector<GroupLoss> losses = engine.group_losses();
   for (std::size_t p = 0; p < places.size(); ++p) losses_.push_back(losses[p].sum);

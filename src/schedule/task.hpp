@@ -175,7 +175,9 @@ struct SumSquares {
   std::int64_t count = 0;
   DType dtype{};
 };
-/// Gradients' scale (write), step inputs (read), the run's values (read).
+/// Scalars (write), step inputs (read).
+struct BeginStep {};
+/// Gradients' scale (write), scalars (read), step inputs (read), the run's values (read).
 struct ScaleGradients {};
 /// Scalars (read), step inputs (read), update scalars (write), report (write), the run's values (add): the first and the last of no bytes
 /// in an evaluation.
@@ -216,8 +218,8 @@ struct Copy {};
 struct ReadDisk {};
 struct WriteDisk {};
 
-using Op = std::variant<RunPass, Collective, AccumulateFixed, Zero, CountFlags, SumSquares, ScaleGradients, FinishStep, OptimizerStep, Round,
-                        PackWeight, Copy, Add, JoinSums, ReadDisk, WriteDisk, Transfer, BalanceRouters>;
+using Op = std::variant<RunPass, Collective, AccumulateFixed, Zero, CountFlags, SumSquares, BeginStep, ScaleGradients, FinishStep,
+                        OptimizerStep, Round, PackWeight, Copy, Add, JoinSums, ReadDisk, WriteDisk, Transfer, BalanceRouters>;
 
 struct Task {
   std::string name;  ///< "gather layers.12 (backward)"

@@ -25,12 +25,12 @@ struct StepCase {
   }
   StepInputs inputs() const {
     return {.targets = 1013,
+            .tokens = 1024,
             .learning_rate = 3e-4f,
             .bias_correction1 = 0.1f,
             .bias_correction2 = 0.05f,
             .clipping = 1,
             .samples = 12,
-            .tokens = 1024,
             .scaling = {.on = loss_scale > 0, .minimum = 2, .hysteresis = 1},
             .scaled_gradients = scaled_sums,
             .stop = stop};
@@ -60,23 +60,28 @@ struct StepLeft {
   UpdateScalars update;
   StepReport report;
   RunValues run;
-  float gradient_scale = 0;
+  GradientScale gradient_scale;
 };
 
 /// On memory of either backend, by the functions that fill and read it.
 template <class Put, class Get>
 StepLeft run_step(Backend backend, const StepCase& c, Put put, Get get) {
   const Context context{.workspace = {}, .reproducible = false, .backend = backend};
-  StepScalars zero{};
-  EXPECT_TRUE(zero.squares.add(c.norm * c.norm));
-  zero.misfits = c.misfits;
-  auto* scalars = put(zero);
   auto* inputs = put(c.inputs());
+  StepScalars before{};
+  before.stops = before.targets = 77;  // of the step before
+  auto* begun = put(before);
+  begin_step(context, begun, inputs);
+  StepScalars first = get(begun);
+  EXPECT_EQ(first.stops, 0);
+  EXPECT_TRUE(first.squares.add(c.norm * c.norm));
+  first.misfits = c.misfits;
+  auto* scalars = put(first);
   auto* update = put(UpdateScalars{});
   auto* report = put(StepReport{});
   auto* run = put(RunValues{.applied_updates = 7, .sample_cursor = 84, .loss_scale = {.value = c.loss_scale > 0 ? c.loss_scale : 1}});
-  auto* gradient_scale = put(0.0f);
-  scale_gradients(context, {.scale = gradient_scale, .inputs = inputs, .run = run});
+  auto* gradient_scale = put(GradientScale{});
+  scale_gradients(context, {.scale = gradient_scale, .scalars = scalars, .inputs = inputs, .run = run});
   for (std::size_t i = 0; i < c.losses.size(); ++i)
     add_loss(context, {.scalars = scalars, .loss_sum = put(c.losses[i]), .weight = put(c.weights[i])});
   count_flags(context, scalars, inputs);
@@ -112,7 +117,9 @@ inline void expect_by_definition(const StepCase& c, const StepLeft& left) {
   EXPECT_EQ(left.scalars.overflows, out_of_range);
   EXPECT_EQ(left.update.skip, bad || out_of_range);
   const float scale = c.loss_scale > 0 ? c.loss_scale : 1;
-  EXPECT_EQ(left.gradient_scale, scale / 1024);
+  EXPECT_EQ(left.gradient_scale.of_tokens, scale / 1024);
+  EXPECT_EQ(left.gradient_scale.of_targets, scale / 1013);
+  EXPECT_EQ(left.report.targets, 1013);
   EXPECT_EQ(left.run.applied_updates, bad || out_of_range ? 7 : 8);
   EXPECT_EQ(left.run.sample_cursor, 96) << "samples of a skipped step are taken too";
   EXPECT_EQ(left.run.loss_scale.value, scales && bad && !lowest ? scale / 2 : scale);

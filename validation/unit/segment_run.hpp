@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 
+#include "kernels/step/step.hpp"
 #include "model/record/passes.hpp"
 #include "validation/kernels/workspace.hpp"
 
@@ -48,11 +49,12 @@ class SegmentRun {
 
   /// False where a call wrote beside a value or its workspace.
   bool run(const SegmentPass& pass, float grad_scale, bool reproducible = false) {
+    kernels::GradientScale scale{.of_targets = grad_scale, .of_tokens = grad_scale};
     std::vector<void*> addresses;
     std::vector<Access> access;
     for (const Operand& o : pass.operands) {
       const ValueInfo& v = segment_.at(o.value);
-      addresses.push_back(v.kind == ValueKind::gradient_scale ? &grad_scale : at<void>(v.kind, v.name));
+      addresses.push_back(v.kind == ValueKind::gradient_scale ? &scale : at<void>(v.kind, v.name));
       access.push_back(o.access);
     }
     kernels::testing::Workspace workspace(pass.workspace);

@@ -3,6 +3,7 @@
 #include "kernels/cross_entropy/softmax_slice.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/key_parts/key_parts.hpp"
+#include "kernels/step/step.hpp"
 #include "model/calls/losses.hpp"
 #include "model/calls/products.hpp"
 
@@ -47,7 +48,7 @@ void softmax_loss_of_slice(Recorder& r, Value losses, Value d_logits, Value logi
                                                      .d_logits = at.get(d_logits),
                                                      .sums = at.get<double>(all),
                                                      .targets = at.get<std::int32_t>(ids) + rows.first,
-                                                     .grad_scale = at.get<float>(scale),
+                                                     .grad_scale = scale ? &at.get<kernels::GradientScale>(scale)->of_targets : nullptr,
                                                      .rows = rows.count,
                                                      .V = vocabulary.size(),
                                                      .first = vocabulary.begin,

@@ -91,7 +91,7 @@ void router_backward(Recorder& r, Value d_logits, Value d_weights, Value weights
                                                   .logits = at.get<float>(logits),
                                                   .counts = at.get<std::int32_t>(counts),
                                                   .weight = at.get<double>(weight),
-                                                  .grad_scale = at.get<float>(scale),
+                                                  .grad_scale = &at.get<kernels::GradientScale>(scale)->of_tokens,
                                                   .balance = s.experts.balance_loss,
                                                   .z = s.experts.z_loss,
                                                   .shape = router_shape(s),

@@ -24,7 +24,7 @@ void softmax_loss_of_rows(Recorder& r, Value losses, Value d_logits, Value logit
                                            .logits = at.get<float>(logits),
                                            .d_logits = at.get(d_logits),
                                            .targets = at.get<std::int32_t>(ids) + rows.first,
-                                           .grad_scale = at.get<float>(scale),
+                                           .grad_scale = scale ? &at.get<kernels::GradientScale>(scale)->of_targets : nullptr,
                                            .rows = rows.count,
                                            .V = s.V,
                                            .dtype = s.dtype});

@@ -43,7 +43,7 @@ enum class ValueKind : std::uint8_t {
   token_groups,        ///< (M) int32: whose loss a token's is, of those that are summed apart; -1: nobody's
   document_starts,     ///< (B,T) int32: where in its sequence the document of each token begins
   micro_batch_weight,  ///< 1 double: what the loss of this micro-batch counts for
-  gradient_scale,      ///< 1 fp32: what gradients of sums over tokens are multiplied by
+  gradient_scale,      ///< kernels::GradientScale
   scalars,             ///< kernels::StepScalars
   group_losses,        ///< (groups) kernels::GroupTotals
   router_totals,       ///< kernels::RouterTotals, then (L,E) int64

@@ -8,6 +8,7 @@
 #include "optimizer/state.hpp"
 #include "schedule/build/micro_batches.hpp"
 #include "schedule/build/schedule_builder.hpp"
+#include "schedule/inputs.hpp"
 #include "schedule/run_values.hpp"
 
 namespace tessera {
@@ -32,14 +33,8 @@ void ScheduleBuilder::declare_all() {
   for (int u = 0; u < frame_.units(); ++u) declare_unit(u);
   for (const auto& [unit, v] : frame_.packed()) buffers_.declare(packed_name(*v), Category::packed, frame_.local_tier, v->bytes, Life::run);
   const std::int64_t slots = std::max<std::int64_t>(micros, 1);
-  // A stage of a pipeline has those that it reads.
-  const auto has = [&](ValueKind kind) { return !frame_.pipelined() || passes_.any_value(kind); };
-  if (has(ValueKind::tokens)) buffers_.input("tokens", Category::inputs, 4 * s.tokens() * micros, slots);
-  if (has(ValueKind::targets)) buffers_.input("targets", Category::inputs, 4 * s.tokens() * micros, slots);
-  if (passes_.any_value(ValueKind::token_groups)) buffers_.input("token_groups", Category::inputs, 4 * s.tokens() * micros, slots);
-  if (passes_.any_value(ValueKind::document_starts))
-    buffers_.input("document_starts", Category::inputs, 4 * inside_attention(s).tokens() * micros, slots);
-  if (has(ValueKind::micro_batch_weight)) buffers_.input("weights", Category::inputs, 8 * slots, slots);
+  for (const InputRow& row : input_rows)  // a stage of a pipeline has those that it reads
+    if (passes_.any_value(row.kind)) buffers_.input(row.name, Category::inputs, row.bytes * row.numbers(s) * slots, slots);
   // A text may be longer than the samples that a model learns from.
   buffers_.input("rope", Category::inputs, 4 * std::max(inside_attention(s).T, frame_.request.text.capacity) * s.D);
   buffers_.declare("scalars", Category::scalars, frame_.local_tier, sizeof(kernels::StepScalars), Life::run);
@@ -58,7 +53,7 @@ void ScheduleBuilder::declare_all() {
   }
   buffers_.input("report", Category::scalars, sizeof(kernels::StepReport));
   if (!frame_.training()) return;
-  buffers_.declare("gradient_scale", Category::scalars, frame_.local_tier, sizeof(float), Life::run);
+  buffers_.declare("gradient_scale", Category::scalars, frame_.local_tier, sizeof(kernels::GradientScale), Life::run);
   buffers_.input("run", Category::scalars, sizeof(kernels::RunValues));
   schedule_.values = run_values(frame_.deck, buffers_.named("run"));
 }

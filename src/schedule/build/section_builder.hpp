@@ -38,6 +38,8 @@ class SectionBuilder {
   void emit_begin();
   /// Before anything reads it, what gradients of sums over tokens are multiplied by.
   void emit_gradient_scale();
+  /// Int64 of the step's scalars become those of all ranks.
+  void emit_sums_over_ranks(const char* name, std::int64_t first, std::int64_t count);
   void emit_upload(const std::vector<std::string>& names);
   void emit_download(const std::string& name);
   void emit_epilogue();

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "schedule/build/section_builder.hpp"
+#include "schedule/inputs.hpp"
 
 namespace tessera {
 
@@ -178,15 +179,11 @@ Use SectionBuilder::bind(const Operand& o, const SegmentPass& p, int event, bool
     case ValueKind::rope_table:
       return buffers_.whole("rope", Access::read);
     case ValueKind::tokens:
-      return buffers_.slot("tokens", shift_of(p));
     case ValueKind::targets:
-      return buffers_.slot("targets", shift_of(p));
     case ValueKind::token_groups:
-      return buffers_.slot("token_groups", shift_of(p));
     case ValueKind::document_starts:
-      return buffers_.slot("document_starts", shift_of(p));
     case ValueKind::micro_batch_weight:
-      return buffers_.slot("weights", shift_of(p));
+      return buffers_.slot(input_of(v.kind)->name, shift_of(p));
     case ValueKind::gradient_scale:
       return buffers_.whole("gradient_scale", Access::read);
     case ValueKind::scalars:

@@ -6,6 +6,7 @@
 #include "kernels/step/step.hpp"
 #include "kernels/sums/sums.hpp"
 #include "schedule/build/section_builder.hpp"
+#include "schedule/inputs.hpp"
 
 namespace tessera {
 
@@ -26,8 +27,12 @@ void SectionBuilder::emit_download(const std::string& name) {
 }
 
 void SectionBuilder::emit_begin() {
-  emit_upload({"tokens", "targets", "token_groups", "document_starts", "weights", "inputs"});
-  emit({.name = "clear scalars", .op = Zero{}, .uses = {buffers_.whole("scalars", Access::write)}});
+  for (const InputRow& row : input_rows) emit_upload({row.name});
+  emit_upload({"inputs"});
+  emit({.name = "begin sums",
+        .op = BeginStep{},
+        .uses = {buffers_.whole("scalars", Access::write), buffers_.whole("inputs", Access::read)}});
+  emit_sums_over_ranks("all-reduce counts of the batch", 0, kernels::step_counts);
   if (frame_.shape.loss_groups > 0)
     emit({.name = "clear losses of groups", .op = Zero{}, .uses = {buffers_.whole("group_losses", Access::write)}});
   if (frame_.has_experts()) emit({.name = "clear router totals", .op = Zero{}, .uses = {buffers_.whole("router", Access::write)}});
@@ -35,11 +40,19 @@ void SectionBuilder::emit_begin() {
     if (frame_.refreshed_first(u)) emit_publish_gather(u, Lane::reduce);
 }
 
+void SectionBuilder::emit_sums_over_ranks(const char* name, std::int64_t first, std::int64_t count) {
+  if (frame_.request.mesh.ranks() == 1) return;
+  emit({.name = name,
+        .op = Collective{CollectiveKind::all_reduce, frame_.request.axes(), count, 0, DType::i64},
+        .lane = Lane::reduce,
+        .uses = {{buffers_.named("scalars"), 8 * first, 8 * count, Access::add}}});
+}
+
 void SectionBuilder::emit_gradient_scale() {
   emit({.name = "scale of gradients",
         .op = ScaleGradients{},
-        .uses = {buffers_.whole("gradient_scale", Access::write), buffers_.whole("inputs", Access::read),
-                 buffers_.whole("run", Access::read)}});
+        .uses = {buffers_.whole("gradient_scale", Access::write), buffers_.whole("scalars", Access::read),
+                 buffers_.whole("inputs", Access::read), buffers_.whole("run", Access::read)}});
 }
 
 void SectionBuilder::emit_cast(int unit) {
@@ -119,11 +132,7 @@ void SectionBuilder::emit_finish(bool evaluation) {
     emit({.name = "join offloaded sums", .op = JoinSums{}, .uses = {scalars, buffers_.whole("offloaded_sums", Access::read)}});
   }
   emit({.name = "count flags", .op = CountFlags{}, .uses = {scalars, inputs}});
-  if (frame_.request.mesh.ranks() > 1)
-    emit({.name = "all-reduce loss, norm and flags",
-          .op = Collective{CollectiveKind::all_reduce, frame_.request.axes(), kernels::step_sums, 0, DType::i64},
-          .lane = Lane::reduce,
-          .uses = {{buffers_.named("scalars"), 0, 8 * kernels::step_sums, Access::add}}});
+  emit_sums_over_ranks("all-reduce loss, norm and flags", kernels::step_counts, kernels::step_sums);
   if (frame_.shape.loss_groups > 0) emit_totals("losses of groups", "group_losses");
   if (frame_.has_experts()) emit_totals("router totals", "router");
   emit({.name = evaluation ? "finish evaluation" : "norm, clip factor and learning rate",

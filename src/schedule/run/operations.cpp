@@ -94,8 +94,12 @@ struct Runner {
   }
 
   void operator()(const ScaleGradients&) const {
-    kernels::scale_gradients(context(), {.scale = at<float>(r, 0), .inputs = at<StepInputs>(r, 1), .run = at<RunValues>(r, 2)});
+    kernels::scale_gradients(context(), {.scale = at<kernels::GradientScale>(r, 0),
+                                         .scalars = at<StepScalars>(r, 1),
+                                         .inputs = at<StepInputs>(r, 2),
+                                         .run = at<RunValues>(r, 3)});
   }
+  void operator()(const BeginStep&) const { kernels::begin_step(context(), at<StepScalars>(r, 0), at<StepInputs>(r, 1)); }
 
   void operator()(const OptimizerStep& op) const {
     const auto gradient_size = static_cast<std::int64_t>(size_of(op.gradient));

@@ -55,17 +55,8 @@ void BatchFeed::read(std::int64_t step) {
   steps_ = step + 1;
 }
 
-/// Targets of micro-batches that count, over all ranks: each is counted where the ranks of its mesh share it out.
-std::int64_t BatchFeed::counted_targets(std::int64_t micro_batches) const {
-  const Coordinates at = coordinates_of(engine_.planned().request.mesh, world_.rank());
-  std::int64_t mine = 0;
-  for (std::int64_t m = 0; m < micro_batches && at[static_cast<std::size_t>(Axis::tp)] == 0; ++m)
-    mine += std::ranges::count_if(engine_.targets(m), [](std::int32_t target) { return target != kernels::no_target; });
-  return world_.sum(mine);
-}
-
-/// Over the sequences of the batch, each counted where the ranks that share it begin.
-std::int64_t BatchFeed::counted_squares() const {
+std::int64_t BatchFeed::document_squares() const {
+  if (!deck_.data.document_mask) return 0;
   const Coordinates at = coordinates_of(engine_.planned().request.mesh, world_.rank());
   const bool counts =
       std::ranges::all_of(std::array{Axis::tp, Axis::cp, Axis::pp}, [&](Axis axis) { return at[static_cast<std::size_t>(axis)] == 0; });
@@ -73,14 +64,7 @@ std::int64_t BatchFeed::counted_squares() const {
   for (std::int64_t m = 0; m < engine_.accumulation() && counts; ++m)
     if (micro_batch_at(deck_, engine_.data().size, engine_.data().rank, m))
       mine += squares_of_documents(engine_.document_starts(m), deck_.batch.sequence_length);
-  return world_.sum(mine);
-}
-
-BatchCounts BatchFeed::count() const {
-  BatchCounts counts;
-  if (train_.masked()) counts.targets = counted_targets(engine_.accumulation());
-  if (deck_.data.document_mask) counts.document_squares = counted_squares();
-  return counts;
+  return mine;
 }
 
 StepReport BatchFeed::evaluate() {
@@ -88,16 +72,16 @@ StepReport BatchFeed::evaluate() {
   const std::vector<Range> positions = engine_.positions();
   for (std::int64_t m = 0; m < per_rank; ++m) {
     const std::int64_t number = m * engine_.data().size + engine_.data().rank;
-    engine_.weight(m) = number < deck_.evaluate.batches ? 1 : 0;
+    const bool counts = number < deck_.evaluate.batches;
+    engine_.set_weight(m, counts ? 1 : 0);
     std::ranges::fill(engine_.token_groups(m), -1);
     within(fmt::format("the evaluation after step {}", steps_), [&] {
       for (std::int64_t row = 0; row < B; ++row)
         validation_->read((number * B + row) % validation_->samples(), positions, micro_batch(m), row);
     });
-    if (engine_.weight(m) == 0) std::ranges::fill(engine_.targets(m), kernels::no_target);
+    if (!counts) std::ranges::fill(engine_.targets(m), kernels::no_target);
   }
-  const std::int64_t tokens = deck_.evaluate.batches * B * deck_.batch.sequence_length;
-  return engine_.evaluate(static_cast<double>(validation_->masked() ? std::max<std::int64_t>(1, counted_targets(per_rank)) : tokens));
+  return engine_.evaluate(deck_.evaluate.batches * B * deck_.batch.sequence_length);
 }
 
 }  // namespace tessera

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "kernels/cross_entropy/cross_entropy.hpp"
 #include "kernels/cuda/devices.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/fixed/fixed.hpp"
@@ -55,8 +56,7 @@ Engine::Engine(RunPlan plan, const EngineOptions& options, RankLinks links)
     const bool meets = !links_.communicators.all().empty();
     if (plan_.request.training() && (meets || !options.kernel_choices.empty())) warm_up(options.kernel_choices);
   }
-  tokens_ = memory_.host_side("tokens"), targets_ = memory_.host_side("targets"), weights_ = memory_.host_side("weights");
-  token_groups_ = memory_.host_side("token_groups"), document_starts_ = memory_.host_side("document_starts");
+  for (std::size_t i = 0; i < inputs_.size(); ++i) inputs_[i] = memory_.host_side(input_rows[i].name);
   fill_rope_table();
 }
 
@@ -95,32 +95,24 @@ void Engine::set_weights(const std::function<void(const Parameter&, std::int64_t
 
 std::vector<Range> Engine::positions() const { return positions_of(schedule().shape, plan_.request.group(axes({Axis::cp})).rank); }
 
-std::span<std::int32_t> Engine::numbers(int buffer, std::int64_t micro, std::int64_t n) const {
-  if (buffer < 0) return {};
-  return {reinterpret_cast<std::int32_t*>(memory_.address(buffer)) + micro * n, static_cast<std::size_t>(n)};
-}
-
-std::span<std::int32_t> Engine::tokens(std::int64_t micro) { return numbers(tokens_, micro, schedule().shape.tokens()); }
-std::span<std::int32_t> Engine::targets(std::int64_t micro) { return numbers(targets_, micro, schedule().shape.tokens()); }
-std::span<std::int32_t> Engine::token_groups(std::int64_t micro) { return numbers(token_groups_, micro, schedule().shape.tokens()); }
-std::span<std::int32_t> Engine::document_starts(std::int64_t micro) {
-  return numbers(document_starts_, micro, inside_attention(schedule().shape).tokens());
-}
-double& Engine::weight(std::int64_t micro) {
-  return weights_ < 0 ? unread_weight_ : reinterpret_cast<double*>(memory_.address(weights_))[micro];
+std::int64_t Engine::counted_targets(std::int64_t micro_batches) const {
+  const BuildRequest& request = plan_.request;
+  std::int64_t count = 0;
+  for (std::int64_t m = 0; m < micro_batches && request.group(axes({Axis::tp})).rank == 0; ++m)
+    count += std::ranges::count_if(targets(m), [](std::int32_t target) { return target != kernels::no_target; });
+  return count;
 }
 
 kernels::StepInputs Engine::inputs_of_step(const StepOptions& options) const {
   const Deck& deck = plan_.request.deck;
   const OptimizerKeys& o = deck.optimizer;
   const LossScaleKeys& scale = deck.precision.loss_scale;
-  // Kernels make gradients of the mean over tokens. Where some do not count, the step's scale makes the mean over targets of it; routers'
-  // losses are of all tokens, so a micro-batch weighs less by as much.
   const auto tokens = static_cast<double>(deck.batch.global * deck.batch.sequence_length);
   const std::int64_t updates = run_values().applied_updates;
   const auto correction = [&](double beta) { return static_cast<float>(1 - std::pow(beta, static_cast<double>(updates + 1))); };
-  return {.targets = options.targets > 0 ? static_cast<double>(options.targets) : tokens,
-          .gradient_scale = options.targets > 0 ? tokens / static_cast<double>(options.targets) : 1,
+  return {.targets = counted_targets(accumulation()),
+          .document_squares = options.document_squares,
+          .tokens = tokens,
           .learning_rate = static_cast<float>(learning_rate_at(deck.learning_rate, o.learning_rate, deck.run.steps, updates)),
           .bias_correction1 = correction(o.beta1),
           .bias_correction2 = correction(o.beta2),
@@ -129,7 +121,6 @@ kernels::StepInputs Engine::inputs_of_step(const StepOptions& options) const {
           .eps = static_cast<float>(o.eps),
           .clipping = o.gradient_clipping,
           .samples = deck.batch.global,
-          .tokens = tokens,
           .scaling = {.on = deck.precision.scales_loss(),
                       .fixed = scale.fixed > 0,
                       .refills = scale.consecutive_hysteresis,
@@ -141,10 +132,8 @@ kernels::StepInputs Engine::inputs_of_step(const StepOptions& options) const {
 }
 
 StepReport Engine::step(const StepOptions& options) {
-  auto& inputs = value<kernels::StepInputs>("inputs");
-  inputs = inputs_of_step(options);
-  for (std::int64_t m = 0; m < accumulation(); ++m)
-    weight(m) = micro_batch_at(plan_.request.deck, data().size, data().rank, m) ? 1 / inputs.gradient_scale : 0;
+  value<kernels::StepInputs>("inputs") = inputs_of_step(options);
+  for (std::int64_t m = 0; m < accumulation(); ++m) set_weight(m, micro_batch_at(plan_.request.deck, data().size, data().rank, m) ? 1 : 0);
   const bool late = schedule().updates_late();
   run_step(std::exchange(copies_, false) ? ProgramKind::saving
            : late && !pending_           ? ProgramKind::first
@@ -177,9 +166,10 @@ const ModelState& Engine::state() const {
   return state_;
 }
 
-StepReport Engine::evaluate(double targets) {
+StepReport Engine::evaluate(std::int64_t tokens) {
   settle();
-  value<kernels::StepInputs>("inputs") = {.targets = targets};
+  value<kernels::StepInputs>("inputs") = {.targets = counted_targets(plan_.request.evaluation_micro_batches),
+                                          .tokens = static_cast<double>(tokens)};
   executor_->run(ProgramKind::evaluate);
   return value<StepReport>("report");
 }
@@ -197,8 +187,7 @@ std::optional<RouterFigures> Engine::router_figures() const {
   const std::span<const std::int64_t> sums = host_values<std::int64_t>("router");
   kernels::RouterTotals totals;
   std::memcpy(static_cast<void*>(&totals), sums.data(), sizeof totals);
-  const auto& inputs = value<kernels::StepInputs>("inputs");
-  return figures_of(totals, sums.subspan(kernels::router_sums), s, inputs.targets * inputs.gradient_scale);
+  return figures_of(totals, sums.subspan(kernels::router_sums), s, value<kernels::StepInputs>("inputs").tokens);
 }
 
 std::string Engine::under_way() const {

@@ -6,6 +6,7 @@
 
 #include "kernels/step/step.hpp"
 #include "schedule/build/micro_batches.hpp"
+#include "schedule/inputs.hpp"
 #include "schedule/run/make_executor.hpp"
 #include "train/engine/router_figures.hpp"
 #include "train/engine/state.hpp"
@@ -31,8 +32,8 @@ struct RankLinks {
 struct StepOptions {
   bool stop = false;             ///< asks all ranks to stop: the report says whether any rank asked
   Timeline* timeline = nullptr;  ///< becomes that of the step's tasks
-  /// Targets of the global batch that count, where not all of its tokens do; the same on all ranks.
-  std::int64_t targets = 0;
+  /// Of documents of this rank's part of the batch, where they are counted: the report has the sum over ranks.
+  std::int64_t document_squares = 0;
 };
 
 /// Of a group of tokens.
@@ -85,23 +86,34 @@ class Engine {
 
   /// The positions of each sequence that this rank has, in the order of its rows.
   std::vector<Range> positions() const;
-  /// Inputs of micro-batch m of this rank for the next run, its positions of B sequences each; empty where its stage does not read them.
-  std::span<std::int32_t> tokens(std::int64_t micro);
-  std::span<std::int32_t> targets(std::int64_t micro);
-  /// Of each token of micro-batch m the group that its loss is summed with, or -1; empty where no groups are, and on stages without a loss.
-  std::span<std::int32_t> token_groups(std::int64_t micro);
-  /// Where in its sequence the document of each of the B T tokens begins: of whole sequences, of which the rank may have a part. Empty
-  /// where documents are not masked or no attention runs here.
-  std::span<std::int32_t> document_starts(std::int64_t micro);
-  /// Weight of micro-batch m in the loss: 1, or 0 for one that only keeps ranks in step.
-  double& weight(std::int64_t micro);
+  /// An input of micro-batch m of this rank for the next run, by its row of input_rows; empty where no task reads it.
+  template <class T>
+  std::span<T> input(std::string_view name, std::int64_t micro) const {
+    const InputRow& row = *input_of(name);
+    TESSERA_REQUIRE(row.bytes == sizeof(T), "{} are numbers of {} bytes", name, row.bytes);
+    const int buffer = inputs_[static_cast<std::size_t>(&row - input_rows)];
+    if (buffer < 0) return {};
+    const std::int64_t n = row.numbers(schedule().shape);
+    return {reinterpret_cast<T*>(memory_.address(buffer)) + micro * n, static_cast<std::size_t>(n)};
+  }
+  /// Its positions of B sequences each.
+  std::span<std::int32_t> tokens(std::int64_t micro) const { return input<std::int32_t>("tokens", micro); }
+  std::span<std::int32_t> targets(std::int64_t micro) const { return input<std::int32_t>("targets", micro); }
+  /// Of each token the group that its loss is summed with, or -1.
+  std::span<std::int32_t> token_groups(std::int64_t micro) const { return input<std::int32_t>("token_groups", micro); }
+  /// Where in its sequence the document of each of the B T tokens begins: of whole sequences, of which the rank may have a part.
+  std::span<std::int32_t> document_starts(std::int64_t micro) const { return input<std::int32_t>("document_starts", micro); }
+  /// Says that micro-batch m counts, or only keeps ranks in step.
+  void set_weight(std::int64_t micro, double weight) const {
+    for (double& of : input<double>("weights", micro)) of = weight;
+  }
 
   /// One optimizer step, the next after those that the run's values count; collective over the group.
   StepReport step(const StepOptions& options = {});
   /// Of the last step.
   double learning_rate() const { return static_cast<double>(value<kernels::StepInputs>("inputs").learning_rate); }
-  /// Mean loss over the targets of the evaluation micro-batches of weight 1, of which there are so many over all ranks.
-  StepReport evaluate(double targets);
+  /// Mean loss over the targets of the evaluation micro-batches of weight 1, which have so many tokens over all ranks.
+  StepReport evaluate(std::int64_t tokens);
   /// Over the targets of each group in the last step or evaluation, over all ranks; empty where there are no groups.
   std::vector<GroupLoss> group_losses() const;
   /// What the routers did in the last step or evaluation, over all ranks; none without experts.
@@ -134,8 +146,8 @@ class Engine {
   T& value(const char* buffer) const {
     return *reinterpret_cast<T*>(memory_.address(memory_.host_side(buffer)));
   }
-  /// Micro-batch m of an input of n numbers each.
-  std::span<std::int32_t> numbers(int buffer, std::int64_t micro, std::int64_t n) const;
+  /// Those that count in this rank's micro-batches: of ranks that share a batch out along tp one counts them.
+  std::int64_t counted_targets(std::int64_t micro_batches) const;
   void fill_rope_table() const;
   kernels::StepInputs inputs_of_step(const StepOptions& options) const;
   void run_step(ProgramKind kind, Timeline* timeline);
@@ -150,10 +162,9 @@ class Engine {
   RankMemory memory_;
   ModelState state_;
   std::unique_ptr<Executor> executor_;
-  int tokens_ = 0, targets_ = 0, token_groups_ = 0, document_starts_ = 0, weights_ = 0;
-  double unread_weight_ = 0;  ///< of a stage that makes no loss
-  bool pending_ = false;      ///< a step has left its update
-  bool copies_ = false;       ///< the next step copies the state
+  std::array<int, std::size(input_rows)> inputs_{};  ///< buffers that the host fills, by row
+  bool pending_ = false;                             ///< a step has left its update
+  bool copies_ = false;                              ///< the next step copies the state
   double waited_for_copies_ = 0;
 };
 

@@ -323,18 +323,18 @@ class Training {
     return step;
   }
 
-  /// Reads the step's batch.
-  BatchCounts load_step(std::int64_t step) {
+  /// Reads the step's batch, and makes the step.
+  StepReport make_step(std::int64_t step, Timeline* timeline = nullptr) {
     stage_ = "the reading of a batch";
     feed_->read(step);
     stage_ = "the step's end";
-    return feed_->count();
+    return engine_->step({.stop = stop_requested(), .timeline = timeline, .document_squares = feed_->document_squares()});
   }
 
-  StepFigures figures(std::int64_t step, const StepReport& report, double seconds, const BatchCounts& batch) const {
+  StepFigures figures(std::int64_t step, const StepReport& report, double seconds) const {
     const double tokens = static_cast<double>(deck_.batch.global * deck_.batch.sequence_length), rate = tokens / seconds;
     const double length =
-        batch.document_squares ? static_cast<double>(*batch.document_squares) / tokens : static_cast<double>(deck_.batch.sequence_length);
+        deck_.data.document_mask ? static_cast<double>(report.document_squares) / tokens : static_cast<double>(deck_.batch.sequence_length);
     return {.step = step + 1,
             .loss = report.loss,
             .grad_norm = report.grad_norm,
@@ -395,7 +395,7 @@ class Training {
     return targets;
   }
 
-  io::MetricRow row_of(const StepFigures& f, const StepReport& report, const BatchCounts& batch) const {
+  io::MetricRow row_of(const StepFigures& f, const StepReport& report) const {
     io::MetricRow row{{"step", f.step},
                       {"loss", f.loss},
                       {"grad_norm", f.grad_norm},
@@ -407,8 +407,8 @@ class Training {
     if (deck_.precision.scales_loss())
       row.insert(row.end(),
                  {{"loss_scale", static_cast<double>(report.loss_scale)}, {"skipped", static_cast<std::int64_t>(report.skipped)}});
-    if (batch.targets) row.push_back({"targets", *batch.targets});
-    if (batch.document_squares) row.push_back({"document_squares", *batch.document_squares});
+    if (train_->masked()) row.push_back({"targets", report.targets});
+    if (deck_.data.document_mask) row.push_back({"document_squares", report.document_squares});
     if (train_->files().size() > 1) {
       row.push_back({"samples_of_files", train_->served(engine_->run_values().sample_cursor)});
       row.push_back({"loss_of_files", loss_of_files()});
@@ -445,11 +445,10 @@ class Training {
   /// What a run that goes on from here must make too. Their results are not kept.
   void make_steps_after_last_save(std::int64_t done, Progress& progress) {
     for (std::int64_t step = done; step < done + ResumeProof::steps; ++step) {
-      const BatchCounts batch = load_step(step);
-      const StepReport report = engine_->step({.targets = batch.targets.value_or(0)});
+      const StepReport report = make_step(step);
       if (report.not_finite)
         return progress.note(fmt::format("step {} is not finite: no figures of it stand beside the last save", step + 1));
-      if (const std::string proven = proof_->after(figures(step, report, 1, batch)); !proven.empty()) progress.note(proven);
+      if (const std::string proven = proof_->after(figures(step, report, 1)); !proven.empty()) progress.note(proven);
     }
     progress.note(
         fmt::format("made steps {} to {} for checkpoint.verify_resume; their results are not kept", done + 1, done + ResumeProof::steps));
@@ -487,25 +486,24 @@ class Training {
     bool stopped = false;
     for (std::int64_t step = first_step_; step < deck_.run.steps && !stopped; ++step) {
       const double begin = now_seconds();
-      const BatchCounts batch = load_step(step);
-      const StepReport report = engine_->step({.stop = stop_requested(), .timeline = trace.of(step), .targets = batch.targets.value_or(0)});
+      const StepReport report = make_step(step, trace.of(step));
       if (report.not_finite) saver.finish();
       require_finite(step, report, saver.last());
       const double seconds = now_seconds() - begin;
-      StepFigures f = figures(step, report, seconds, batch);
+      StepFigures f = figures(step, report, seconds);
       if (yardstick_->mend(f.mfu_causal)) {
-        f = figures(step, report, seconds, batch);
+        f = figures(step, report, seconds);
         progress.note(fmt::format("MFU: a product reaches {:.0f} GFLOP/s now: the machine was busy when it was measured before",
                                   yardstick_->rate() * 1e-9));
       }
       const std::string proven = proof_->after(f);
-      record(row_of(f, report, batch));
+      record(row_of(f, report));
       progress.step(f, loss_of_files());
       if (!proven.empty()) progress.note(proven);
       if (const std::string scale = describe_loss_scale(step + 1, report, engine_->run_values().loss_scale.value);
           deck_.precision.scales_loss() && !scale.empty())
         progress.note(scale);
-      if (batch.targets && *batch.targets == 0)
+      if (report.targets == 0)
         progress.note(fmt::format("step {}: no target of its batch counts in the loss, so it moves nothing but what the optimizer carries",
                                   step + 1));
       if (step == first_step_) note_first_step(progress);

@@ -62,8 +62,8 @@ TEST_P(DecoderOf, ItsLogitsGiveTheLossOfTheTrainingPath) {
       sum += std::log(normaliser) - logits[static_cast<std::size_t>(engine.targets(0)[at])];
     }
   }
-  engine.weight(0) = 1;
-  const double loss = engine.evaluate(static_cast<double>(B * T)).loss;
+  engine.set_weight(0, 1);
+  const double loss = engine.evaluate(B * T).loss;
   EXPECT_NEAR(sum / static_cast<double>(B * T) / loss, 1, GetParam().tolerance);
 }
 

@@ -50,7 +50,7 @@ TEST_F(OnDevice, EvaluatesAsTheHostDoes) {
     std::int32_t token = 0;
     for (auto& t : model.engine->tokens(0)) t = static_cast<std::int32_t>(token++ % deck.model.vocab);
     for (auto& t : model.engine->targets(0)) t = static_cast<std::int32_t>(token++ % deck.model.vocab);
-    model.engine->weight(0) = 1;
+    model.engine->set_weight(0, 1);
     losses[on_device] = model.engine->evaluate(1).loss;
   }
   EXPECT_GT(losses[0], 0);

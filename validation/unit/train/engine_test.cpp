@@ -69,7 +69,7 @@ TEST_P(GradientOf, TheLossAlongDirections) {
   }
   norm = std::sqrt(norm);
   EXPECT_NEAR(report.grad_norm / norm, 1, 1e-6) << "the norm that is reported is not that of the gradient";
-  const double tokens = static_cast<double>(4 * deck.batch.sequence_length);
+  const std::int64_t tokens = 4 * deck.batch.sequence_length;
   auto loss_at = [&](const Weights& direction, double e) {
     Weights moved = weights;
     for (const auto& [name, d] : direction)
@@ -144,10 +144,10 @@ struct PlacedDocuments {
         if (!engine.document_starts(m).empty()) engine.document_starts(m)[at] = static_cast<std::int32_t>(places[d].first);
       }
     }
-    loss = engine.step({.targets = targets}).loss;
-    const double mean = static_cast<double>(deck.batch.global * deck.batch.sequence_length) / static_cast<double>(targets);
-    for (const Parameter& p : engine.layout().table)
-      for (float g : engine.gradient_of(p.name)) gradient[p.name].push_back(static_cast<float>(g * mean));
+    const StepReport report = engine.step();
+    EXPECT_EQ(report.targets, targets);
+    loss = report.loss;
+    for (const Parameter& p : engine.layout().table) gradient[p.name] = engine.gradient_of(p.name);
   }
 };
 
@@ -469,17 +469,16 @@ TEST(Engine, TheLossIsTheMeanOverTargetsThatCount) {
       }
     const std::int64_t tokens = deck.batch.global * deck.batch.sequence_length;
     ASSERT_LT(targets, tokens / 2);
-    engine.weight(0) = engine.weight(1) = 1;
-    const double mean = engine.evaluate(static_cast<double>(targets)).loss;
-    const StepReport report = engine.step({.targets = targets});
+    engine.set_weight(0, 1), engine.set_weight(1, 1);
+    const double mean = engine.evaluate(tokens).loss;
+    const StepReport report = engine.step();
+    EXPECT_EQ(report.targets, targets);
     EXPECT_NEAR(report.loss, mean, 1e-9 * mean);
     const auto figures = engine.router_figures();
-    // What the kernels made is of the sum over tokens: the loss's part of it grows by the scale, the routers' does not.
-    const double scale = static_cast<double>(tokens) / static_cast<double>(targets);
     double squares = 0;
     for (const Parameter& p : engine.layout().table)
       for (const float g : engine.gradient_of(p.name)) squares += static_cast<double>(g) * g;
-    EXPECT_NEAR(report.grad_norm / (scale * std::sqrt(squares)), 1, 1e-6);
+    EXPECT_NEAR(report.grad_norm / std::sqrt(squares), 1, 1e-6);
     // Against the loss itself, along the gradient.
     Weights gradient;
     for (const Parameter& p : engine.layout().table) gradient[p.name] = engine.gradient_of(p.name);
@@ -488,27 +487,21 @@ TEST(Engine, TheLossIsTheMeanOverTargetsThatCount) {
       for (const auto& [name, g] : gradient)
         for (std::size_t i = 0; i < g.size(); ++i) moved[name][i] += static_cast<float>(e * static_cast<double>(g[i]));
       set(engine, moved);
-      engine.weight(0) = engine.weight(1) = 1;
-      double loss = engine.evaluate(static_cast<double>(targets)).loss;
+      engine.set_weight(0, 1), engine.set_weight(1, 1);
+      double loss = engine.evaluate(tokens).loss;
       if (const auto router = engine.router_figures(); router && router->balance > 0) {
-        // An evaluation divides by its targets; the routers' losses are means over tokens.
         const auto layers = static_cast<double>(deck.model.layers);
-        loss += layers * (deck.model.router_aux_loss * router->balance + deck.model.router_z_loss * router->z) / scale;
+        loss += layers * (deck.model.router_aux_loss * router->balance + deck.model.router_z_loss * router->z);
       }
       return loss;
     };
     const double e = 1e-3 / std::sqrt(squares),
                  slope = (8 * (total_at(e) - total_at(-e)) - (total_at(2 * e) - total_at(-2 * e))) / (12 * e);
-    EXPECT_NEAR(slope / (scale * squares), 1, 2e-3);
+    EXPECT_NEAR(slope / squares, 1, 2e-3);
     set(engine, weights);
-    // All of them: the same bits with and without saying so.
     fill_batch(engine, deck, 2, 3);
-    const StepReport all = engine.step();
+    engine.step();
     const auto figures_of_all = engine.router_figures();
-    set(engine, weights);
-    const StepReport said = engine.step({.targets = tokens});
-    EXPECT_EQ(all.loss, said.loss);
-    EXPECT_EQ(all.grad_norm, said.grad_norm);
     if (figures) {
       EXPECT_NEAR(figures->balance, figures_of_all->balance, 1e-9) << "the routers see the same tokens, whichever count";
       EXPECT_NEAR(figures->z, figures_of_all->z, 1e-9);
@@ -522,10 +515,14 @@ TEST(Engine, EvaluationChangesNothingAndCountsWeights) {
   Engine engine(test::plan_alone(deck, Purpose::training, 2));
   set(engine, random_weights(deck, 1));
   fill_batch(engine, deck, 2, 3);
-  const double per_micro = static_cast<double>(deck.batch.micro * deck.batch.sequence_length);
+  const std::int64_t per_micro = deck.batch.micro * deck.batch.sequence_length;
   auto evaluate = [&](double first, double second) {
-    engine.weight(0) = first, engine.weight(1) = second;
-    return engine.evaluate(per_micro * (first + second)).loss;
+    engine.set_weight(0, first), engine.set_weight(1, second);
+    for (const std::int64_t m : {0, 1})
+      if (engine.input<double>("weights", m).front() == 0) std::ranges::fill(engine.targets(m), kernels::no_target);
+    const double loss = engine.evaluate(per_micro).loss;
+    fill_batch(engine, deck, 2, 3);
+    return loss;
   };
   const double both = evaluate(1, 1), one = evaluate(1, 0), other = evaluate(0, 1);
   EXPECT_NEAR((one + other) / 2, both, 1e-9);
