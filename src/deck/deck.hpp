@@ -99,12 +99,36 @@ struct OptimizerKeys {
   friend bool operator==(const OptimizerKeys&, const OptimizerKeys&) = default;
 };
 
+/// Of DeepSpeed's OneCycle; the cycle's largest rate is optimizer.learning_rate.
+struct OneCycleKeys {
+  double min_lr = 0;
+  std::int64_t first_step_size = 2000, second_step_size = 2000;  // updates of the rise and of the fall
+  std::int64_t first_stair_count = 0, second_stair_count = 0;    // 0: continuous
+  std::int64_t decay_step_size = 0;                              // updates after the cycle; 0: no decay
+  double decay_lr_rate = 0;
+  bool cycle_momentum = true;
+  double min_mom = 0.8, max_mom = 0.9, decay_mom_rate = 0;
+  friend bool operator==(const OneCycleKeys&, const OneCycleKeys&) = default;
+};
+
+/// Of DeepSpeed's LRRangeTest, which begins at optimizer.learning_rate.
+struct RangeTestKeys {
+  std::int64_t step_size = 2000;  // updates
+  double step_rate = 1;
+  bool staircase = false;
+  friend bool operator==(const RangeTestKeys&, const RangeTestKeys&) = default;
+};
+
 struct LearningRateKeys {
   RateSchedule schedule = RateSchedule::cosine;
   std::int64_t warmup_steps = 0, decay_steps = 0;
   double warmup_ratio = 0;  // of run.steps; 0: warmup_steps says it
   double min_ratio = 0.1;
   WarmupType warmup_type = WarmupType::linear;
+  DecayType decay_type = DecayType::linear;        // of wsd
+  double warmup_min_lr = 0, warmup_min_ratio = 0;  // where a warmup of DeepSpeed's begins
+  OneCycleKeys one_cycle = {};
+  RangeTestKeys lr_range_test = {};
   friend bool operator==(const LearningRateKeys&, const LearningRateKeys&) = default;
 };
 

@@ -45,4 +45,10 @@ void Draft::idle(std::string_view key, std::string_view choice, const std::strin
   assign(*find_key(key), unused.literal, deck, unused.is_auto);  // a default is never refused
 }
 
+void Draft::choose_one(std::string_view key, std::string_view other, std::string_view what) {
+  const auto overridden = [&](std::string_view k) { return entry(k).given && entry(k).place.line == 0; };
+  const bool first = overridden(key) && !overridden(other);
+  idle(first ? other : key, first ? key : other, fmt::format("{} and {} both say {}; leave one of the two out", key, other, what));
+}
+
 }  // namespace tessera

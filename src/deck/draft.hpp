@@ -37,11 +37,17 @@ struct Draft {
   /// an override makes the choice and the key stands in the file, the file's value is dropped with a word: who overrides a choice need not
   /// take the file apart.
   void idle(std::string_view key, std::string_view choice, const std::string& message);
+  /// Both keys say the same thing: `other` may not be given beside `key`. An override of one drops what the file says in the other.
+  void choose_one(std::string_view key, std::string_view other, std::string_view what);
 };
 
 /// Puts values in the place of `auto` where they follow from the deck and the number of ranks (0: not known).
 void resolve_auto(Draft& draft, int ranks);
-/// Which of two keys says how long the run is, and its warmup.
+/// What goes with learning_rate.schedule, and that no key of another one is given.
+void check_schedule(Draft& draft);
+/// A momentum that a schedule of so many steps changes.
+void check_momentum(Draft& draft);
+/// Which of two keys says how long the run is.
 void check_length(Draft& draft);
 /// Puts the steps of run.epochs into run.steps, and those of learning_rate.warmup_ratio into its warmup_steps, as far as they can be known.
 void settle_steps(Draft& draft, const CountSteps& count);

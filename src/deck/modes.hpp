@@ -46,14 +46,32 @@ template <>
 inline constexpr auto enum_words<OptimizerType> = std::to_array<std::string_view>({"adamw"});
 
 /// learning_rate.schedule
-enum class RateSchedule : std::uint8_t { cosine, linear, constant, wsd };
+enum class RateSchedule : std::uint8_t {
+  cosine,
+  linear,
+  constant,
+  wsd,
+  // DeepSpeed's classes, each with its exact numbers
+  warmup_lr,
+  warmup_decay_lr,
+  warmup_cosine_lr,
+  one_cycle,
+  lr_range_test
+};
 template <>
-inline constexpr auto enum_words<RateSchedule> = std::to_array<std::string_view>({"cosine", "linear", "constant", "wsd"});
+inline constexpr auto enum_words<RateSchedule> = std::to_array<std::string_view>({"cosine", "linear", "constant", "wsd", "warmup_lr",
+                                                                                  "warmup_decay_lr", "warmup_cosine_lr", "one_cycle",
+                                                                                  "lr_range_test"});
 
 /// learning_rate.warmup_type
 enum class WarmupType : std::uint8_t { linear, log };
 template <>
 inline constexpr auto enum_words<WarmupType> = std::to_array<std::string_view>({"linear", "log"});
+
+/// learning_rate.decay_type: Megatron-LM's --lr-wsd-decay-style.
+enum class DecayType : std::uint8_t { linear, cosine, exponential, minus_sqrt };
+template <>
+inline constexpr auto enum_words<DecayType> = std::to_array<std::string_view>({"linear", "cosine", "exponential", "minus_sqrt"});
 
 /// zero.overlap_comm
 enum class OverlapComm : std::uint8_t { automatic, yes, no };

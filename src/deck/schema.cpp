@@ -46,16 +46,17 @@ const Refusals other_schedules = {
     {"warmup_stable_decay", "it is \"wsd\" here, with learning_rate.decay_steps"},
     {"cosine_with_min_lr", "it is \"cosine\" here, with learning_rate.min_ratio"},
     {"cosine_warmup_with_min_lr", "it is \"cosine\" here, with learning_rate.min_ratio"},
-    {"warmuplr", "it is \"constant\" here, with learning_rate.warmup_steps and warmup_type"},
-    {"warmupdecaylr", "it is \"linear\" here, with learning_rate.min_ratio = 0.0, warmup_steps and warmup_type"},
-    {"warmupcosinelr", "it is \"cosine\" here, with learning_rate.min_ratio, warmup_steps and warmup_type"},
+    {"warmuplr", "it is \"warmup_lr\" here, with learning_rate.warmup_steps, warmup_type and warmup_min_lr"},
+    {"warmupdecaylr", "it is \"warmup_decay_lr\" here, with learning_rate.warmup_steps, warmup_type and warmup_min_lr"},
+    {"warmupcosinelr", "it is \"warmup_cosine_lr\" here, with learning_rate.warmup_steps, warmup_type, warmup_min_ratio and min_ratio"},
     {"cosine_with_restarts", "restarts are not in this version; set \"cosine\""},
     {"polynomial", "powers other than 1 are not in this version, and with 1 it is \"linear\""},
     {"inverse_sqrt", "it is not in this version; set \"cosine\" or \"wsd\""},
     {"reduce_lr_on_plateau", "a schedule follows from the step alone; set \"cosine\" or \"wsd\""},
     {"greedy", "a schedule follows from the step alone; set \"cosine\" or \"wsd\""},
-    {"onecycle", "it is not in this version; set \"cosine\" or \"linear\""},
-    {"lrrangetest", "it is not in this version; set \"linear\" or \"constant\""}};
+    {"onecycle", "it is \"one_cycle\" here, with the keys of [learning_rate.one_cycle]"},
+    {"lrrangetest", "it is \"lr_range_test\" here, with the keys of [learning_rate.lr_range_test]"}};
+const Refusals other_decays = {{"1-sqrt", "it is \"minus_sqrt\" here"}, {"sqrt", "it is \"minus_sqrt\" here"}};
 
 const Refusals no_cpu = {{"cpu", "the host's memory is called \"host\" here"}};
 const std::vector<Key> table = with_choices({
@@ -286,20 +287,76 @@ const std::vector<Key> table = with_choices({
 
     // [learning_rate]
     {KEY(learning_rate.schedule), .type = text, .fallback = "\"cosine\"", .identity = true, .refused = other_schedules,
-     .help = "Shape of the learning rate after the warmup; wsd is constant and then falls linearly over decay_steps."},
+     .help =
+         "The learning rate of each update. cosine, linear, constant and wsd share a warmup that reaches the peak on its last step, and "
+         "wsd is constant until its last decay_steps. warmup_lr, warmup_decay_lr, warmup_cosine_lr, one_cycle and lr_range_test are "
+         "DeepSpeed's classes with their exact numbers (docs/schedules.md). A key of another schedule is refused."},
     {KEY(learning_rate.warmup_steps), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",
-     .identity = true, .help = "Steps of warmup; the last one has the peak."},
+     .identity = true,
+     .help = "Steps of warmup; the last one has the peak. DeepSpeed's take two at least, and have the peak one step later (log) or two "
+             "(linear)."},
     {KEY(learning_rate.warmup_ratio), .type = real, .unit = "ratio", .limits = {.least = 0, .most = 1}, .fallback = "0.0", .identity = true,
      .silent = true,
      .help = "In the place of warmup_steps: the warmup as a share of run.steps, rounded up. The run's folder holds the steps in its place, "
              "so a run that is made longer keeps its warmup where warmup_steps is given."},
     {KEY(learning_rate.warmup_type), .type = text, .fallback = "\"linear\"", .identity = true,
      .help = "Rise of the warmup. linear: step i of warmup_steps, counted from 1, has i / warmup_steps of the peak; log: log(i) / "
-             "log(warmup_steps), which begins at 0 and is DeepSpeed's default."},
+             "log(warmup_steps), which begins at 0. DeepSpeed's warmups: (i - 2) / warmup_steps and log(i - 1) / log(warmup_steps), from "
+             "the second step on."},
+    {KEY(learning_rate.warmup_min_lr), .type = real, .limits = {.least = 0, .most = 1000}, .fallback = "0.0", .identity = true,
+     .silent = true,
+     .help = "warmup_lr and warmup_decay_lr: the learning rate that the warmup begins with, and that warmup_decay_lr ends at."},
+    {KEY(learning_rate.warmup_min_ratio), .type = real, .unit = "ratio", .limits = {.least = 0, .most = 1}, .fallback = "0.0",
+     .identity = true, .silent = true,
+     .help =
+         "warmup_cosine_lr: the share of the peak that the warmup begins with, on the second update; the first has a learning rate of 0."},
     {KEY(learning_rate.decay_steps), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",
      .identity = true, .help = "wsd schedule: steps of the decay at the end of the run."},
+    {KEY(learning_rate.decay_type), .type = text, .fallback = "\"linear\"", .identity = true, .silent = true, .refused = other_decays,
+     .help = "wsd schedule: what is left of the way from the peak to the floor at a share p of the decay. linear: 1 - p; cosine: (1 + "
+             "cos(pi p)) / 2; "
+             "exponential: 2 x 0.5^p - 1; minus_sqrt: 1 - sqrt(p). p is 1 on the last step."},
     {KEY(learning_rate.min_ratio), .type = real, .unit = "ratio", .limits = {.least = 0, .most = 1}, .fallback = "0.1", .identity = true,
-     .help = "Last learning rate as a share of the peak; a constant schedule has none."},
+     .help = "cosine, linear, wsd and warmup_cosine_lr: last learning rate as a share of the peak."},
+
+    // [learning_rate.one_cycle]
+    {KEY(learning_rate.one_cycle.min_lr), .type = real, .limits = {.least = 0, .most = 1000}, .fallback = "0.0", .identity = true,
+     .silent = true, .help = "The learning rate that the cycle begins and ends with; its largest is optimizer.learning_rate."},
+    {KEY(learning_rate.one_cycle.first_step_size), .type = integer, .unit = "optimizer steps", .limits = {.least = 1, .most = 1e12},
+     .fallback = "2000", .identity = true, .silent = true, .help = "Updates in which the learning rate rises, and the momentum falls."},
+    {KEY(learning_rate.one_cycle.second_step_size), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12},
+     .fallback = "2000", .identity = true, .silent = true,
+     .help = "Updates in which they go back. DeepSpeed takes first_step_size where it is not given."},
+    {KEY(learning_rate.one_cycle.first_stair_count), .type = integer, .unit = "stairs", .limits = {.least = 0, .most = 1e12},
+     .fallback = "0", .identity = true, .silent = true, .help = "Stairs of the rise; 0: a line."},
+    {KEY(learning_rate.one_cycle.second_stair_count), .type = integer, .unit = "stairs", .limits = {.least = 0, .most = 1e12},
+     .fallback = "0", .identity = true, .silent = true,
+     .help = "Stairs of the way back; 0: a line. DeepSpeed takes first_stair_count where it is not given."},
+    {KEY(learning_rate.one_cycle.decay_step_size), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12},
+     .fallback = "0", .identity = true, .silent = true,
+     .help = "Updates after the cycle that count as one of the next two rates; 0: min_lr and max_mom stay."},
+    {KEY(learning_rate.one_cycle.decay_lr_rate), .type = real, .limits = {.least = 0, .most = 1e12}, .fallback = "0.0", .identity = true,
+     .silent = true, .help = "After the cycle: n updates divide min_lr by 1 + decay_lr_rate x n / decay_step_size."},
+    {KEY(learning_rate.one_cycle.cycle_momentum), .type = boolean, .fallback = "true", .identity = true, .silent = true,
+     .help = "The momentum, beta1, goes the other way than the learning rate, and beta2 is 0.99, in the place of optimizer.beta1 and "
+             "beta2. Bias "
+             "corrections take the update's own beta, 1 - beta^n, as DeepSpeed's Adam does. false leaves the optimizer's."},
+    {KEY(learning_rate.one_cycle.min_mom), .type = real, .limits = {.least = 0, .below = 1}, .fallback = "0.8", .identity = true,
+     .silent = true, .help = "Momentum at the largest learning rate, and of the first update."},
+    {KEY(learning_rate.one_cycle.max_mom), .type = real, .limits = {.least = 0, .below = 1}, .fallback = "0.9", .identity = true,
+     .silent = true, .help = "Momentum at the begin and the end of the cycle."},
+    {KEY(learning_rate.one_cycle.decay_mom_rate), .type = real, .limits = {.least = 0, .most = 1e12}, .fallback = "0.0", .identity = true,
+     .silent = true,
+     .help = "After the cycle: n updates multiply max_mom with 1 + decay_mom_rate x n / decay_step_size, which stays below 1."},
+
+    // [learning_rate.lr_range_test]
+    {KEY(learning_rate.lr_range_test.step_size), .type = integer, .unit = "optimizer steps", .limits = {.least = 1, .most = 1e12},
+     .fallback = "2000", .identity = true, .silent = true,
+     .help = "Update n, from 0, has optimizer.learning_rate x (1 + step_rate x n / step_size)."},
+    {KEY(learning_rate.lr_range_test.step_rate), .type = real, .limits = {.least = 0, .most = 1e12}, .fallback = "1.0", .identity = true,
+     .silent = true, .help = "What step_size updates add, in learning rates of the begin."},
+    {KEY(learning_rate.lr_range_test.staircase), .type = boolean, .fallback = "false", .identity = true, .silent = true,
+     .help = "Takes n / step_size rounded down."},
 
     // [precision]
     {KEY(precision.compute), .type = text, .choices = {"fp32", "bf16", "fp16"}, .fallback = "\"bf16\"", .identity = true,

@@ -1,46 +1,51 @@
 #include "optimizer/learning_rate.hpp"
 
 #include <algorithm>
-#include <cmath>
-#include <numbers>
+#include <optional>
 
 #include "base/check.hpp"
+#include "optimizer/schedules.hpp"
 
 namespace tessera {
-
 namespace {
 
-double warmup_rate(const LearningRateKeys& keys, double peak, std::int64_t step) {
-  const auto done = static_cast<double>(step + 1);
-  switch (keys.warmup_type) {
-    case WarmupType::linear:
-      return peak * done / static_cast<double>(keys.warmup_steps);
-    case WarmupType::log:
-      // A warmup of one step is the first of two, as in DeepSpeed: log(1) divides nothing.
-      return peak * std::log(done) / std::log(static_cast<double>(std::max<std::int64_t>(2, keys.warmup_steps)));
-  }
-  fail(ExitCode::internal, "learning_rate.warmup_type {}", static_cast<int>(keys.warmup_type));
+struct ScheduleRow {
+  RateSchedule schedule;
+  double (*rate)(const schedules::Asked&);
+  std::optional<schedules::Betas> (*betas)(const schedules::Asked&) = nullptr;  // of one that cycles the momentum too
+};
+
+constexpr ScheduleRow schedule_rows[] = {
+    {RateSchedule::cosine, schedules::cosine},
+    {RateSchedule::linear, schedules::linear},
+    {RateSchedule::constant, schedules::constant},
+    {RateSchedule::wsd, schedules::wsd},
+    {RateSchedule::warmup_lr, schedules::warmup_lr},
+    {RateSchedule::warmup_decay_lr, schedules::warmup_decay_lr},
+    {RateSchedule::warmup_cosine_lr, schedules::warmup_cosine_lr},
+    {RateSchedule::one_cycle, schedules::one_cycle, schedules::one_cycle_betas},
+    {RateSchedule::lr_range_test, schedules::lr_range_test},
+};
+static_assert(std::size(schedule_rows) == enum_words<RateSchedule>.size(), "each schedule has a row");
+
+const ScheduleRow& row_of(RateSchedule schedule) {
+  const auto row = std::ranges::find(schedule_rows, schedule, &ScheduleRow::schedule);
+  TESSERA_REQUIRE(row != std::end(schedule_rows), "learning_rate.schedule {}", static_cast<int>(schedule));
+  return *row;
 }
 
 }  // namespace
 
-double learning_rate_at(const LearningRateKeys& keys, double peak, std::int64_t steps, std::int64_t step) {
-  if (step < keys.warmup_steps) return warmup_rate(keys, peak, step);
-  const double floor = keys.min_ratio * peak;
-  const std::int64_t span = steps - keys.warmup_steps, decay_begin = steps - keys.decay_steps;
-  const double done = span <= 1 ? 1.0 : std::min(1.0, static_cast<double>(step - keys.warmup_steps) / static_cast<double>(span - 1));
-  switch (keys.schedule) {
-    case RateSchedule::constant:
-      return peak;
-    case RateSchedule::wsd:
-      if (step < decay_begin) return peak;
-      return peak + (floor - peak) * std::min(1.0, static_cast<double>(step - decay_begin + 1) / static_cast<double>(keys.decay_steps));
-    case RateSchedule::linear:
-      return peak + (floor - peak) * done;
-    case RateSchedule::cosine:
-      return floor + (peak - floor) * 0.5 * (1 + std::cos(std::numbers::pi * done));
-  }
-  fail(ExitCode::internal, "learning_rate.schedule {}", static_cast<int>(keys.schedule));
+double learning_rate_at(const LearningRateKeys& keys, double peak, std::int64_t steps, std::int64_t updates) {
+  return row_of(keys.schedule).rate({.keys = keys, .peak = peak, .steps = steps, .updates = updates});
+}
+
+ScheduledUpdate scheduled_update(const Deck& deck, std::int64_t updates) {
+  const OptimizerKeys& o = deck.optimizer;
+  const schedules::Asked asked{.keys = deck.learning_rate, .peak = o.learning_rate, .steps = deck.run.steps, .updates = updates};
+  const ScheduleRow& row = row_of(deck.learning_rate.schedule);
+  const auto betas = row.betas ? row.betas(asked) : std::nullopt;
+  return {.learning_rate = row.rate(asked), .beta1 = betas ? betas->beta1 : o.beta1, .beta2 = betas ? betas->beta2 : o.beta2};
 }
 
 }  // namespace tessera

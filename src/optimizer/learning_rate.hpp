@@ -6,9 +6,14 @@
 
 namespace tessera {
 
-/// Learning rate of step `step` (0-based) of `steps`. Warmup reaches the peak on its last step: linearly from 1/warmup_steps of it, or as
-/// log(step + 1) / log(warmup_steps), which is 0 on the first one (DeepSpeed's WarmupLR). Then cosine and linear fall to min_ratio x peak
-/// on the last step; constant stays; wsd stays and falls linearly to min_ratio x peak over the last decay_steps steps.
-double learning_rate_at(const LearningRateKeys& keys, double peak, std::int64_t steps, std::int64_t step);
+/// Learning rate of the update before which `updates` have been applied, of a run of `steps`. It is a function of that count alone, and
+/// goes on beyond the run's end.
+double learning_rate_at(const LearningRateKeys& keys, double peak, std::int64_t steps, std::int64_t updates);
+
+/// What an update takes of the schedule.
+struct ScheduledUpdate {
+  double learning_rate, beta1, beta2;
+};
+ScheduledUpdate scheduled_update(const Deck& deck, std::int64_t updates);
 
 }  // namespace tessera

@@ -109,15 +109,17 @@ kernels::StepInputs Engine::inputs_of_step(const StepOptions& options) const {
   const LossScaleKeys& scale = deck.precision.loss_scale;
   const auto tokens = static_cast<double>(deck.batch.global * deck.batch.sequence_length);
   const std::int64_t updates = run_values().applied_updates;
+  const ScheduledUpdate scheduled = scheduled_update(deck, updates);
+  // Of a beta that changes, the update's own, as in DeepSpeed's Adam.
   const auto correction = [&](double beta) { return static_cast<float>(1 - std::pow(beta, static_cast<double>(updates + 1))); };
   return {.targets = counted_targets(accumulation()),
           .document_squares = options.document_squares,
           .tokens = tokens,
-          .learning_rate = static_cast<float>(learning_rate_at(deck.learning_rate, o.learning_rate, deck.run.steps, updates)),
-          .bias_correction1 = correction(o.beta1),
-          .bias_correction2 = correction(o.beta2),
-          .beta1 = static_cast<float>(o.beta1),
-          .beta2 = static_cast<float>(o.beta2),
+          .learning_rate = static_cast<float>(scheduled.learning_rate),
+          .bias_correction1 = correction(scheduled.beta1),
+          .bias_correction2 = correction(scheduled.beta2),
+          .beta1 = static_cast<float>(scheduled.beta1),
+          .beta2 = static_cast<float>(scheduled.beta2),
           .eps = static_cast<float>(o.eps),
           .clipping = o.gradient_clipping,
           .samples = deck.batch.global,

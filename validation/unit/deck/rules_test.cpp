@@ -45,9 +45,9 @@ TEST(Rules, PassesBecomeStepsWhereTheyCanBeCounted) {
 TEST(Rules, SchedulesOfOthersAreRefusedWithOurNames) {
   for (const auto& [theirs, ours] : std::vector<std::pair<std::string, std::string>>{{"Cosine", "cosine"},
                                                                                      {"LINEAR", "linear"},
-                                                                                     {"WarmupCosineLR", "cosine"},
-                                                                                     {"WarmupDecayLR", "linear"},
-                                                                                     {"WarmupLR", "constant"},
+                                                                                     {"WarmupCosineLR", "warmup_cosine_lr"},
+                                                                                     {"WarmupDecayLR", "warmup_decay_lr"},
+                                                                                     {"WarmupLR", "warmup_lr"},
                                                                                      {"constant_with_warmup", "constant"},
                                                                                      {"warmup_stable_decay", "wsd"},
                                                                                      {"cosine_with_min_lr", "cosine"},
@@ -57,8 +57,8 @@ TEST(Rules, SchedulesOfOthersAreRefusedWithOurNames) {
                                                                                      {"inverse_sqrt", "cosine"},
                                                                                      {"reduce_lr_on_plateau", "cosine"},
                                                                                      {"greedy", "cosine"},
-                                                                                     {"OneCycle", "cosine"},
-                                                                                     {"LRRangeTest", "linear"}}) {
+                                                                                     {"OneCycle", "one_cycle"},
+                                                                                     {"LRRangeTest", "lr_range_test"}}) {
     const std::string found = faults({"learning_rate.schedule=" + theirs});
     EXPECT_TRUE(says(found, "\"" + ours + "\"")) << theirs << ": " << found;
     EXPECT_FALSE(says(found, "is not a value of this key") && !says(found, "did you mean \"" + ours)) << found;

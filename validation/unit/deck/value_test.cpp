@@ -195,7 +195,7 @@ TEST(Modes, EachWordIsReadAndPrintedAndNoOtherIsTaken) {
     }
     EXPECT_EQ(printed.size(), mode->words.size()) << "two values have one word";
   }
-  EXPECT_EQ(modes, 21);
+  EXPECT_EQ(modes, 22);
 }
 
 // Choices beside modes: types of numbers, and a word in the place of a number.

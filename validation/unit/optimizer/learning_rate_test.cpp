@@ -130,6 +130,32 @@ TEST(Wsd, DecayMayBeginRightAfterTheWarmup) {
   EXPECT_DOUBLE_EQ(learning_rate_at(k, 1.0, 100, 80), 1 - 0.5 / 20);
 }
 
+// What Megatron-LM's --lr-wsd-decay-style leaves of the peak at the quarters of a decay.
+TEST(Wsd, DecaysByLineCosinePowerAndRoot) {
+  const auto left = [](DecayType type, double floor, std::int64_t step) {
+    LearningRateKeys k = keys(RateSchedule::wsd, 10, floor, 4);
+    k.decay_type = type;
+    return learning_rate_at(k, 1.0, 100, step);
+  };
+  const std::vector<std::pair<DecayType, std::vector<double>>> quarters = {
+      {DecayType::linear, {0.75, 0.5, 0.25}},
+      {DecayType::cosine, {0.853553390593, 0.5, 0.146446609407}},
+      {DecayType::exponential, {0.681792830507, 0.414213562373, 0.189207115003}},
+      {DecayType::minus_sqrt, {0.5, 0.292893218813, 0.133974596216}}};
+  ASSERT_EQ(quarters.size(), enum_words<DecayType>.size());
+  for (const auto& [type, numbers] : quarters) {
+    EXPECT_EQ(left(type, 0, 95), 1);
+    EXPECT_EQ(left(type, 0, 9), 1) << "the warmup ends at the peak";
+    for (std::int64_t quarter = 0; quarter < 3; ++quarter) {
+      const double number = numbers[static_cast<std::size_t>(quarter)];
+      EXPECT_NEAR(left(type, 0, 96 + quarter), number, 1e-11) << word_of(type);
+      EXPECT_NEAR(left(type, 0.2, 96 + quarter), 0.2 + 0.8 * number, 1e-11) << "of the way to the floor";
+    }
+    for (const std::int64_t step : {99, 120}) EXPECT_NEAR(left(type, 0.2, step), 0.2, 1e-15) << word_of(type);
+  }
+  EXPECT_THROW(left(static_cast<DecayType>(enum_words<DecayType>.size()), 0, 97), Error);
+}
+
 TEST(LearningRate, AnUnknownScheduleIsADefect) {
   EXPECT_THROW(learning_rate_at(keys(static_cast<RateSchedule>(enum_words<RateSchedule>.size()), 0), peak, 10, 5), Error);
 }

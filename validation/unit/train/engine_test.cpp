@@ -196,6 +196,29 @@ TEST(Engine, UsesThePlannedBytesWithExperts) {
     }
 }
 
+// A cycled momentum and its beta2 are those of the update: a cycle between equal ones is an optimizer that has them, bias corrections
+// included.
+TEST(Engine, TakesTheBetasOfItsSchedule) {
+  const auto trained = [](const std::vector<std::string>& more) {
+    std::vector<std::string> keys = {"batch.global=4", "learning_rate.schedule=one_cycle", "learning_rate.one_cycle.min_lr=1e-3",
+                                     "learning_rate.one_cycle.first_step_size=2"};
+    keys.insert(keys.end(), more.begin(), more.end());
+    const Deck deck = test::tiny_deck(keys);
+    Engine engine(test::plan_alone(deck, Purpose::training, 0));
+    engine.initialise_weights();
+    for (int step = 0; step < 3; ++step) {
+      fill_batch(engine, deck, 2, static_cast<std::uint32_t>(step));
+      engine.step(step);
+    }
+    return engine.weight_of("layers.0.attention.wq");
+  };
+  const std::string cycled = "learning_rate.one_cycle.", none = cycled + "cycle_momentum=false";
+  const auto equal = trained({cycled + "min_mom=0.7", cycled + "max_mom=0.7"});
+  EXPECT_EQ(equal, trained({none, "optimizer.beta1=0.7", "optimizer.beta2=0.99"}));
+  EXPECT_NE(equal, trained({none, "optimizer.beta1=0.7", "optimizer.beta2=0.98"}));
+  EXPECT_NE(equal, trained({cycled + "min_mom=0.6", cycled + "max_mom=0.7"}));
+}
+
 TEST(Engine, SaysWhatRoutersDid) {
   const Deck deck = test::tiny_deck({"model.experts=4", "experts.capacity_factor=0.5", "batch.global=4"});
   Engine engine(test::plan_alone(deck, Purpose::training, 0));
