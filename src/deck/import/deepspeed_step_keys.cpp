@@ -274,37 +274,52 @@ std::vector<ForeignKey> optimizer_keys() {
 }
 
 std::vector<ForeignKey> scheduler_keys() {
-  constexpr std::string_view of_range = "it is of LRRangeTest, which is not in this version; leave it out";
-  constexpr std::string_view of_cycle = "it is of OneCycle, which is not in this version; leave it out";
-  constexpr std::string_view from_zero = "the warmup begins near 0, as its shape says; set 0 or leave it out";
-  std::vector<ForeignKey> keys = {
-      together(mapped("scheduler.type", text, "learning_rate.schedule",
-                      "WarmupLR is \"constant\", WarmupDecayLR \"linear\", WarmupCosineLR and Cosine \"cosine\"; LRRangeTest and OneCycle "
-                      "are refused")),
-      unneeded("scheduler.params.last_batch_iteration", integer, "a resumed run goes on at its checkpoint's step"),
-      with_auto(refused("scheduler.params.warmup_min_lr", real, "0", from_zero), "0", "the Trainer"),
-      together(with_auto(
-          mapped("scheduler.params.warmup_max_lr", real, "optimizer.learning_rate", "it takes the place of the optimizer's lr there"),
-          "5e-5", "the default of the Trainer's learning_rate")),
-      together(with_auto(mapped("scheduler.params.warmup_num_steps", integer, "learning_rate.warmup_steps"), "0",
-                         "the default of the Trainer's warmup_steps")),
-      together(mapped("scheduler.params.warmup_type", text, "learning_rate.warmup_type",
-                      "a scheduler without it has DeepSpeed's default, \"log\"")),
-      together(
-          with_auto(mapped("scheduler.params.total_num_steps", integer, "run.steps"), "1000", "the Trainer works it out of its epochs")),
-      refused("scheduler.params.warmup_min_ratio", real, "0", from_zero),
-      together(mapped("scheduler.params.cos_min_ratio", real, "learning_rate.min_ratio")),
+  const std::vector<std::pair<std::string_view, std::string_view>> words = {{"warmuplr", "warmup_lr"},
+                                                                            {"warmupdecaylr", "warmup_decay_lr"},
+                                                                            {"warmupcosinelr", "warmup_cosine_lr"},
+                                                                            {"cosine", "warmup_cosine_lr"},
+                                                                            {"onecycle", "one_cycle"},
+                                                                            {"lrrangetest", "lr_range_test"}};
+  constexpr std::string_view instead = "it takes the place of the optimizer's lr there";
+  const auto param = [](std::string_view name, ForeignType type, std::string_view ours, std::string_view says = "") {
+    return together(mapped(name, type, ours, says));
   };
-  for (const std::string_view name : {"scheduler.params.lr_range_test_min_lr", "scheduler.params.lr_range_test_step_size",
-                                      "scheduler.params.lr_range_test_step_rate", "scheduler.params.lr_range_test_staircase"})
-    keys.push_back(refused(name, any, "", of_range));
-  for (const std::string_view name :
-       {"scheduler.params.cycle_min_lr", "scheduler.params.cycle_max_lr", "scheduler.params.decay_lr_rate",
-        "scheduler.params.cycle_first_step_size", "scheduler.params.cycle_second_step_size", "scheduler.params.cycle_first_stair_count",
-        "scheduler.params.cycle_second_stair_count", "scheduler.params.decay_step_size", "scheduler.params.cycle_momentum",
-        "scheduler.params.cycle_min_mom", "scheduler.params.cycle_max_mom", "scheduler.params.decay_mom_rate"})
-    keys.push_back(refused(name, any, "", of_cycle));
-  return keys;
+  return {
+      together(
+          with_words(mapped("scheduler.type", text, "learning_rate.schedule",
+                            "WarmupLR is \"warmup_lr\", WarmupDecayLR \"warmup_decay_lr\", WarmupCosineLR, which guides also call Cosine, "
+                            "\"warmup_cosine_lr\", OneCycle \"one_cycle\", LRRangeTest \"lr_range_test\""),
+                     words)),
+      unneeded("scheduler.params.last_batch_iteration", integer, "a resumed run goes on at its checkpoint's step"),
+      with_auto(param("scheduler.params.warmup_min_lr", real, "learning_rate.warmup_min_lr"), "0.0", "the Trainer"),
+      with_auto(param("scheduler.params.warmup_max_lr", real, "optimizer.learning_rate", instead), "5e-5",
+                "the default of the Trainer's learning_rate"),
+      with_auto(param("scheduler.params.warmup_num_steps", integer, "learning_rate.warmup_steps"), "0",
+                "the default of the Trainer's warmup_steps"),
+      param("scheduler.params.warmup_type", text, "learning_rate.warmup_type", "a scheduler without it has DeepSpeed's default, \"log\""),
+      with_auto(param("scheduler.params.total_num_steps", integer, "run.steps"), "1000", "the Trainer works it out of its epochs"),
+      param("scheduler.params.warmup_min_ratio", real, "learning_rate.warmup_min_ratio"),
+      param("scheduler.params.cos_min_ratio", real, "learning_rate.min_ratio"),
+      param("scheduler.params.lr_range_test_min_lr", real, "optimizer.learning_rate", instead),
+      param("scheduler.params.lr_range_test_step_size", integer, "learning_rate.lr_range_test.step_size"),
+      param("scheduler.params.lr_range_test_step_rate", real, "learning_rate.lr_range_test.step_rate"),
+      param("scheduler.params.lr_range_test_staircase", boolean, "learning_rate.lr_range_test.staircase"),
+      param("scheduler.params.cycle_min_lr", real, "learning_rate.one_cycle.min_lr"),
+      param("scheduler.params.cycle_max_lr", real, "optimizer.learning_rate", instead),
+      param("scheduler.params.decay_lr_rate", real, "learning_rate.one_cycle.decay_lr_rate"),
+      param("scheduler.params.cycle_first_step_size", integer, "learning_rate.one_cycle.first_step_size"),
+      param("scheduler.params.cycle_second_step_size", integer, "learning_rate.one_cycle.second_step_size",
+            "cycle_first_step_size where it is missing"),
+      param("scheduler.params.cycle_first_stair_count", integer, "learning_rate.one_cycle.first_stair_count"),
+      param("scheduler.params.cycle_second_stair_count", integer, "learning_rate.one_cycle.second_stair_count",
+            "cycle_first_stair_count where it is missing"),
+      param("scheduler.params.decay_step_size", integer, "learning_rate.one_cycle.decay_step_size"),
+      param("scheduler.params.cycle_momentum", boolean, "learning_rate.one_cycle.cycle_momentum",
+            "true, also where it is missing, takes the place of the optimizer's betas there and here"),
+      param("scheduler.params.cycle_min_mom", real, "learning_rate.one_cycle.min_mom"),
+      param("scheduler.params.cycle_max_mom", real, "learning_rate.one_cycle.max_mom"),
+      param("scheduler.params.decay_mom_rate", real, "learning_rate.one_cycle.decay_mom_rate"),
+  };
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <tuple>
+#include <vector>
 
 #include "deck/import/importer.hpp"
 
@@ -95,6 +97,10 @@ namespace {
 void put_betas(Importer& in) {
   constexpr std::string_view key = "optimizer.params.betas";
   const JsonNode* node = in.given(key);
+  if (cycles_momentum(in)) {
+    if (node) in.note(key, "OneCycle gives the betas of each update, there as here");
+    return;
+  }
   if (!node || in.is_auto(key)) {
     const std::string why = node ? fmt::format("auto: {}", in.row(key).filled_by) : "";
     for (const auto& [ours, value] : {std::pair("optimizer.beta1", "0.9"), std::pair("optimizer.beta2", "0.999")})
@@ -106,6 +112,23 @@ void put_betas(Importer& in) {
     return in.fault(key, "expected two numbers, for example [0.9, 0.95]");
   in.put("optimizer.beta1", node->children[0].written, key);
   in.put("optimizer.beta2", node->children[1].written, key);
+}
+
+/// A schedule's own takes the place of the optimizer's, as it does in DeepSpeed.
+void put_peak(Importer& in, bool no_optimizer) {
+  constexpr std::string_view ours = "optimizer.learning_rate";
+  for (const std::string_view theirs :
+       {"scheduler.params.warmup_max_lr", "scheduler.params.cycle_max_lr", "scheduler.params.lr_range_test_min_lr"})
+    if (put_number(in, theirs, ours, "the schedule's takes the place of the optimizer's lr")) return;
+  const std::string schedule = in.word_of("scheduler.type");
+  if (schedule == "warmup_decay_lr" || schedule == "lr_range_test")
+    in.assume(ours, "1e-3", "the schedule's default, which takes the place of the optimizer's lr");
+  else if (put_number(in, "optimizer.params.lr", ours))
+    return;
+  else if (no_optimizer)
+    in.assume(ours, "5e-5", "FILL IN: the file has no optimizer; the Trainer's default");
+  else
+    in.assume(ours, "1e-3", "DeepSpeed's default");
 }
 
 }  // namespace
@@ -128,17 +151,7 @@ void import_optimizer(Importer& in) {
     in.fault("optimizer.params", "DeepSpeed reads no params without optimizer.type; add \"type\": \"AdamW\"");
   else
     in.assume("optimizer.type", "\"adamw\"", "the file has no optimizer");
-  // The peak: a schedule's own takes the place of the optimizer's, as it does in DeepSpeed.
-  const std::string schedule = in.word_of("scheduler.type");
-  if (!put_number(in, "scheduler.params.warmup_max_lr", "optimizer.learning_rate",
-                  "the schedule's takes the place of the optimizer's lr")) {
-    if (schedule == "warmupdecaylr")
-      in.assume("optimizer.learning_rate", "1e-3",
-                "WarmupDecayLR's default for warmup_max_lr, which takes the place of the optimizer's lr");
-    else if (!put_number(in, lr, "optimizer.learning_rate"))
-      word.empty() ? in.assume("optimizer.learning_rate", "5e-5", "FILL IN: the file has no optimizer; the Trainer's default")
-                   : in.assume("optimizer.learning_rate", "1e-3", "DeepSpeed's default");
-  }
+  put_peak(in, word.empty());
   put_betas(in);
   if (!put_number(in, "optimizer.params.eps", "optimizer.eps")) in.assume("optimizer.eps", "1e-8", "DeepSpeed's default");
   if (!put_number(in, "optimizer.params.weight_decay", "optimizer.weight_decay", "of matrices only"))
@@ -146,33 +159,118 @@ void import_optimizer(Importer& in) {
   in.assume("optimizer.gradient_clipping", "1.0", "DeepSpeed's default since June 2026; before that it was 0.0, no clipping");
 }
 
+namespace {
+
+/// A class of DeepSpeed's: what it is here, and the parameters that it takes.
+struct Scheduler {
+  std::string_view name, ours;
+  std::vector<std::string_view> parameters;
+};
+
+const std::vector<Scheduler> schedulers = {
+    {"WarmupLR", "warmup_lr", {"warmup_min_lr", "warmup_max_lr", "warmup_num_steps", "warmup_type"}},
+    {"WarmupDecayLR", "warmup_decay_lr", {"total_num_steps", "warmup_min_lr", "warmup_max_lr", "warmup_num_steps", "warmup_type"}},
+    {"WarmupCosineLR", "warmup_cosine_lr", {"total_num_steps", "warmup_min_ratio", "warmup_num_steps", "cos_min_ratio", "warmup_type"}},
+    {"OneCycle",
+     "one_cycle",
+     {"cycle_min_lr", "cycle_max_lr", "decay_lr_rate", "cycle_first_step_size", "cycle_second_step_size", "cycle_first_stair_count",
+      "cycle_second_stair_count", "decay_step_size", "cycle_momentum", "cycle_min_mom", "cycle_max_mom", "decay_mom_rate"}},
+    {"LRRangeTest",
+     "lr_range_test",
+     {"lr_range_test_min_lr", "lr_range_test_step_size", "lr_range_test_step_rate", "lr_range_test_staircase"}},
+};
+
+std::string parameter(std::string_view leaf) { return fmt::format("scheduler.params.{}", leaf); }
+
+/// All parameters of all classes, once each.
+std::vector<std::string_view> all_parameters() {
+  std::vector<std::string_view> all;
+  for (const Scheduler& scheduler : schedulers)
+    for (const std::string_view leaf : scheduler.parameters)
+      if (std::ranges::find(all, leaf) == all.end()) all.push_back(leaf);
+  return all;
+}
+
+/// What a cycle is given and does not read, there as here.
+void note_idle_cycle(Importer& in, std::vector<std::string_view>& parameters) {
+  const auto drop = [&](std::initializer_list<std::string_view> leaves, std::string_view why) {
+    for (const std::string_view leaf : leaves)
+      if (std::erase(parameters, leaf) > 0 && in.given(parameter(leaf))) in.note(in.row(parameter(leaf)).name, why);
+  };
+  const JsonNode *momentum = in.given(parameter("cycle_momentum")), *size = in.given(parameter("decay_step_size"));
+  if (momentum && momentum->written == "false")
+    drop({"cycle_min_mom", "cycle_max_mom", "decay_mom_rate"}, "cycle_momentum is false, and nothing reads it");
+  if (!size || size->number() == 0) drop({"decay_lr_rate", "decay_mom_rate"}, "decay_step_size is 0: there is no decay");
+}
+
+/// What the second half has where only the first one's is given.
+void put_second_half(Importer& in) {
+  for (const auto& [first, second, ours] :
+       {std::tuple("cycle_first_step_size", "cycle_second_step_size", "learning_rate.one_cycle.second_step_size"),
+        std::tuple("cycle_first_stair_count", "cycle_second_stair_count", "learning_rate.one_cycle.second_stair_count")})
+    if (const JsonNode* node = in.given(parameter(first)); node && !in.given(parameter(second)))
+      in.put(ours, fmt::format("{}", static_cast<std::int64_t>(node->number())), in.row(parameter(first)).name,
+             "of the second half too, as DeepSpeed does it");
+}
+
+void put_warmup(Importer& in) {
+  if (!in.given(parameter("warmup_num_steps"))) in.assume("learning_rate.warmup_steps", "1000", "DeepSpeed's default");
+  if (!in.given(parameter("warmup_type"))) in.assume("learning_rate.warmup_type", "\"log\"", "DeepSpeed's default");
+}
+
+void put_parameter(Importer& in, std::string_view leaf) {
+  const std::string theirs = parameter(leaf);
+  const ForeignKey& row = in.row(theirs);
+  const JsonNode* node = in.given(theirs);
+  if (!node || row.ours == "optimizer.learning_rate") return;  // which import_optimizer has put
+  if (row.ours == "run.steps" && in.is_auto(theirs))
+    in.put(row.ours, "1000", row.name, "FILL IN: auto, which the Trainer works out of its epochs");
+  else if (row.type == ForeignType::text)
+    in.put(row.ours, toml_string(node->written), row.name);
+  else
+    put_number(in, row.name, row.ours);
+}
+
+}  // namespace
+
+bool cycles_momentum(const Importer& in) {
+  constexpr std::string_view ours = "learning_rate.one_cycle.cycle_momentum";
+  if (in.word_of("scheduler.type") != "one_cycle" || in.overridden("learning_rate.schedule")) return false;
+  if (in.overridden(ours)) return in.override_of(ours) != "false";
+  const JsonNode* node = in.given(parameter("cycle_momentum"));
+  return !node || node->written == "true";
+}
+
 void import_schedule(Importer& in, bool trainer) {
-  constexpr std::string_view type = "scheduler.type", steps = "scheduler.params.total_num_steps", ours = "learning_rate.schedule";
+  constexpr std::string_view type = "scheduler.type", ours = "learning_rate.schedule";
   const std::string word = in.word_of(type);
-  if (word.empty()) return in.assume(ours, "\"constant\"", "the file has no scheduler; a program may pass one to DeepSpeed");
-  const bool decay = word == "warmupdecaylr", cosine = word == "warmupcosinelr" || word == "cosine";
-  if (!decay && !cosine && word != "warmuplr") {
+  if (word.empty()) {
+    if (std::ranges::any_of(all_parameters(), [&](std::string_view leaf) { return in.given(parameter(leaf)); }))
+      in.fault("scheduler.params", "DeepSpeed reads no params without scheduler.type; add \"type\": \"WarmupLR\"");
+    return in.assume(ours, "\"constant\"", "the file has no scheduler; a program may pass one to DeepSpeed");
+  }
+  const auto scheduler = std::ranges::find(schedulers, word, &Scheduler::ours);
+  if (scheduler == schedulers.end()) {
     if (!in.overridden(ours))
-      in.fault(type, fmt::format("{} is refused: WarmupLR, WarmupDecayLR and WarmupCosineLR are here; write one of them, or say "
-                                 "learning_rate.schedule=cosine (or linear, constant, wsd) on the command line",
+      in.fault(type, fmt::format("{} is refused: WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle and LRRangeTest are here; write one of "
+                                 "them, or say learning_rate.schedule=cosine (or linear, constant, wsd) on the command line",
                                  shortened(in.given(type)->literal.str())));
     return in.assume(ours, "\"constant\"", "");
   }
-  in.put(ours, decay ? "\"linear\"" : cosine ? "\"cosine\"" : "\"constant\"", type);
-  if (decay) in.assume("learning_rate.min_ratio", "0.0", "WarmupDecayLR ends at 0");
-  if (cosine && !put_number(in, "scheduler.params.cos_min_ratio", "learning_rate.min_ratio"))
-    in.assume("learning_rate.min_ratio", "1e-4", "WarmupCosineLR's default");
-  if (!put_number(in, "scheduler.params.warmup_num_steps", "learning_rate.warmup_steps"))
-    in.assume("learning_rate.warmup_steps", "1000", "DeepSpeed's default");
-  constexpr std::string_view shape = "scheduler.params.warmup_type";
-  if (const JsonNode* node = in.given(shape))
-    in.put("learning_rate.warmup_type", toml_string(node->written), shape);
-  else
-    in.assume("learning_rate.warmup_type", "\"log\"", "DeepSpeed's default");
-  if (in.is_auto(steps))
-    in.put("run.steps", "1000", steps, "FILL IN: auto, which the Trainer works out of its epochs");
-  else if (!put_number(in, steps, "run.steps") && (decay || cosine) && !trainer && !in.overridden("run.steps") &&
-           !in.overridden("run.epochs"))
+  in.put(ours, toml_string(word), type);
+  std::vector<std::string_view> parameters = scheduler->parameters;
+  for (const std::string_view leaf : all_parameters())
+    if (in.given(parameter(leaf)) && std::ranges::find(parameters, leaf) == parameters.end())
+      in.fault(in.row(parameter(leaf)).name, fmt::format("is no parameter of {}; leave it out", scheduler->name));
+  if (word == "one_cycle") note_idle_cycle(in, parameters), put_second_half(in);
+  for (const std::string_view leaf : parameters) put_parameter(in, leaf);
+  if (std::ranges::find(parameters, "warmup_num_steps") != parameters.end()) put_warmup(in);
+  if (word == "warmup_cosine_lr") in.assume("learning_rate.min_ratio", "1e-4", "WarmupCosineLR's default");
+  for (const std::string_view leaf : {"cycle_min_lr", "cycle_max_lr"})
+    if (word == "one_cycle" && !in.given(parameter(leaf)) && !in.overridden(ours))
+      in.fault(type, fmt::format("needs params.{}; add it", leaf));
+  const bool total = std::ranges::find(parameters, "total_num_steps") != parameters.end();
+  if (total && !in.given(parameter("total_num_steps")) && !trainer && !in.overridden("run.steps") && !in.overridden("run.epochs"))
     in.fault(type, "needs params.total_num_steps, the steps of the run; add it, or say run.steps=N (or run.epochs=N) on the command line");
 }
 

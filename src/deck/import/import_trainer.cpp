@@ -218,8 +218,6 @@ void import_trainer_keys(Importer& in) {
 
 namespace {
 
-/// Of what a scheduler of DeepSpeed's says all: the Trainer then makes none.
-constexpr std::string_view of_a_scheduler[] = {"learning_rate.schedule", "learning_rate.min_ratio", "learning_rate.decay_steps"};
 /// What the Trainer does, whatever the other file says.
 constexpr std::string_view of_the_trainer[] = {"run.log_every", "activation.recompute"};
 
@@ -238,9 +236,16 @@ void Importer::fill_from(const Importer& trainer) {
     const ImportedLine* mine = line(ours);
     return !mine || mine->from.empty() || autos_.contains(mine->from);
   };
-  const bool scheduled = !open("learning_rate.schedule");
+  // A scheduler of DeepSpeed's says all of a schedule, but for a warmup that is auto: the Trainer then makes none.
+  const bool scheduled = !open("learning_rate.schedule"),
+             warmup_open = line("learning_rate.warmup_steps") && is_auto("scheduler.params.warmup_num_steps");
+  const auto of_the_scheduler = [&](std::string_view ours) {
+    if (ours == "optimizer.beta1" || ours == "optimizer.beta2") return cycles_momentum(*this);
+    const bool warmup = ours == "learning_rate.warmup_steps" || ours == "learning_rate.warmup_ratio";
+    return scheduled && ours.starts_with("learning_rate.") && !(warmup && warmup_open);
+  };
   for (const auto& [ours, theirs] : trainer.lines_) {
-    if (scheduled && std::ranges::find(of_a_scheduler, ours) != std::end(of_a_scheduler)) {
+    if (of_the_scheduler(ours)) {
       if (!theirs.from.empty()) note(theirs.from, fmt::format("the scheduler of {} takes its place, there as here", file_));
     } else if (open(ours) || (!theirs.from.empty() && std::ranges::find(of_the_trainer, ours) != std::end(of_the_trainer))) {
       lines_[ours] = theirs;

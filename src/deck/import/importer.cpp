@@ -113,7 +113,8 @@ void Importer::walk(const JsonNode& root) {
     return !type || std::ranges::find(known, lower_case(type->written)) != known.end();
   };
   if (!type_is("optimizer", {"adam", "adamw", "deepspeedcpuadam"})) foreign_.insert("optimizer");
-  if (!type_is("scheduler", {"warmuplr", "warmupdecaylr", "warmupcosinelr"})) foreign_.insert("scheduler");
+  if (!type_is("scheduler", {"warmuplr", "warmupdecaylr", "warmupcosinelr", "cosine", "onecycle", "lrrangetest"}))
+    foreign_.insert("scheduler");
   walk_section(root, "");
 }
 

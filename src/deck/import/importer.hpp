@@ -108,6 +108,8 @@ void import_batch(Importer& in, const BatchNames& names, bool trainer = false);
 void import_precision(Importer& in);
 void import_optimizer(Importer& in);
 void import_schedule(Importer& in, bool trainer = false);
+/// A schedule gives the betas of each update, in the place of the optimizer's.
+bool cycles_momentum(const Importer& in);
 /// DeepSpeed's defaults of sections that are there.
 void import_offload_defaults(Importer& in);
 void import_activation(Importer& in);

@@ -84,7 +84,8 @@ Rows optimizer_and_schedule() {
                                                         "say learning_rate.schedule=wsd learning_rate.decay_steps=N on the command line")),
       refused("lr_scheduler_kwargs.num_stable_steps", any, "", other_schedule),
       refused("lr_scheduler_kwargs.warmup_type", text, "linear", other_schedule),
-      refused("lr_scheduler_kwargs.decay_type", text, "linear", "the decay of \"wsd\" is linear; write that, or leave it out"),
+      with_words(mapped("lr_scheduler_kwargs.decay_type", text, "learning_rate.decay_type", "1-sqrt is \"minus_sqrt\""),
+                 {{"1-sqrt", "minus_sqrt"}}),
       refused("lr_scheduler_kwargs.min_lr_ratio", real, "0", "say learning_rate.min_ratio=R on the command line, and leave it out"),
       together(
           mapped("warmup_steps", real, "learning_rate.warmup_steps", "below 1 it is a share of the steps, `learning_rate.warmup_ratio`")),

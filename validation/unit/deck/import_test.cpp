@@ -201,8 +201,7 @@ TEST(Import, OptimizersAreAdamWOrRefused) {
 TEST(Import, SchedulersBecomeSchedules) {
   const Deck cosine = deck_of(with(R"("optimizer": {"type": "AdamW", "params": {"lr": 3e-4}}, "scheduler": {"type": "WarmupCosineLR",
       "params": {"total_num_steps": 5000, "warmup_num_steps": 100, "warmup_type": "linear", "cos_min_ratio": 0.1}})"));
-  EXPECT_EQ(cosine.learning_rate,
-            (LearningRateKeys{.schedule = RateSchedule::cosine, .warmup_steps = 100, .decay_steps = 0, .min_ratio = 0.1}));
+  EXPECT_EQ(cosine.learning_rate, (LearningRateKeys{.schedule = RateSchedule::warmup_cosine_lr, .warmup_steps = 100, .min_ratio = 0.1}));
   EXPECT_EQ(cosine.run.steps, 5000);
   const Deck by_short_name = deck_of(with(R"("optimizer": {"type": "AdamW", "params": {"lr": 3e-4}}, "scheduler": {"type": "Cosine",
       "params": {"total_num_steps": 5000, "warmup_num_steps": 100, "warmup_type": "linear", "cos_min_ratio": 0.1}})"));
@@ -211,12 +210,11 @@ TEST(Import, SchedulersBecomeSchedules) {
   const Deck decay = deck_of(with(R"("optimizer": {"type": "AdamW", "params": {"lr": 3e-4}}, "scheduler": {"type": "WarmupDecayLR",
       "params": {"total_num_steps": 5000}})"));
   EXPECT_EQ(decay.learning_rate,
-            (LearningRateKeys{
-                .schedule = RateSchedule::linear, .warmup_steps = 1000, .decay_steps = 0, .min_ratio = 0, .warmup_type = WarmupType::log}));
+            (LearningRateKeys{.schedule = RateSchedule::warmup_decay_lr, .warmup_steps = 1000, .warmup_type = WarmupType::log}));
   EXPECT_EQ(decay.optimizer.learning_rate, 1e-3) << "WarmupDecayLR's default takes the place of the optimizer's";
   const Deck warmup = deck_of(with(R"("optimizer": {"type": "AdamW", "params": {"lr": 3e-4}}, "scheduler": {"type": "WarmupLR",
       "params": {"warmup_min_lr": "auto", "warmup_max_lr": 1e-4, "warmup_num_steps": 2000}})"));
-  EXPECT_EQ(warmup.learning_rate.schedule, RateSchedule::constant);
+  EXPECT_EQ(warmup.learning_rate.schedule, RateSchedule::warmup_lr);
   EXPECT_EQ(warmup.optimizer.learning_rate, 1e-4) << "and so does a given one";
   EXPECT_GE(warmup.run.steps, 2000) << "a placeholder that the warmup fits into";
   const ImportedDeck automatic = import_of(with(R"("scheduler": {"type": "WarmupDecayLR", "params": {"warmup_min_lr": "auto",
@@ -226,13 +224,55 @@ TEST(Import, SchedulersBecomeSchedules) {
   EXPECT_NE(automatic.text.find("warmup_steps = 0"), std::string::npos);
 }
 
+TEST(Import, ACycleGivesTheBetasAndItsSecondHalfIsLikeItsFirst) {
+  const auto cycle = [](const std::string& more, const std::vector<std::string>& overrides = {}) {
+    return import_of(with(R"("optimizer": {"type": "AdamW", "params": {"lr": 3e-4, "betas": [0.8, 0.98]}}, "scheduler": {"type": "OneCycle",
+        "params": {"cycle_min_lr": 1e-5, "cycle_max_lr": 2e-3)" +
+                          more + "}}"),
+                     overrides);
+  };
+  const auto keys = [&](const std::string& more, const std::vector<std::string>& overrides = {}) {
+    const ImportedDeck imported = cycle(more, overrides);
+    EXPECT_EQ(faults_of({{}, imported.faults, {}}), "");
+    return parse_deck_text(imported.text, "d", {}, 1).deck;
+  };
+  EXPECT_EQ(keys("").learning_rate, (LearningRateKeys{.schedule = RateSchedule::one_cycle, .one_cycle = {.min_lr = 1e-5}}));
+  EXPECT_EQ(keys("").optimizer.learning_rate, 2e-3);
+  EXPECT_EQ(keys("").optimizer.beta2, 0.95) << "the deck's default, which nothing reads";
+  EXPECT_NE(cycle("").text.find("OneCycle gives the betas of each update"), std::string::npos);
+  const OneCycleKeys half = keys(R"(, "cycle_first_step_size": 70, "cycle_first_stair_count": 3)").learning_rate.one_cycle;
+  EXPECT_EQ(half.second_step_size, 70);
+  EXPECT_EQ(half.second_stair_count, 3);
+  // What nothing reads is said, and is no fault, as it is none there.
+  const std::string unread = R"(, "cycle_momentum": false, "cycle_min_mom": 0.7, "decay_lr_rate": 0.1)";
+  EXPECT_EQ(keys(unread).optimizer.beta2, 0.98) << "the momentum is the optimizer's";
+  EXPECT_EQ(keys(unread).learning_rate.one_cycle, (OneCycleKeys{.min_lr = 1e-5, .cycle_momentum = false}));
+  EXPECT_NE(cycle(unread).text.find("cycle_momentum is false, and nothing reads it"), std::string::npos);
+  EXPECT_NE(cycle(unread).text.find("decay_step_size is 0: there is no decay"), std::string::npos);
+  // Another schedule on the command line, or no momentum, leaves the optimizer's betas.
+  EXPECT_EQ(keys("", {"learning_rate.schedule=linear"}).optimizer.beta2, 0.98);
+  EXPECT_EQ(keys("", {"learning_rate.schedule=linear"}).learning_rate, (LearningRateKeys{.schedule = RateSchedule::linear}));
+  EXPECT_EQ(keys("", {"learning_rate.one_cycle.cycle_momentum=false"}).optimizer.beta1, 0.8);
+}
+
+TEST(Import, ParametersOfAnotherSchedulerAreRefused) {
+  EXPECT_NE(faults_in(with(R"("scheduler": {"type": "WarmupLR", "params": {"cycle_min_mom": 0.8}})"))
+                .find("scheduler.params.cycle_min_mom: is no parameter of WarmupLR; leave it out"),
+            std::string::npos);
+  EXPECT_NE(faults_in(with(R"("scheduler": {"params": {"warmup_num_steps": 5}})")).find("reads no params without scheduler.type"),
+            std::string::npos);
+  for (const char* given : {"cycle_min_lr", "cycle_max_lr"})
+    EXPECT_NE(faults_in(with(fmt::format(R"("scheduler": {{"type": "OneCycle", "params": {{"{}": 1e-3}}}})", given)))
+                  .find("needs params.cycle_m"),
+              std::string::npos);
+}
+
 TEST(Import, SchedulersThatAreNotHereAreRefused) {
-  const std::string cycle = with(R"("scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 1e-4, "cycle_max_lr": 1e-3}})");
-  EXPECT_EQ(faults_in(cycle),
-            "ds.json:1:84: scheduler.type: \"OneCycle\" is refused: WarmupLR, WarmupDecayLR and WarmupCosineLR are here; write one of "
-            "them, or say "
-            "learning_rate.schedule=cosine (or linear, constant, wsd) on the command line\n");
-  EXPECT_EQ(deck_of(cycle, {"learning_rate.schedule=linear"}).learning_rate.schedule, RateSchedule::linear);
+  const std::string step = with(R"("scheduler": {"type": "StepLR", "params": {"warmup_num_steps": 5}})");
+  EXPECT_EQ(faults_in(step),
+            "ds.json:1:84: scheduler.type: \"StepLR\" is refused: WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle and LRRangeTest are "
+            "here; write one of them, or say learning_rate.schedule=cosine (or linear, constant, wsd) on the command line\n");
+  EXPECT_EQ(deck_of(step, {"learning_rate.schedule=linear"}).learning_rate.schedule, RateSchedule::linear);
   EXPECT_NE(faults_in(with(R"("scheduler": {"type": "WarmupDecayLR"})")).find("needs params.total_num_steps"), std::string::npos);
   EXPECT_EQ(deck_of(with(R"("scheduler": {"type": "WarmupDecayLR"})"), {"run.steps=2000"}).run.steps, 2000);
 }

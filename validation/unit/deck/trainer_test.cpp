@@ -280,6 +280,9 @@ TEST(Trainer, WhatIsNotHereIsRefusedUnlessTheCommandLineSettlesIt) {
            {{{"lr_scheduler_type", "warmup_stable_decay"}, {"lr_scheduler_kwargs", {{"num_decay_steps", 5}}}},
             "num_decay_steps: 5 is refused: say learning_rate.schedule=wsd learning_rate.decay_steps=N",
             {"learning_rate.schedule=wsd", "learning_rate.decay_steps=5"}},
+           {{{"lr_scheduler_type", "cosine"}, {"lr_scheduler_kwargs", {{"decay_type", "1-sqrt"}}}},
+            "decay_type: as learning_rate.decay_type: has no effect with learning_rate.schedule = \"cosine\"",
+            {"learning_rate.schedule=wsd", "learning_rate.decay_steps=5"}},
            {{{"save_strategy", "epoch"}}, "save_strategy: \"epoch\" is refused: intervals are whole steps here", {"checkpoint.every=50"}},
            {{{"save_steps", 0.1}}, "save_steps: 0.1 is refused", {"checkpoint.every=50"}},
            {{{"logging_steps", 0.1}}, "logging_steps: 0.1 is refused", {"run.log_every=5"}},
@@ -334,10 +337,22 @@ TEST(Trainer, FillsInAConfigurationOfDeepSpeed) {
   test::spill(ds, R"({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "steps_per_print": 2000,
     "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 5}}})");
   const Json whole = {{"lr_scheduler_type", "cosine"}, {"logging_steps", 7}, {"num_train_epochs", 2}};
-  EXPECT_EQ(deck_of(whole, {}, ds).learning_rate.schedule, RateSchedule::constant);
+  EXPECT_EQ(deck_of(whole, {}, ds).learning_rate.schedule, RateSchedule::warmup_lr);
   EXPECT_EQ(deck_of(whole, {}, ds).learning_rate.warmup_steps, 5);
   EXPECT_EQ(deck_of(whole, {}, ds).run.log_every, 7);
   EXPECT_NE(import_of(whole, {}, ds).text.find("lr_scheduler_type:\n#     the scheduler of "), std::string::npos);
+  // One without a warmup takes none from the Trainer, and one that gives the betas none of its.
+  test::spill(ds, R"({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "scheduler": {"type": "OneCycle",
+    "params": {"cycle_min_lr": 1e-6, "cycle_max_lr": 1e-4}}})");
+  for (const Json& warmup : {Json{{"warmup_steps", 9}}, Json{{"warmup_ratio", 0.1}}}) {
+    Json with = whole;
+    with.update(warmup);
+    with["adam_beta2"] = 0.98;
+    const Deck cycle = deck_of(with, {}, ds);
+    EXPECT_EQ(cycle.learning_rate, (LearningRateKeys{.schedule = RateSchedule::one_cycle, .one_cycle = {.min_lr = 1e-6}}));
+    EXPECT_EQ(cycle.optimizer.beta2, 0.95) << "the deck's default, which nothing reads";
+    EXPECT_NE(import_of(with, {}, ds).text.find("adam_beta2"), std::string::npos) << "dropped without a word";
+  }
   test::spill(ds, R"({"train_micro_batch_size_per_gpu": 2, "gradient_clipping": 1.0, "zero_optimization": {"stage": 2}})");
   const std::string faults = faults_in(arguments, {}, ds);
   EXPECT_NE(faults.find("args.json:1:"), std::string::npos) << faults;
