@@ -208,7 +208,7 @@ TEST(Engine, TakesTheBetasOfItsSchedule) {
     engine.initialise_weights();
     for (int step = 0; step < 3; ++step) {
       fill_batch(engine, deck, 2, static_cast<std::uint32_t>(step));
-      engine.step(step);
+      engine.step();
     }
     return engine.weight_of("layers.0.attention.wq");
   };
