@@ -18,6 +18,7 @@
 namespace {
 
 using tessera::bf16;
+using tessera::f16;
 
 /// What a member tells the others at the start.
 struct Member {
@@ -130,6 +131,7 @@ std::size_t size_of(ncclDataType_t type) {
     case ncclFloat32:
       return 4;
     case ncclBfloat16:
+    case ncclFloat16:
       return 2;
     case ncclUint8:
       return 1;
@@ -147,17 +149,21 @@ void combine(void* into, const void* term, std::size_t n, ncclRedOp_t op) {
     a[i] = static_cast<T>(op == ncclSum ? x + y : std::max(static_cast<T>(x), static_cast<T>(y)));
   }
 }
+/// Rounded at every term, as NCCL does on its way round a ring.
+template <class T>
+void combine_halves(void* into, const void* term, std::size_t n, ncclRedOp_t op) {
+  auto* a = static_cast<T*>(into);
+  const auto* b = static_cast<const T*>(term);
+  for (std::size_t i = 0; i < n; ++i) {
+    const auto x = static_cast<float>(a[i]), y = static_cast<float>(b[i]);
+    a[i] = T(op == ncclSum ? x + y : std::max(x, y));
+  }
+}
 void combine(void* into, const void* term, std::size_t n, ncclDataType_t type, ncclRedOp_t op) {
   if (type == ncclFloat32) combine<float, float>(into, term, n, op);
   if (type == ncclInt64) combine<std::int64_t, std::uint64_t>(into, term, n, op);
-  if (type == ncclBfloat16) {  // rounded at every term, as NCCL does on its way round a ring
-    auto* a = static_cast<bf16*>(into);
-    const auto* b = static_cast<const bf16*>(term);
-    for (std::size_t i = 0; i < n; ++i) {
-      const auto x = static_cast<float>(a[i]), y = static_cast<float>(b[i]);
-      a[i] = bf16(op == ncclSum ? x + y : std::max(x, y));
-    }
-  }
+  if (type == ncclBfloat16) combine_halves<bf16>(into, term, n, op);
+  if (type == ncclFloat16) combine_halves<f16>(into, term, n, op);
 }
 
 /// One call under way: messages to and from the members, then sums. NCCL promises no order of theirs: each call of a communicator begins

@@ -39,9 +39,9 @@ T value(int rank, std::int64_t index) {
 }
 
 template <class T>
-using Wide = std::conditional_t<std::is_same_v<T, bf16>, float, T>;
+using Wide = std::conditional_t<sizeof(T) == 2, float, T>;
 
-/// The definition: terms in rank order, fp32 for bf16, the old value last.
+/// The definition: terms in rank order, fp32 for bf16 and fp16, the old value last.
 template <class T>
 T sum_of(int ranks, std::int64_t index, const T* old = nullptr) {
   if constexpr (std::is_same_v<T, std::int64_t>) {
@@ -229,6 +229,7 @@ void check_types(Communicator& comm, Memory& memory) {
   SCOPED_TRACE(test::Sample::describe());
   check_all<float>(comm, memory);
   check_all<bf16>(comm, memory);
+  check_all<f16>(comm, memory);
   check_all<std::int64_t>(comm, memory);
   // Large enough to be streamed past the caches.
   check_gather<float>(comm, memory, 300007, 300011, false);
@@ -387,6 +388,7 @@ TEST(HierarchicalCommunicator, SumsInPieces) {
       check_gather<bf16>(*comm, *memory, 1500007, 0, in_place);
     }
     check_reduce<bf16>(*comm, *memory, 1500007);
+    check_reduce<f16>(*comm, *memory, 300007);
     check_reduce<std::int64_t>(*comm, *memory, 300007);
   }
 }
@@ -433,7 +435,7 @@ TEST(HierarchicalCommunicator, AWaitThatIsGivenUpEnds) {
 }
 
 TEST(MpiTypes, AreAsLargeAsElementsAndOfKnownTypesAlone) {
-  for (const DType type : {DType::f32, DType::bf16, DType::i64, DType::u16, DType::u32}) {
+  for (const DType type : {DType::f32, DType::bf16, DType::f16, DType::i64, DType::u16, DType::u32}) {
     int bytes = 0;
     MPI_CHECK(MPI_Type_size(mpi_type(type), &bytes));
     EXPECT_EQ(static_cast<std::size_t>(bytes), size_of(type)) << name_of(type);

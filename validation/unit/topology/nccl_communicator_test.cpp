@@ -74,10 +74,11 @@ std::vector<T> values(std::int64_t n, int salt) {
   return out;
 }
 
-/// Integers and copies bit for bit; float sums as far as their order may differ from the host's, bf16 where it is rounded on the way.
+/// Integers and copies bit for bit; float sums as far as their order may differ from the host's, bf16 and fp16 where they are rounded on
+/// the way.
 template <class T>
 void expect_near(const std::vector<T>& got, const std::vector<T>& expected, bool sums, const std::string& what) {
-  const double bound = !sums || std::is_same_v<T, std::int64_t> ? 0 : sizeof(T) == 4 ? 1e-6 : 0.03;
+  const double bound = !sums || std::is_same_v<T, std::int64_t> ? 0 : sizeof(T) == 4 ? 1e-6 : std::is_same_v<T, bf16> ? 0.03 : 0.004;
   for (std::size_t i = 0; i < got.size(); ++i) {
     bool same = std::memcmp(&got[i], &expected[i], sizeof(T)) == 0;
     if constexpr (!std::is_same_v<T, std::int64_t>)
@@ -187,6 +188,7 @@ TEST(NcclCommunicator, EveryCollectiveIsThatOfTheHost) {
   EXPECT_EQ(pair.device->rank(), world().rank());
   check_all<float>(pair);
   check_all<bf16>(pair);
+  check_all<f16>(pair);
   check_all<std::int64_t>(pair);
   pair.device->barrier();
 }
