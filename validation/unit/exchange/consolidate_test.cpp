@@ -41,7 +41,7 @@ void expect_values(const Deck& deck, const std::vector<std::string>& paths) {
     ASSERT_TRUE(all.contains(p.export_name)) << p.export_name;
     const auto& [tensor, bytes] = all.at(p.export_name);
     EXPECT_EQ(tensor.shape, p.shape) << p.name;
-    EXPECT_EQ(tensor.type, dtype_of<T>() == DType::f32 ? "F32" : "BF16") << p.name;
+    EXPECT_EQ(tensor.type, row_of(dtype_of<T>()).safetensors) << p.name;
     ASSERT_EQ(bytes.size(), static_cast<std::size_t>(p.shape.elements()) * sizeof(T));
     for (std::int64_t i = 0; i < p.shape.elements(); ++i) {
       T value;
@@ -103,6 +103,14 @@ TEST(Consolidate, ACutCheckpointGivesTheSameFiles) {
     three.open_dataset(p.name).read_box(whole_box(p.shape), io::hdf5::Element::f32, b.data());
     EXPECT_EQ(a, b) << p.name;
   }
+}
+
+TEST(Consolidate, Fp16IsTheRoundedValue) {
+  const Scratch scratch;
+  const Deck deck = test::tiny_deck({});
+  consolidate({.checkpoint = test::write_sharded(scratch.path(), deck, 2), .output = scratch / "out", .dtype = DType::f16});
+  expect_values<f16>(deck, {scratch / "out/model.safetensors"});
+  EXPECT_EQ(Json::parse(test::slurp(scratch / "out/config.json")).at("torch_dtype"), "float16");
 }
 
 TEST(Consolidate, Bf16IsTheRoundedValue) {

@@ -11,7 +11,10 @@ using namespace tessera::test;
 namespace {
 
 std::vector<SafetensorsEntry> some_entries() {
-  return {{"model.embed_tokens.weight", DType::f32, {701, 513}}, {"model.norm.weight", DType::bf16, {33}}, {"scale", DType::f32, Shape()}};
+  return {{"model.embed_tokens.weight", DType::f32, {701, 513}},
+          {"model.norm.weight", DType::bf16, {33}},
+          {"scale", DType::f32, Shape()},
+          {"half", DType::f16, {5}}};
 }
 
 std::vector<std::byte> some_bytes(std::size_t n) {
@@ -31,7 +34,7 @@ TEST(Safetensors, HoldFloatTypesAlone) {
 
 TEST(Safetensors, RoundTripInPieces) {
   Scratch dir;
-  auto bytes = some_bytes(701 * 513 * 4 + 33 * 2 + 4);
+  auto bytes = some_bytes(701 * 513 * 4 + 33 * 2 + 4 + 5 * 2);
   {
     SafetensorsWriter w(dir / "m.safetensors", some_entries());
     std::mt19937 engine(2);
@@ -45,11 +48,11 @@ TEST(Safetensors, RoundTripInPieces) {
   }
   EXPECT_FALSE(fs::exists(dir / "m.safetensors.partial"));
   auto tensors = read_safetensors_header(dir / "m.safetensors");
-  ASSERT_EQ(tensors.size(), 3u);
+  ASSERT_EQ(tensors.size(), 4u);
   std::size_t at = 0;
-  for (std::size_t i = 0; i < 3; ++i) {
+  for (std::size_t i = 0; i < 4; ++i) {
     EXPECT_EQ(tensors[i].name, some_entries()[i].name);
-    EXPECT_EQ(tensors[i].type, some_entries()[i].dtype == DType::f32 ? "F32" : "BF16");
+    EXPECT_EQ(tensors[i].type, row_of(some_entries()[i].dtype).safetensors);
     EXPECT_EQ(tensors[i].shape, some_entries()[i].shape);
     auto got = read_safetensors_tensor(dir / "m.safetensors", tensors[i]);
     EXPECT_TRUE(std::equal(got.begin(), got.end(), bytes.begin() + static_cast<std::ptrdiff_t>(at)));

@@ -63,6 +63,17 @@ TEST(Machine, HasRatesOfFloatTypesAlone) {
   for (const DType other : {DType::i64, DType::u16, DType::u32}) EXPECT_THROW(profile.rates(other), Error);
 }
 
+TEST(Machine, HasRatesOfFp16FromWhatComputesIt) {
+  MachineProfile profile;
+  const MachineProfile& read = profile;
+  profile.device = "host";
+  EXPECT_EQ(&read.rates(DType::f16), &profile.fp32);
+  profile.device = "cuda";
+  EXPECT_EQ(&read.rates(DType::f16), &profile.bf16);
+  profile.fp16.peak = 1e15;
+  EXPECT_EQ(&read.rates(DType::f16), &profile.fp16);
+}
+
 TEST(Machine, IsReadWithItsUnits) {
   const ParsedMachine parsed = parse_machine_text(small, "m.toml");
   ASSERT_TRUE(parsed.faults.empty()) << faults_of(small);
