@@ -183,7 +183,7 @@ double rate_of_task(Bench& bench, DType dtype, std::string_view kernel, double b
       kernels::fill_zero(c, sum, static_cast<std::size_t>(8 * n));
       return [=, x = floats()] { kernels::fixed_accumulate(c, {sum, x, n, overflow, kernels::fixed_limit}); };
     }
-    kernels::Adamw a{.master = floats(), .m = floats(), .v = floats(), .param = copy ? take(n, 2) : nullptr, .grad = floats(), .n = n};
+    kernels::Update a{.master = floats(), .state = {floats(), floats()}, .param = copy ? take(n, 2) : nullptr, .grad = floats(), .n = n};
     const kernels::UpdateScalars scalars{.learning_rate = 1e-5f};
     auto* there = static_cast<kernels::UpdateScalars*>(take(1, 64));
     kernels::copy(bench.context(0), there, &scalars, sizeof scalars);

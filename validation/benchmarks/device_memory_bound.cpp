@@ -213,8 +213,7 @@ void add_adamw(Part& part, const Settings& s) {
     part.contenders.push_back(
         {.name = kind.name, .limit = "copy", .amount = kind.bytes * count(n), .target = wanted, .run = [=](cudaStream_t stream) {
            adamw(on(stream), {.master = master,
-                              .m = m,
-                              .v = v,
+                              .state = {m, v},
                               .param = kind.param,
                               .grad = kind.grad,
                               .grad_dtype = kind.dtype,

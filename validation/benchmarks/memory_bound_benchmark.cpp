@@ -123,8 +123,9 @@ void add_streams(std::vector<Contender>& list, const Memory& memory) {
     for_vectors(begin, end, [&](std::int64_t i, auto c) { store<true>(o + i, fma(load(a + i, c), splat(0.5f), load(b + i, c)), c); });
   });
   n = memory.cut({4, 4, 4, 4}, p, 1024);
-  list.push_back({"update", 28 * static_cast<double>(n), "",
-                  [=] { benchmarks::update_stream({.master = f(p[0]), .m = f(p[1]), .v = f(p[2]), .grad = p[3], .n = n}); }});
+  list.push_back({"update", 28 * static_cast<double>(n), "", [=] {
+                    benchmarks::update_stream({.master = f(p[0]), .state = {f(p[1]), f(p[2])}, .grad = p[3], .n = n});
+                  }});
 }
 
 void add_adamw(std::vector<Contender>& list, const Memory& memory, const UpdateScalars& scalars) {
@@ -132,15 +133,14 @@ void add_adamw(std::vector<Contender>& list, const Memory& memory, const UpdateS
   auto f = [](std::byte* b) { return reinterpret_cast<float*>(b); };
   // Each beside the stream of its own proportion, and of as many streams.
   auto add_variant = [&](const std::string& kind, std::int64_t n, DType grad, void* param, double bytes) {
-    Adamw call{.master = f(p[0]),
-               .m = f(p[1]),
-               .v = f(p[2]),
-               .param = param,
-               .grad = p[3],
-               .grad_dtype = grad,
-               .n = n,
-               .weight_decay = 0.1f,
-               .scalars = &scalars};
+    Update call{.master = f(p[0]),
+                .state = {f(p[1]), f(p[2])},
+                .param = param,
+                .grad = p[3],
+                .grad_dtype = grad,
+                .n = n,
+                .weight_decay = 0.1f,
+                .scalars = &scalars};
     const double moved = bytes * static_cast<double>(n);
     const std::string stream = "update" + kind;
     if (!kind.empty()) list.push_back({stream, moved, "", [call] { benchmarks::update_stream(call); }});

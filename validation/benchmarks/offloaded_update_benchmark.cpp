@@ -49,11 +49,10 @@ struct Unit {
   kernels::FixedSum sum = {};
   std::int32_t not_finite = 0;
 
-  kernels::Adamw update(DType gradient, void* to, std::int64_t begin, std::int64_t count) {
+  kernels::Update update(DType gradient, void* to, std::int64_t begin, std::int64_t count) {
     auto* g = static_cast<std::byte*>(gradient == DType::f32 ? fp32.data() : bf16.data());
     return {.master = master.as<float>() + begin,
-            .m = m.as<float>() + begin,
-            .v = v.as<float>() + begin,
+            .state = {m.as<float>() + begin, v.as<float>() + begin},
             .param = to,
             .grad = g + begin * static_cast<std::int64_t>(size_of(gradient)),
             .grad_dtype = gradient,
@@ -69,7 +68,7 @@ struct Unit {
       f(update(gradient, staging.as<std::uint16_t>() + i % staged_pieces * piece, i * piece, std::min(piece, n - i * piece)));
   }
   void one_pass(DType gradient) {
-    by_pieces(gradient, [](const kernels::Adamw& p) { kernels::adamw({}, p); });
+    by_pieces(gradient, [](const kernels::Update& p) { kernels::adamw({}, p); });
   }
   void norm(DType gradient) {
     kernels::sum_of_squares(

@@ -1,21 +1,21 @@
 // The memory's limit for an optimizer's update: its streams in its order and proportion, with one operation a value.
 #pragma once
-#include "kernels/adamw/adamw.hpp"
 #include "kernels/parallel.hpp"
+#include "kernels/update/update.hpp"
 #include "kernels/vector/vector.hpp"
 
 namespace tessera::benchmarks {
 
 /// Three fp32 streams that are rewritten, a gradient of any type that is read, and where there is one a bf16 copy that is written.
 template <class Gradient, bool copy>
-void update_stream(const kernels::Adamw& p, std::int64_t begin, std::int64_t end) {
+void update_stream(const kernels::Update& p, std::int64_t begin, std::int64_t end) {
   using namespace kernels;
   // Whole numbers of 64 bits are read as two floats each: what they mean costs the limit nothing.
   constexpr bool wide = sizeof(Gradient) == 8;
   using Read = std::conditional_t<wide, float, Gradient>;
   const auto* gradient = static_cast<const Read*>(p.grad);
   auto* out = static_cast<bf16*>(p.param);
-  float *master = p.master, *m = p.m, *v = p.v;
+  float *master = p.master, *m = p.state[0], *v = p.state[1];
   for_vectors(begin, end, [=](std::int64_t i, auto count) {
     constexpr std::int64_t ahead = 256;  // elements: without, memory gives less
     prefetch(master + i + ahead), prefetch(m + i + ahead), prefetch(v + i + ahead), prefetch(gradient + (wide ? 2 : 1) * (i + ahead));
@@ -32,7 +32,7 @@ void update_stream(const kernels::Adamw& p, std::int64_t begin, std::int64_t end
   stream_fence();
 }
 
-inline void update_stream(const kernels::Adamw& p) {
+inline void update_stream(const kernels::Update& p) {
   const auto run = [&](auto range) {
     kernels::parallel_ranges(p.n, 4096, [&](std::int64_t begin, std::int64_t end) { range(p, begin, end); });
   };

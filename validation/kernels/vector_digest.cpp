@@ -81,8 +81,7 @@ void optimizer() {
     auto copy = poisoned<bf16>(n);
     const void* grad = dtype == DType::f32 ? static_cast<const void*>(floats.data()) : whole.data();
     adamw({}, {.master = w.data(),
-               .m = m.data(),
-               .v = v.data(),
+               .state = {m.data(), v.data()},
                .param = copy.data(),
                .grad = grad,
                .grad_dtype = dtype,

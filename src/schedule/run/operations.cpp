@@ -105,9 +105,8 @@ struct Runner {
     const auto gradient_size = static_cast<std::int64_t>(size_of(op.gradient));
     for (std::size_t i = 0; i < op.pieces.size(); ++i) {
       const std::int64_t offset = op.pieces[i].unit_offset - op.begin;
-      kernels::Adamw update{.master = at<float>(r, 0) + offset,
-                            .m = at<float>(r, 1) + offset,
-                            .v = at<float>(r, 2) + offset,
+      kernels::Update update{.master = at<float>(r, 0) + offset,
+                            .state = {at<float>(r, 1) + offset, at<float>(r, 2) + offset},
                             .grad = at<std::byte>(r, 3) + offset * gradient_size,
                             .grad_dtype = op.gradient,
                             .n = op.pieces[i].elements,

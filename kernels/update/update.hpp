@@ -1,0 +1,28 @@
+// An optimizer's update of a flat range of parameters: what every update's kernel is handed. An elementwise one is a rule, in the words of
+// kernels/arithmetic.hpp: one element, or sixteen, from gradient and old values to new ones. update_host.hpp and update_cuda.hpp pass it
+// over memory once, so a rule has the same bits on every backend.
+#pragma once
+#include "kernels/arithmetic.hpp"
+#include "kernels/context.hpp"
+#include "kernels/update/scalars.hpp"
+
+namespace tessera::kernels {
+
+/// Numbers that the optimizers of this program keep of a parameter, at most, beside its master weight.
+inline constexpr int most_update_states = 2;
+
+/// With scalars->skip the copy alone is made. n may be any number; elements are independent and their bits do not depend on where in the range they lie.
+struct Update {
+  float* master = nullptr;
+  float* state[most_update_states] = {};  ///< what the optimizer keeps, in the order in which its text names it
+  void* param = nullptr;                  ///< copy to write, or null when the master is the compute copy
+  DType param_dtype = DType::bf16;        ///< of the copy: bf16 or f16
+  const void* grad = nullptr;             ///< fp32, bf16, or fixed-point int64 (value * 2^-44)
+  DType grad_dtype = DType::f32;
+  std::int64_t n = 0;
+  float rate_scale = 1;  ///< of the learning rate
+  float weight_decay = 0;
+  const UpdateScalars* scalars = nullptr;
+};
+
+}  // namespace tessera::kernels
