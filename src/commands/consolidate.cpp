@@ -52,7 +52,8 @@ void add_consolidate(const Command& app) {
                  "Only tensors of this pattern (* any run of characters), by our names or the export's; may be given again");
   command.flag("--adapter", options->adapter,
                "The adapter of a run with [lora] alone, as PEFT reads it; without, the model has it in its weights");
-  command.flag("--optimizer", options->optimizer, "With --format hdf5: the optimizer's moments too, as /adam_m/NAME and /adam_v/NAME");
+  command.flag("--optimizer", options->optimizer,
+               "With --format hdf5: the optimizer's state too, a group of tensors each: of AdamW /adam_m/NAME and /adam_v/NAME");
   command.footer(
       "Example:\n  tessera consolidate runs/quickstart/checkpoints/latest out/\n  tessera consolidate runs/a/checkpoints/latest "
       "head/ --tensor 'head*' --format hdf5 --optimizer\n  mpiexec -n 4 tessera consolidate runs/a/checkpoints/latest out/\n\nA fixed "

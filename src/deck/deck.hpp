@@ -93,7 +93,7 @@ struct OptimizerGroup {
 };
 
 struct OptimizerKeys {
-  OptimizerType type = OptimizerType::adamw;
+  std::string type = "adamw";  // a row of optimizer/texts/table.cpp
   double learning_rate = 0, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0, gradient_clipping = 0;
   std::vector<OptimizerGroup> groups = {};  // the first that has a tensor
   friend bool operator==(const OptimizerKeys&, const OptimizerKeys&) = default;

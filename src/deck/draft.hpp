@@ -60,6 +60,10 @@ void check_sizes(Draft& draft);
 /// The axes that follow from the launch, and what they share.
 void check_mesh(Draft& draft, int ranks);
 void check_pipeline(Draft& draft);
+/// Puts the optimizer's own defaults into the place of the schema's.
+void resolve_optimizer(Draft& draft);
+/// Keys that the optimizer does not read.
+void check_optimizer(Draft& draft);
 /// What goes with model.rope_scaling.
 void check_rotation(Draft& draft);
 /// What goes with adapters.

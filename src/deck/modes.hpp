@@ -40,11 +40,6 @@ enum class TooLong : std::uint8_t { refuse, truncate, split };
 template <>
 inline constexpr auto enum_words<TooLong> = std::to_array<std::string_view>({"refuse", "truncate", "split"});
 
-/// optimizer.type
-enum class OptimizerType : std::uint8_t { adamw };
-template <>
-inline constexpr auto enum_words<OptimizerType> = std::to_array<std::string_view>({"adamw"});
-
 /// learning_rate.schedule
 enum class RateSchedule : std::uint8_t {
   cosine,

@@ -1,7 +1,9 @@
 // A deck as text: TOML, the reference page, digests.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "deck/value.hpp"
+#include "optimizer/texts/table.hpp"
 
 namespace tessera {
 namespace {
@@ -49,6 +51,17 @@ std::string values_text(const Key& key) {
   return values;
 }
 
+/// Of a key that not every optimizer reads: who does, and with which default.
+std::string of_optimizers(const Key& key) {
+  const std::vector<std::string_view> readers = readers_of(key);
+  if (readers.empty() || readers.size() == optimizers().size()) return "";
+  std::string text = fmt::format(" Of {}.", fmt::join(readers, ", "));
+  for (const Optimizer& row : optimizers())
+    for (const auto& [leaf, value] : row.defaults)
+      if (leaf == key.leaf()) text += fmt::format(" The default of {} is {}.", row.name, shortest(value));
+  return text;
+}
+
 }  // namespace
 
 std::string print_deck(const Deck& deck) {
@@ -79,7 +92,8 @@ std::string deck_reference() {
     }
     // The default as `tessera deck print` shows it; "auto" and quotes included.
     std::string standard = key.required() ? "required" : fmt::format("`{}`", key.fallback);
-    out += fmt::format("| `{}` | {} | {} | {} | {} | {} |\n", key.leaf(), type_text(key), key.unit, values_text(key), standard, key.help);
+    out += fmt::format("| `{}` | {} | {} | {} | {} | {} |\n", key.leaf(), type_text(key), key.unit, values_text(key), standard,
+                       std::string(key.help) + of_optimizers(key));
   }
   return out;
 }

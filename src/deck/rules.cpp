@@ -402,6 +402,7 @@ void resolve_auto(Draft& draft, int ranks) {
   resolve_model(draft);
   resolve_experts(draft);
   resolve_zero(draft);
+  resolve_optimizer(draft);
   check_mesh(draft, ranks);
 }
 
@@ -413,6 +414,7 @@ void check_rules(Draft& draft) {
   check_sizes(draft);
   check_length(draft);
   check_batch(draft);
+  check_optimizer(draft);
   check_gradients(draft);
   check_evaluation(draft);
   check_lanes(draft);

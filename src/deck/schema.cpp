@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/limits.hpp"
+#include "optimizer/texts/table.hpp"
 
 namespace tessera {
 namespace {
@@ -259,14 +260,8 @@ const std::vector<Key> table = with_choices({
              "start and names it, truncate takes its first tokens, split makes documents of its parts."},
 
     // [optimizer]
-    {KEY(optimizer.type), .type = text, .fallback = "\"adamw\"", .identity = true,
-     .refused = {{"adam", "plain Adam is not in this version; set \"adamw\" with weight_decay = 0.0, which is the same update"},
-                 {"lamb", "LAMB is not in this version; set \"adamw\""},
-                 {"onebit_adam", "1-bit Adam is not in this version; set \"adamw\""},
-                 {"lion", "Lion is not in this version; set \"adamw\""},
-                 {"muon", "Muon is not in this version; set \"adamw\""},
-                 {"sgd", "SGD is not in this version; set \"adamw\""}},
-     .help = "Update rule; weight decay applies to matrices only."},
+    {KEY(optimizer.type), .type = text, .choices = optimizer_names(), .fallback = "\"adamw\"", .identity = true,
+     .refused = refused_optimizers(), .help = "Update rule; weight decay applies to matrices only."},
     {KEY(optimizer.learning_rate), .type = real, .limits = {.above = 0, .most = 1000}, .identity = true,
      .help = "Peak learning rate, reached at the end of the warmup."},
     {KEY(optimizer.beta1), .type = real, .limits = {.least = 0, .below = 1}, .fallback = "0.9", .identity = true,

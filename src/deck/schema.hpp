@@ -79,6 +79,8 @@ struct Key {
 std::span<const Key> deck_keys();
 /// The row of a full name, or nullptr.
 const Key* find_key(std::string_view name);
+/// Of a key of [optimizer] the optimizers that read it, where not all do; else none.
+std::vector<std::string_view> readers_of(const Key& key);
 /// "[zero.offload_param]" exists: some key stands in it or below it.
 bool is_section(std::string_view name);
 

@@ -16,7 +16,7 @@ struct ConsolidateOptions {
   std::int64_t max_file_bytes = 5'000'000'000;
   std::vector<std::string> tensors = {};  ///< patterns of the tensors to write, by our names or the export's; none: the model
   bool adapter = false;                   ///< the adapter alone, as PEFT reads it; else weights have it in them
-  bool optimizer = false;                 ///< with hdf5 also the optimizer's moments, as /adam_m/NAME and /adam_v/NAME
+  bool optimizer = false;                 ///< with hdf5 also the optimizer's state, as /GROUP/NAME
   bool progress = false;
 };
 

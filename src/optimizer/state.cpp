@@ -1,18 +1,25 @@
 #include "optimizer/state.hpp"
 
-#include <array>
-
-#include "base/check.hpp"
+#include "optimizer/texts/table.hpp"
 
 namespace tessera {
 
-std::span<const std::string_view> state_groups(OptimizerType optimizer) {
-  static constexpr std::array<std::string_view, 3> adamw = {master_group, "adam_m", "adam_v"};
-  switch (optimizer) {
-    case OptimizerType::adamw:
-      return adamw;
-  }
-  fail(ExitCode::internal, "optimizer {} has no groups of state", static_cast<int>(optimizer));
+UpdateRecord update_of(const OptimizerKeys& keys) {
+  UpdateText text;
+  optimizer_named(keys.type).text(text);
+  return text.record();
+}
+
+std::vector<std::string_view> state_groups(const OptimizerKeys& keys) {
+  std::vector<std::string_view> groups = {master_group};
+  for (const StateRow& row : update_of(keys).state) groups.push_back(row.group);
+  return groups;
+}
+
+std::int64_t state_bytes(const OptimizerKeys& keys) {
+  std::int64_t bytes = 0;
+  for (const StateRow& row : update_of(keys).state) bytes += row.bytes(1);
+  return bytes;
 }
 
 }  // namespace tessera

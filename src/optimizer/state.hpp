@@ -1,17 +1,24 @@
-// What an optimizer keeps of each parameter between steps.
+// What an optimizer keeps of each parameter between steps, and how it updates it: of a deck.
 #pragma once
-#include <span>
 #include <string_view>
+#include <vector>
 
-#include "deck/modes.hpp"
+#include "deck/deck.hpp"
+#include "optimizer/texts/update_text.hpp"
 
 namespace tessera {
 
 /// The first group of every optimizer: fp32 weights, which are the compute copy itself where that is fp32.
 inline constexpr std::string_view master_group = "master";
 
-/// Names of the groups of fp32 numbers, one a parameter, that `optimizer` keeps: "master", then its moments. Checkpoints
-/// and buffers carry them; new runs begin with moments of zero.
-std::span<const std::string_view> state_groups(OptimizerType optimizer);
+/// The text of optimizer.type, read.
+UpdateRecord update_of(const OptimizerKeys& keys);
+
+/// Names of the groups that the optimizer keeps: "master", then its state. Checkpoints and buffers carry them; new runs begin with state of
+/// zero.
+std::vector<std::string_view> state_groups(const OptimizerKeys& keys);
+
+/// Of one parameter, master weights apart.
+std::int64_t state_bytes(const OptimizerKeys& keys);
 
 }  // namespace tessera

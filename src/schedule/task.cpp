@@ -5,8 +5,8 @@
 namespace tessera {
 
 const char* name_of(Category category) {
-  static constexpr const char* names[category_count] = {"parameters",  "master",    "adam_m", "adam_v",  "gradients", "gathered", "packed",
-                                                        "activations", "workspace", "inputs", "scalars", "caches",    "snapshot"};
+  static constexpr const char* names[category_count] = {"parameters",  "master",    "state",  "gradients", "gathered", "packed",
+                                                        "activations", "workspace", "inputs", "scalars",   "caches",   "snapshot"};
   return names[static_cast<int>(category)];
 }
 

@@ -11,6 +11,7 @@
 #include "memory/arena.hpp"
 #include "model/record/passes.hpp"
 #include "optimizer/groups.hpp"
+#include "optimizer/texts/update_text.hpp"
 #include "topology/communicators/communicator.hpp"
 #include "topology/mesh.hpp"
 #include "zero/partition.hpp"
@@ -76,8 +77,7 @@ static_assert([] {
 enum class Category : std::uint8_t {
   parameters,
   master,
-  adam_m,
-  adam_v,
+  state,
   gradients,
   gathered,
   packed,
@@ -88,7 +88,7 @@ enum class Category : std::uint8_t {
   caches,
   snapshot
 };
-inline constexpr int category_count = 13;
+inline constexpr int category_count = 12;
 const char* name_of(Category);
 
 /// How long a buffer's bytes are its own; at other times they may be another's.
@@ -182,11 +182,12 @@ struct ScaleGradients {};
 /// Scalars (read), step inputs (read), update scalars (write), report (write), the run's values (add): the first and the last of no bytes
 /// in an evaluation.
 struct FinishStep {};
-/// Master (add), m (add), v (add), gradient (read), update scalars (read), copy (write, unless parameters are fp32).
+/// What the update's record says, in its order; without the copy where there is none.
 struct OptimizerStep {
+  UpdateCall update = {};
   DType gradient{};
   DType parameters = DType::f32;   ///< of the copy
-  std::int64_t begin = 0;          ///< element of the unit at which every use begins
+  std::int64_t begin = 0;          ///< element of the unit at which every use begins, but that of the values
   std::vector<Piece> pieces;       ///< tensors inside, without the padding between them
   std::vector<UpdateRates> rates;  ///< of each piece
 };

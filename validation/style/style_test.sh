@@ -41,6 +41,7 @@ fi
 
 expect_fault src/base/a.cpp 1 "base sees base" '#include "memory/arena.hpp"\n'
 expect_fault src/zero/a.cpp 2 "zero sees" '#include "zero/partition.hpp"\n#include "optimizer/adamw.hpp"\n'
+expect_fault src/optimizer/texts/a.cpp 1 "optimizer/texts sees base memory kernels" '#include "deck/deck.hpp"\n'
 expect_fault src/schedule/a.cpp 1 "schedule sees" '#include "train/run/trainer.hpp"\n'
 expect_fault src/model/a.cpp 1 "model sees" '#include "io/tokens/tokens.hpp"\n'
 expect_fault src/train/a.cpp 1 "train sees" '#include "commands/train.hpp"\n'

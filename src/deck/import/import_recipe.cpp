@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "deck/import/importer.hpp"
+#include "optimizer/texts/table.hpp"
 
 namespace tessera {
 namespace {
@@ -136,6 +137,7 @@ void put_peak(Importer& in, bool no_optimizer) {
 void import_optimizer(Importer& in) {
   constexpr std::string_view type = "optimizer.type", lr = "optimizer.params.lr";
   const std::string word = in.word_of(type);
+  const Optimizer* row = optimizer_of_deepspeed(word);
   const bool params = in.given(lr) || in.given("optimizer.params.betas") || in.given("optimizer.params.weight_decay");
   constexpr std::string_view of_one_bit[] = {"onebitadam", "zerooneadam", "onebitlamb"};
   if (std::ranges::find(of_one_bit, word) != std::end(of_one_bit)) {
@@ -146,14 +148,15 @@ void import_optimizer(Importer& in) {
                            in.given(type)->literal.str()));
     in.assume("optimizer.type", "\"adamw\"", "");
   } else if (!word.empty())
-    in.put("optimizer.type", toml_string(word == "adam" || word == "deepspeedcpuadam" ? "adamw" : word), type);
+    in.put("optimizer.type", toml_string(row ? row->name : word), type);
   else if (params)
     in.fault("optimizer.params", "DeepSpeed reads no params without optimizer.type; add \"type\": \"AdamW\"");
   else
     in.assume("optimizer.type", "\"adamw\"", "the file has no optimizer");
   put_peak(in, word.empty());
-  put_betas(in);
-  if (!put_number(in, "optimizer.params.eps", "optimizer.eps")) in.assume("optimizer.eps", "1e-8", "DeepSpeed's default");
+  const auto reads = [&](std::string_view key) { return !row || std::ranges::find(row->keys, key) != row->keys.end(); };
+  if (reads("beta1") || in.given("optimizer.params.betas")) put_betas(in);
+  if (!put_number(in, "optimizer.params.eps", "optimizer.eps") && reads("eps")) in.assume("optimizer.eps", "1e-8", "DeepSpeed's default");
   if (!put_number(in, "optimizer.params.weight_decay", "optimizer.weight_decay", "of matrices only"))
     in.assume("optimizer.weight_decay", "0.0", "DeepSpeed's default");
   in.assume("optimizer.gradient_clipping", "1.0", "DeepSpeed's default since June 2026; before that it was 0.0, no clipping");

@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <optional>
 
 #include "deck/hints.hpp"
+#include "optimizer/texts/table.hpp"
 
 namespace tessera {
 namespace {
@@ -107,13 +109,14 @@ Importer::Importer(const ImportRequest& request, const ForeignTable& table, std:
 }
 
 void Importer::walk(const JsonNode& root) {
-  const auto type_is = [&](const char* name, std::initializer_list<std::string_view> known) {
+  const auto type_of = [&](const char* name) -> std::optional<std::string> {
     const JsonNode* node = root.member(name);
     const JsonNode* type = node ? node->member("type") : nullptr;
-    return !type || std::ranges::find(known, lower_case(type->written)) != known.end();
+    return type ? std::optional(lower_case(type->written)) : std::nullopt;
   };
-  if (!type_is("optimizer", {"adam", "adamw", "deepspeedcpuadam"})) foreign_.insert("optimizer");
-  if (!type_is("scheduler", {"warmuplr", "warmupdecaylr", "warmupcosinelr", "cosine", "onecycle", "lrrangetest"}))
+  if (const auto type = type_of("optimizer"); type && !optimizer_of_deepspeed(*type)) foreign_.insert("optimizer");
+  constexpr std::string_view schedules[] = {"warmuplr", "warmupdecaylr", "warmupcosinelr", "cosine", "onecycle", "lrrangetest"};
+  if (const auto type = type_of("scheduler"); type && std::ranges::find(schedules, *type) == std::end(schedules))
     foreign_.insert("scheduler");
   walk_section(root, "");
 }

@@ -3,6 +3,7 @@
 #include <tuple>
 
 #include "deck/import/rows.hpp"
+#include "optimizer/texts/table.hpp"
 
 namespace tessera {
 namespace {
@@ -54,13 +55,13 @@ Rows length_and_batch() {
 }
 
 Rows optimizer_and_schedule() {
-  const Words adamw = {{"adamw_torch", "adamw"},           {"adamw_torch_fused", "adamw"}, {"adamw_torch_xla", "adamw"},
-                       {"adamw_torch_npu_fused", "adamw"}, {"adamw_apex_fused", "adamw"},  {"adamw_hf", "adamw"},
-                       {"paged_adamw_32bit", "adamw"},     {"paged_adamw", "adamw"}};
+  Words optimizer_words;
+  for (const Optimizer& row : optimizers())
+    for (const std::string_view name : row.trainer) optimizer_words.emplace_back(name, row.name);
   const Words schedules = {{"constant_with_warmup", "constant"}, {"cosine_with_min_lr", "cosine"}};
   return {
-      together(
-          with_words(mapped("optim", text, "optimizer.type", "AdamW in fp32, whoever's kernel, is \"adamw\"; others are refused"), adamw)),
+      together(with_words(mapped("optim", text, "optimizer.type", "AdamW in fp32, whoever's kernel, is \"adamw\"; others are refused"),
+                          optimizer_words)),
       refused("optim_args", text, "", "AdamW takes its arguments by their own names; leave it out"),
       refused("optim_target_modules", any, "", "it is of GaLore and APOLLO, which are not in this version; leave it out"),
       refused("adafactor", boolean, "false", "Adafactor is not in this version; set it to false"),

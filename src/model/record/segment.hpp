@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/access.hpp"
 #include "base/check.hpp"
 #include "kernels/gemm/gemm.hpp"
 #include "model/record/products.hpp"
@@ -54,8 +55,6 @@ enum class ValueKind : std::uint8_t {
   logits,              ///< (V) fp32 of the token that follows
   likeliest            ///< 1 int32: the id of the largest of them
 };
-
-enum class Access : std::uint8_t { read, write, add };
 
 struct ValueInfo {
   ValueKind kind = ValueKind::activation;

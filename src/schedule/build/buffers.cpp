@@ -61,9 +61,15 @@ Use Buffers::gradients(int unit, const Range& elements, Access access) const {
           frame_.gradient_bytes(unit, elements.begin - begin), frame_.gradient_bytes(unit, elements.size()), access};
 }
 
+Use Buffers::state(const StateRow& row, int unit, const Range& elements, Access access) const {
+  return {named(fmt::format("{}.{}", row.group, frame_.unit_at(unit).name)), row.bytes(elements.begin - frame_.plan(unit).state.begin),
+          row.bytes(elements.size()), access};
+}
+
 Use Buffers::master(int unit, const Range& elements, Access access) const {
-  if (frame_.compute() == DType::f32 && frame_.plan(unit).parameters_offloaded) return parameters(unit, elements, access);
-  return {named("master." + frame_.unit_at(unit).name), 4 * (elements.begin - frame_.plan(unit).state.begin), 4 * elements.size(), access};
+  const UnitPlan& p = frame_.plan(unit);
+  if (frame_.compute() == DType::f32 && p.parameters_offloaded == p.gradient.offloaded) return parameters(unit, elements, access);
+  return {named("master." + frame_.unit_at(unit).name), 4 * (elements.begin - p.state.begin), 4 * elements.size(), access};
 }
 
 }  // namespace tessera

@@ -47,10 +47,12 @@ class Buffers {
   /// What host code reads or writes beside a piece that is under way: buffers in turn.
   Use staging(const std::string& name, std::int64_t bytes, Access access);
 
-  /// Elements of a unit in its compute copy on this rank, in its gradients' sum as norm and optimizer read it, and in its master weights.
+  /// Elements of a unit in its compute copy on this rank, in its gradients' sum as norm and optimizer read it, in its master weights, and
+  /// in what the optimizer keeps beside them.
   Use parameters(int unit, const Range& elements, Access access) const;
   Use gradients(int unit, const Range& elements, Access access) const;
   Use master(int unit, const Range& elements, Access access) const;
+  Use state(const StateRow& row, int unit, const Range& elements, Access access) const;
 
  private:
   const Frame& frame_;

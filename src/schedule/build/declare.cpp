@@ -18,13 +18,6 @@ namespace {
 /// int64 that a step's routers add up to.
 std::int64_t router_sums(const ModelShape& s) { return kernels::router_sums + s.L * s.experts.E; }
 
-/// The category in which the memory table counts a group of state.
-Category category_named(std::string_view group) {
-  for (int c = 0; c < category_count; ++c)
-    if (name_of(static_cast<Category>(c)) == group) return static_cast<Category>(c);
-  fail(ExitCode::internal, "state {} has no category in the memory table", group);
-}
-
 }  // namespace
 
 void ScheduleBuilder::declare_all() {
@@ -72,17 +65,18 @@ void ScheduleBuilder::declare_unit(int unit) {
                                .type = frame_.type_of(unit)});
     return;
   }
-  for (const std::string_view group : state_groups(frame_.deck.optimizer.type)) {
-    Held held{.group = std::string(group), .unit = unit, .elements = p.state, .use = {}};
-    if (group == master_group && frame_.type_of(unit) == DType::f32 && p.parameters_offloaded == p.gradient.offloaded)
-      held.use = buffers_.parameters(unit, p.state, Access::read);
-    else
-      held.use =
-          buffers_.whole(buffers_.declare(fmt::format("{}.{}", group, name), category_named(group),
-                                          p.gradient.offloaded ? frame_.state_home() : frame_.local_tier, 4 * p.state.size(), Life::run),
-                         Access::read);
-    schedule_.state.push_back(std::move(held));
-  }
+  const auto hold = [&](std::string_view group, Category category, std::int64_t bytes) {
+    const Tier tier = p.gradient.offloaded ? frame_.state_home() : frame_.local_tier;
+    const int buffer = buffers_.declare(fmt::format("{}.{}", group, name), category, tier, bytes, Life::run);
+    schedule_.state.push_back(
+        {.group = std::string(group), .unit = unit, .elements = p.state, .use = buffers_.whole(buffer, Access::read)});
+  };
+  if (frame_.type_of(unit) == DType::f32 && p.parameters_offloaded == p.gradient.offloaded)
+    schedule_.state.push_back(
+        {.group = std::string(master_group), .unit = unit, .elements = p.state, .use = buffers_.parameters(unit, p.state, Access::read)});
+  else
+    hold(master_group, Category::master, 4 * p.state.size());
+  for (const StateRow& row : frame_.update.state) hold(row.group, Category::state, row.bytes(p.state.size()));
   if (!frame_.unit_at(unit).learns()) return;
   if (!p.gradient.offloaded || p.storage.gradients_whole)
     buffers_.declare("gradients." + name, Category::gradients, p.storage.gradients_whole ? frame_.comm_tier : frame_.local_tier,

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "model/record/leave_frozen.hpp"
+#include "optimizer/state.hpp"
 #include "schedule/build/memory_kind.hpp"
 
 namespace tessera {
@@ -61,6 +62,7 @@ Frame::Frame(const BuildRequest& r, const ModelShape& s, const std::vector<Segme
       local_tier(kernel_tier(r)),
       comm_tier(r.mesh.ranks() > 1 && local_tier == Tier::host ? Tier::shared : local_tier),
       below_tier(below(deck.zero.offload_optimizer.pin_memory)),
+      update(update_of(deck.optimizer)),
       chunks_(chunks_of(r.stage, segments)) {
   const UnitRules rules{.stage = static_cast<int>(deck.zero.stage),
                         .reproducible = deck.run.reproducible,

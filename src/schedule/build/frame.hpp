@@ -25,9 +25,10 @@ class Frame {
   const Deck& deck;
   const Layout& layout;
   const ModelShape& shape;
-  const Tier local_tier;  ///< where kernels work
-  const Tier comm_tier;   ///< what collectives touch
-  const Tier below_tier;  ///< where gradients and pieces of the optimizer pass
+  const Tier local_tier;      ///< where kernels work
+  const Tier comm_tier;       ///< what collectives touch
+  const Tier below_tier;      ///< where gradients and pieces of the optimizer pass
+  const UpdateRecord update;  ///< of the deck's optimizer
 
   bool training() const { return request.training(); }
   bool on_gpu() const { return shape.backend == kernels::Backend::cuda; }

@@ -157,7 +157,8 @@ class SectionBuilder {
   /// This rank's part of a unit's gradient goes down; the first one starts the step's sum. The last one's norm is taken there.
   void emit_gradient_down(int unit, const Use& part, bool first, bool last);
   void emit_offloaded_norm(int unit);
-  void emit_offloaded_optimizer(int unit);
+  /// An update of state that lies there; the compute copy comes up.
+  void emit_optimizer_below(int unit, const Range& elements, Task task);
   void emit_offloaded_cast(int unit);
   /// Where host code leaves a piece of the compute copy: in its place, or beside it, to come up; of no bytes where that is the master's.
   Use made_on_host(int unit, const Range& elements);
@@ -181,7 +182,10 @@ class SectionBuilder {
   /// The biases of routers move by the step's loads.
   void emit_balance();
   BalanceRouters balance_of(const Unit& untrained) const;
+  /// The update of the deck's optimizer, of pieces of a unit, where their state is.
   void emit_optimizer(int unit);
+  /// Where an operand of an update lies.
+  Use bind(const UpdateUse& use, int unit, const Range& elements);
   OptimizerStep optimizer_step(int unit, const Range& elements) const;
 
   const Frame& frame_;

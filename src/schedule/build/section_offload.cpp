@@ -15,6 +15,11 @@ namespace {
 /// layer's.
 constexpr int least_absence = 4, ahead = 2;
 
+/// What pieces of a buffer are staged as: each group of state takes turns of its own.
+std::string staging_of(const Buffer& buffer) {
+  return buffer.category == Category::state ? buffer.name.substr(0, buffer.name.find('.')) : name_of(buffer.category);
+}
+
 }  // namespace
 
 void SectionBuilder::emit_disk(const char* verb, const std::string& unit, const std::vector<std::pair<Use, Use>>& moves) {
@@ -40,7 +45,7 @@ std::vector<Use> SectionBuilder::emit_on_host(Task task) {
     Use& use = task.uses[i];
     if (use.bytes == 0 || buffers_.tier_of(use) != Tier::nvme) continue;
     const Use home = use;
-    use = buffers_.staging(name_of(buffers_[home.buffer].category), home.bytes, home.access);
+    use = buffers_.staging(staging_of(buffers_[home.buffer]), home.bytes, home.access);
     if (home.access != Access::write) reads.emplace_back(use, home);
     if (home.access != Access::read) writes.emplace_back(home, use);
   }
@@ -94,20 +99,14 @@ void SectionBuilder::emit_offloaded_norm(int unit) {
                  frame_.scales_sums() ? buffers_.whole(buffers_.on_host("run"), Access::read) : buffers_.absent()}});
 }
 
-void SectionBuilder::emit_offloaded_optimizer(int unit) {
-  const UnitPlan& p = frame_.plan(unit);
-  const std::string& name = frame_.unit_at(unit).name;
-  for (const Range& cut : cut_shard(p.state.size(), 1, frame_.offload_piece())) {
-    const Range some{p.state.begin + cut.begin, p.state.begin + cut.end};
-    const auto moment = [&](const char* group) { return Use{buffers_.named(group + name), 4 * cut.begin, 4 * cut.size(), Access::add}; };
-    std::vector<Use> uses{buffers_.master(unit, some, Access::add), moment("adam_m."), moment("adam_v."),
-                          buffers_.gradients(unit, some, Access::read), buffers_.whole(buffers_.on_host("update"), Access::read)};
-    const Use made = made_on_host(unit, some);
-    if (made.bytes > 0) uses.push_back(made);
-    const std::vector<Use> here =
-        emit_on_host({.name = "optimizer " + name, .op = optimizer_step(unit, some), .lane = Lane::cpu_optimizer, .uses = std::move(uses)});
-    emit_copy_up(unit, some, made.bytes > 0 ? here.back() : here.front());
-  }
+void SectionBuilder::emit_optimizer_below(int unit, const Range& elements, Task task) {
+  task.lane = Lane::cpu_optimizer;
+  const auto of_kind = [uses = std::get<OptimizerStep>(task.op).update.uses](UpdateOperand::Kind kind) {
+    return std::ranges::find(uses, kind, [](const UpdateUse& use) { return use.operand.kind; }) - uses.begin();
+  };
+  const auto copy = of_kind(UpdateOperand::Kind::copy), master = of_kind(UpdateOperand::Kind::master);
+  const std::vector<Use> here = emit_on_host(std::move(task));
+  emit_copy_up(unit, elements, here[static_cast<std::size_t>(copy < std::ssize(here) ? copy : master)]);
 }
 
 void SectionBuilder::emit_offloaded_cast(int unit) {

@@ -91,10 +91,7 @@ void SectionBuilder::emit_updates() {
 
 void SectionBuilder::emit_update(int unit) {
   if (!frame_.unit_at(unit).learns()) return;
-  if (frame_.plan(unit).gradient.offloaded)
-    emit_offloaded_optimizer(unit);
-  else
-    emit_optimizer(unit);
+  emit_optimizer(unit);
   if (!frame_.refreshed_first(unit)) emit_publish_gather(unit, Lane::gather);
 }
 
@@ -179,31 +176,48 @@ BalanceRouters SectionBuilder::balance_of(const Unit& untrained) const {
   return op;
 }
 
+Use SectionBuilder::bind(const UpdateUse& use, int unit, const Range& elements) {
+  const bool below = frame_.plan(unit).gradient.offloaded;
+  switch (use.operand.kind) {
+    case UpdateOperand::Kind::master:
+      return buffers_.master(unit, elements, use.access);
+    case UpdateOperand::Kind::state:
+      return buffers_.state(frame_.update.state[index(use.operand.row)], unit, elements, use.access);
+    case UpdateOperand::Kind::gradient:
+      return buffers_.gradients(unit, elements, use.access);
+    case UpdateOperand::Kind::copy:
+      return below ? made_on_host(unit, elements) : buffers_.parameters(unit, elements, use.access);
+    case UpdateOperand::Kind::values:
+      return buffers_.whole(below ? buffers_.on_host("update") : "update", use.access);
+  }
+  fail(ExitCode::internal, "operand {} of an update", static_cast<int>(use.operand.kind));
+}
+
 void SectionBuilder::emit_optimizer(int unit) {
-  const std::string& name = frame_.unit_at(unit).name;
   const UnitPlan& p = frame_.plan(unit);
-  const bool copy = frame_.compute() != DType::f32;
-  const std::int64_t group = std::max<std::int64_t>(shard_block, frame_.deck.zero.sub_group_size / shard_block * shard_block);
-  for (std::int64_t begin = p.state.begin; begin < p.state.end; begin += group) {
-    const Range some{begin, std::min(p.state.end, begin + group)};
-    const std::int64_t at = begin - p.state.begin, n = some.size();
-    std::vector<Use> uses{
-        copy ? Use{buffers_.named("master." + name), 4 * at, 4 * n, Access::add} : buffers_.parameters(unit, some, Access::add),
-        {buffers_.named("adam_m." + name), 4 * at, 4 * n, Access::add},
-        {buffers_.named("adam_v." + name), 4 * at, 4 * n, Access::add},
-        buffers_.gradients(unit, some, Access::read),
-        buffers_.whole("update", Access::read)};
-    if (copy) uses.push_back(buffers_.parameters(unit, some, Access::write));
-    emit({.name = "optimizer " + name, .op = optimizer_step(unit, some), .uses = std::move(uses)});
+  const bool below = p.gradient.offloaded;
+  for (const Range& cut : cut_shard(p.state.size(), 1, below ? frame_.offload_piece() : frame_.deck.zero.sub_group_size)) {
+    const Range some{p.state.begin + cut.begin, p.state.begin + cut.end};
+    OptimizerStep op = optimizer_step(unit, some);
+    std::vector<Use> uses;
+    for (const UpdateUse& use : op.update.uses) uses.push_back(bind(use, unit, some));
+    Task task{.name = "optimizer " + frame_.unit_at(unit).name, .op = std::move(op), .uses = std::move(uses)};
+    if (below)
+      emit_optimizer_below(unit, some, std::move(task));
+    else
+      emit(std::move(task));
   }
 }
 
 OptimizerStep SectionBuilder::optimizer_step(int unit, const Range& elements) const {
-  OptimizerStep op{.gradient = frame_.plan(unit).gradient.kept,
+  OptimizerStep op{.update = frame_.update.call,
+                   .gradient = frame_.plan(unit).gradient.kept,
                    .parameters = frame_.compute(),
                    .begin = elements.begin,
                    .pieces = pieces_in(frame_.unit_at(unit), elements.begin, elements.end),
                    .rates = {}};
+  if (frame_.compute() == DType::f32)
+    std::erase_if(op.update.uses, [](const UpdateUse& use) { return use.operand.kind == UpdateOperand::Kind::copy; });
   for (const Piece& piece : op.pieces) op.rates.push_back(rates_of(frame_.deck.optimizer, frame_.layout.table[index(piece.parameter)]));
   return op;
 }

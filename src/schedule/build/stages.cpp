@@ -10,6 +10,7 @@
 #include "model/record/leave_frozen.hpp"
 #include "model/record/recompute.hpp"
 #include "model/table/parameters.hpp"
+#include "optimizer/state.hpp"
 #include "schedule/build/micro_batches.hpp"
 #include "schedule/build/pipeline_order.hpp"
 
@@ -50,9 +51,10 @@ double flops_of(const Segment& segment) {
 }
 
 /// Bytes a parameter that a rank keeps through the run.
-double state_bytes(const Deck& deck, int shards, bool frozen) {
+double kept_bytes(const Deck& deck, int shards, bool frozen) {
   const double ranks = shards, stage = static_cast<double>(deck.zero.stage);
-  const double copy = static_cast<double>(size_of(deck.precision.compute)), optimizer = copy < 4 ? 12 : 8;
+  const double copy = static_cast<double>(size_of(deck.precision.compute));
+  const double optimizer = (copy < 4 ? 4 : 0) + static_cast<double>(state_bytes(deck.optimizer));
   const bool fixed = deck.run.reproducible && deck.precision.gradients == DType::f32;
   const auto gradient = static_cast<double>(size_of(fixed ? DType::i64 : deck.precision.gradients));
   const double compute = copy / (stage == 3 ? ranks : 1);
@@ -84,7 +86,7 @@ void add_state(Costs& costs, const Deck& deck, const ModelKeys& model, const Mes
   for (const Parameter& p : parameter_table(model)) {
     const int shards = p.part == Part::experts ? experts : p.part == Part::shared ? owners * mesh.size(Axis::tp) : owners;
     const double parts = p.part == Part::experts ? mesh.size(Axis::ep) : p.tp_dim >= 0 ? mesh.size(Axis::tp) : 1;
-    const double state = state_bytes(deck, shards, p.frozen) * static_cast<double>(p.shape.elements()) / parts;
+    const double state = kept_bytes(deck, shards, p.frozen) * static_cast<double>(p.shape.elements()) / parts;
     if (p.part == Part::embedding)
       costs.embedding_state += state;
     else if (p.part == Part::head)

@@ -1,6 +1,5 @@
 #include "schedule/run/operations.hpp"
 
-#include "kernels/adamw/adamw.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/fixed/fixed.hpp"
 #include "kernels/gemm/gemm.hpp"
@@ -101,23 +100,37 @@ struct Runner {
   }
   void operator()(const BeginStep&) const { kernels::begin_step(context(), at<StepScalars>(r, 0), at<StepInputs>(r, 1)); }
 
+  /// Puts a use into the place that a kernel finds it at, for a piece that begins `offset` elements after the use.
+  void place(kernels::Update& update, const UpdateOperand& operand, std::size_t use, std::int64_t offset) const {
+    switch (operand.kind) {
+      case UpdateOperand::Kind::master:
+        update.master = at<float>(r, use) + offset;
+        return;
+      case UpdateOperand::Kind::state:
+        update.state[operand.row] = at<float>(r, use) + offset;
+        return;
+      case UpdateOperand::Kind::gradient:
+        update.grad = at<std::byte>(r, use) + offset * static_cast<std::int64_t>(size_of(update.grad_dtype));
+        return;
+      case UpdateOperand::Kind::copy:
+        update.param = at<std::byte>(r, use) + offset * static_cast<std::int64_t>(size_of(update.param_dtype));
+        return;
+      case UpdateOperand::Kind::values:
+        update.scalars = at<kernels::UpdateScalars>(r, use);
+        return;
+    }
+  }
+
   void operator()(const OptimizerStep& op) const {
-    const auto gradient_size = static_cast<std::int64_t>(size_of(op.gradient));
     for (std::size_t i = 0; i < op.pieces.size(); ++i) {
-      const std::int64_t offset = op.pieces[i].unit_offset - op.begin;
-      kernels::Update update{.master = at<float>(r, 0) + offset,
-                            .state = {at<float>(r, 1) + offset, at<float>(r, 2) + offset},
-                            .grad = at<std::byte>(r, 3) + offset * gradient_size,
-                            .grad_dtype = op.gradient,
-                            .n = op.pieces[i].elements,
-                            .rate_scale = op.rates[i].learning_rate_scale,
-                            .weight_decay = op.rates[i].weight_decay,
-                            .scalars = at<kernels::UpdateScalars>(r, 4)};
-      if (op.parameters != DType::f32) {
-        update.param = at<std::byte>(r, 5) + offset * static_cast<std::int64_t>(size_of(op.parameters));
-        update.param_dtype = op.parameters;
-      }
-      kernels::adamw(context(), update);
+      kernels::Update update{.param_dtype = op.parameters,
+                             .grad_dtype = op.gradient,
+                             .n = op.pieces[i].elements,
+                             .rate_scale = op.rates[i].learning_rate_scale,
+                             .weight_decay = op.rates[i].weight_decay};
+      for (std::size_t use = 0; use < op.update.uses.size(); ++use)
+        place(update, op.update.uses[use].operand, use, op.pieces[i].unit_offset - op.begin);
+      op.update.code(context(), update);
     }
   }
 

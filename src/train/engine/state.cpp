@@ -1,6 +1,7 @@
 #include "train/engine/state.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -46,6 +47,17 @@ void require_same_model(const std::vector<Parameter>& table, const io::Checkpoin
       if (std::none_of(table.begin(), table.end(), [&](const Parameter& p) { return p.name == t.name; }))
         fail(ExitCode::checkpoint, "{} holds another model: its tensor {} ({}) is not in this deck's model. Check the deck's [model].",
              reader.folder(), t.name, t.shape.str());
+}
+
+/// What one optimizer keeps means nothing to another.
+void require_same_optimizer(const OptimizerKeys& keys, const io::CheckpointReader& reader) {
+  const std::vector<std::string_view> groups = state_groups(keys);
+  const std::vector<std::string>& there = reader.layout().groups;
+  if (has_weights_alone(reader) || std::ranges::equal(there, groups)) return;
+  fail(ExitCode::checkpoint,
+       "{} holds the state of another optimizer: {}; optimizer.type = \"{}\" keeps {}. Set the optimizer that saved it (`tessera inspect` "
+       "shows its deck), or begin a run with its weights alone: `tessera consolidate {} FOLDER`, and run.init = \"FOLDER\".",
+       reader.folder(), fmt::join(there, ", "), keys.type, fmt::join(groups, ", "), reader.folder());
 }
 
 [[noreturn]] void fail_of_value(const io::CheckpointReader& reader, const std::string& what) {
@@ -239,6 +251,7 @@ bool has_weights_alone(const io::CheckpointReader& reader) {
 void ModelState::load(const io::CheckpointReader& reader) const {
   require_same_model(plan_.layout().table, reader);
   if (!plan_.request.training()) return load_weights(reader);
+  require_same_optimizer(plan_.request.deck.optimizer, reader);
   load_run_values(reader);
   for (const Held& held : plan_.schedule.state) {
     leave_if_stopped();
@@ -316,7 +329,7 @@ SavedLayout ModelState::saved() const {
     }
     holdings.push_back(std::move(holding));
   }
-  return saved_layout(holdings, state_groups(request.deck.optimizer.type), (constants ? 2 : 1) * request.mesh.ranks());
+  return saved_layout(holdings, state_groups(request.deck.optimizer), (constants ? 2 : 1) * request.mesh.ranks());
 }
 
 bool ModelState::constants_on_host() const {

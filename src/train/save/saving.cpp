@@ -320,7 +320,8 @@ void clear_last_staging(const World& world, const std::string& last, const Deck&
 void load_checkpoint(const World& world, Engine& engine, const std::string& path) {
   std::optional<io::CheckpointReader> reader;
   world.together([&] { reader.emplace(path); });
-  if (has_weights_alone(*reader)) info("{} holds weights alone: the optimizer's moments begin at zero", path);
+  if (has_weights_alone(*reader) && engine.checkpoint_layout().groups.size() > 1)
+    info("{} holds weights alone: the optimizer's moments begin at zero", path);
   world.together([&] { engine.read_state(*reader); });
   engine.publish();
 }

@@ -31,7 +31,7 @@ def banner(folder):
     for line in (r"^mesh .*dp", r"^model .* parameters in \d+ units; .* FLOPs a token", r"^batch .*micro-batches", r"^memory .*planned",
                  r"^machine .*GEMM"):
         check(f"the banner has a line {line!r}", re.search(line, head, re.M), head)
-    for category in ("master", "adam_m", "adam_v", "activations"):
+    for category in ("master", "state", "activations"):
         check(f"the memory table has {category}", category in head.lower(), head)
     lines = re.findall(r"^step +(\d+)/10  loss ([\d.]+)  grad norm ([\d.]+)  lr (\S+)  .* tokens/s  MFU .* %.*  memory (.+) of (.+)  left .+$", output, re.M)
     check("a line a step in a file", [int(line[0]) for line in lines] == list(range(1, STEPS + 1)), output)

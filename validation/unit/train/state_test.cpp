@@ -371,7 +371,7 @@ TEST(SavedLayout, CopiesAreSavedOnceAndUnitsAreNamedApart) {
   // Ranks that keep the same boxes of all: nothing is left to save for the second of them.
   const Layout whole = layout_for(deck, Mesh{}, 0);
   const std::vector<Holding> twice{test::holding_of(whole, {0}), test::holding_of(whole, {1})};
-  const SavedLayout once = saved_layout(twice, state_groups(OptimizerType::adamw), 2);
+  const SavedLayout once = saved_layout(twice, state_groups(OptimizerKeys{}), 2);
   EXPECT_EQ(once.checkpoint.units.size(), whole.units.size());
   EXPECT_EQ(once.units[1], std::vector<int>(whole.units.size(), -1));
   // Stages of a pipeline: parts of the model, each in its own units.
@@ -384,7 +384,7 @@ TEST(SavedLayout, CopiesAreSavedOnceAndUnitsAreNamedApart) {
   }
   const Layout stages[] = {make_layout(whole.table, 1, 0, first), make_layout(whole.table, 1, 0, second)};
   const std::vector<Holding> pipeline{test::holding_of(stages[0], {0}), test::holding_of(stages[1], {1})};
-  const SavedLayout staged = saved_layout(pipeline, state_groups(OptimizerType::adamw), 2);
+  const SavedLayout staged = saved_layout(pipeline, state_groups(OptimizerKeys{}), 2);
   io::require_layout(staged.checkpoint);
   ASSERT_EQ(staged.checkpoint.units.size(), 4u);
   EXPECT_EQ(staged.checkpoint.units[2].name, "layers.1");

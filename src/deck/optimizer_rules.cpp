@@ -1,0 +1,46 @@
+// What goes with optimizer.type: its row of the table says which keys it reads, and which defaults are its own.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "deck/draft.hpp"
+#include "optimizer/texts/table.hpp"
+
+namespace tessera {
+namespace {
+
+bool reads(const Optimizer& optimizer, std::string_view leaf) { return std::ranges::find(optimizer.keys, leaf) != optimizer.keys.end(); }
+
+}  // namespace
+
+void resolve_optimizer(Draft& draft) {
+  if (!draft.good({"optimizer.type"})) return;
+  for (const auto& [leaf, value] : optimizer_named(draft.deck.optimizer.type).defaults) {
+    const std::string key = fmt::format("optimizer.{}", leaf);
+    bool is_auto = false;
+    if (!draft.entry(key).given) assign(*find_key(key), {value, ""}, draft.deck, is_auto);
+  }
+}
+
+void check_optimizer(Draft& draft) {
+  if (!draft.good({"optimizer.type"})) return;
+  const Optimizer& chosen = optimizer_named(draft.deck.optimizer.type);
+  for (const Key& key : deck_keys()) {
+    const std::vector<std::string_view> readers = readers_of(key);
+    if (readers.empty() || reads(chosen, key.leaf()) || !draft.differs(key.name)) continue;
+    draft.idle(key.name, "optimizer.type",
+               fmt::format("is of optimizer.type = \"{}\", and \"{}\" does not read it; leave this key out, or set that",
+                           fmt::join(readers, "\", \""), chosen.name));
+  }
+}
+
+std::vector<std::string_view> readers_of(const Key& key) {
+  std::vector<std::string_view> readers;
+  if (key.section() != "optimizer") return readers;
+  for (const Optimizer& row : optimizers())
+    if (reads(row, key.leaf())) readers.push_back(row.name);
+  return readers;
+}
+
+}  // namespace tessera

@@ -1,0 +1,18 @@
+#include "optimizer/texts/update_text.hpp"
+
+#include "base/check.hpp"
+
+namespace tessera {
+
+UpdateOperand UpdateText::state(std::string_view group) {
+  TESSERA_REQUIRE(std::ssize(record_.state) < kernels::most_update_states, "{} is more than an update keeps", group);
+  record_.state.push_back({group});
+  return {UpdateOperand::Kind::state, static_cast<int>(record_.state.size()) - 1};
+}
+
+void UpdateText::run(std::string_view kernel, std::vector<UpdateUse> uses, decltype(UpdateCall::code) code) {
+  TESSERA_REQUIRE(!record_.call.code, "{} runs after {}", kernel, record_.call.kernel);
+  record_.call = {kernel, std::move(uses), code};
+}
+
+}  // namespace tessera

@@ -1,0 +1,58 @@
+// The table of optimizers: what rows and texts must hold for those who read them.
+#include "optimizer/texts/table.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "deck/schema.hpp"
+#include "optimizer/state.hpp"
+
+namespace tessera::texts_test {
+namespace {
+
+TEST(OptimizerTexts, RowsHaveTheirOwnNamesAndKeysOfTheDeck) {
+  std::set<std::string_view> names, theirs;
+  for (const Optimizer& row : optimizers()) {
+    EXPECT_TRUE(names.insert(row.name).second) << row.name;
+    EXPECT_EQ(&optimizer_named(row.name), &row);
+    for (const std::string_view name : row.deepspeed) {
+      EXPECT_TRUE(theirs.insert(name).second) << name;
+      EXPECT_EQ(optimizer_of_deepspeed(name), &row);
+    }
+    for (const std::string_view leaf : row.keys) EXPECT_TRUE(find_key("optimizer." + std::string(leaf))) << row.name << ": " << leaf;
+    for (const auto& [leaf, value] : row.defaults) EXPECT_TRUE(std::ranges::count(row.keys, leaf)) << row.name << ": " << leaf;
+  }
+  for (const auto& [name, why] : refused_optimizers()) EXPECT_FALSE(names.contains(name)) << name << " is there and refused";
+}
+
+/// Each operand once; the weights and what is kept are changed, the gradient and the step's values read, the copy written.
+TEST(OptimizerTexts, TouchWhatTheyDeclare) {
+  using Kind = UpdateOperand::Kind;
+  for (const Optimizer& row : optimizers()) {
+    SCOPED_TRACE(row.name);
+    UpdateText text;
+    row.text(text);
+    const UpdateRecord record = text.record();
+    ASSERT_TRUE(record.call.code);
+    std::set<std::pair<Kind, int>> touched;
+    for (const UpdateUse& use : record.call.uses) {
+      EXPECT_TRUE(touched.insert({use.operand.kind, use.operand.row}).second);
+      const bool kept = use.operand.kind == Kind::master || use.operand.kind == Kind::state;
+      EXPECT_EQ(use.access, kept ? Access::add : use.operand.kind == Kind::copy ? Access::write : Access::read);
+    }
+    EXPECT_EQ(touched.size(), 4 + record.state.size());
+    std::set<std::string_view> groups = {master_group};
+    for (const StateRow& state : record.state) EXPECT_TRUE(groups.insert(state.group).second) << state.group;
+  }
+}
+
+TEST(OptimizerTexts, AdamWKeepsTwoMoments) {
+  const OptimizerKeys keys;
+  EXPECT_EQ(state_groups(keys), (std::vector<std::string_view>{"master", "adam_m", "adam_v"}));
+  EXPECT_EQ(state_bytes(keys), 8);
+}
+
+}  // namespace
+}  // namespace tessera::texts_test
