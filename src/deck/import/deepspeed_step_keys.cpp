@@ -230,10 +230,13 @@ std::vector<ForeignKey> activation_keys() {
 std::vector<ForeignKey> optimizer_keys() {
   constexpr std::string_view of_lamb = "it is of LAMB, which is not in this version; leave it out";
   constexpr std::string_view of_onebit = "it is of the 1-bit optimizers, which are not in this version; leave it out";
+  constexpr std::string_view of_adam = "of Adam: false is \"adam\", whose weight decay is part of the gradient; AdamW has it true always";
   constexpr std::string_view of_muon = "it is of Muon, which is not in this version; leave it out";
   return {
-      together(mapped("optimizer.type", text, "optimizer.type",
-                      "Adam and AdamW are \"adamw\": DeepSpeed's Adam decouples weight decay too; other types are refused")),
+      together(mapped(
+          "optimizer.type", text, "optimizer.type",
+          "its name in lower case; Adam is \"adamw\", since DeepSpeed's decouples weight decay too, but for adam_w_mode = false; types "
+          "that are not here are refused")),
       unneeded("optimizer.legacy_fusion", boolean, "one kernel updates a whole shard"),
       together(
           with_auto(mapped("optimizer.params.lr", real, "optimizer.learning_rate"), "5e-5", "the default of the Trainer's learning_rate")),
@@ -244,10 +247,8 @@ std::vector<ForeignKey> optimizer_keys() {
                          "the default of the Trainer's weight_decay")),
       refused("optimizer.params.bias_correction", boolean, "true", "moments are always corrected for their start; leave it out"),
       refused("optimizer.params.amsgrad", boolean, "false", "AMSGrad is not in this version; leave it out"),
-      refused("optimizer.params.adam_w_mode", boolean, "true",
-              "weight decay is always decoupled; leave it out (with weight_decay 0 both are the same)"),
-      refused("optimizer.params.adamw_mode", boolean, "true",
-              "weight decay is always decoupled; leave it out (with weight_decay 0 both are the same)"),
+      together(mapped("optimizer.params.adam_w_mode", boolean, "optimizer.type", of_adam)),
+      together(mapped("optimizer.params.adamw_mode", boolean, "optimizer.type", of_adam)),
       unneeded("optimizer.params.torch_adam", boolean, "it chooses between two implementations of one update"),
       unneeded("optimizer.params.set_grad_none", boolean, "gradients' memory is planned, and written before it is read"),
       refused("optimizer.params.fp32_optimizer_states", boolean, "true", "moments are fp32 in this version; leave it out"),

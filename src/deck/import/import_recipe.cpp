@@ -94,6 +94,8 @@ void import_precision(Importer& in) {
 
 namespace {
 
+bool is_false(const Importer& in, std::string_view key) { return in.given(key) && !in.is_true(key); }
+
 /// Two numbers, each at most once.
 void put_betas(Importer& in) {
   constexpr std::string_view key = "optimizer.params.betas";
@@ -138,6 +140,9 @@ void import_optimizer(Importer& in) {
   constexpr std::string_view type = "optimizer.type", lr = "optimizer.params.lr";
   const std::string word = in.word_of(type);
   const Optimizer* row = optimizer_of_deepspeed(word);
+  // AdamW's weight decay is decoupled whatever its params say.
+  const bool coupled = (word == "adam" || word == "deepspeedcpuadam") &&
+                       (is_false(in, "optimizer.params.adam_w_mode") || is_false(in, "optimizer.params.adamw_mode"));
   const bool params = in.given(lr) || in.given("optimizer.params.betas") || in.given("optimizer.params.weight_decay");
   constexpr std::string_view of_one_bit[] = {"onebitadam", "zerooneadam", "onebitlamb"};
   if (std::ranges::find(of_one_bit, word) != std::end(of_one_bit)) {
@@ -148,7 +153,7 @@ void import_optimizer(Importer& in) {
                            in.given(type)->literal.str()));
     in.assume("optimizer.type", "\"adamw\"", "");
   } else if (!word.empty())
-    in.put("optimizer.type", toml_string(row ? row->name : word), type);
+    in.put("optimizer.type", toml_string(coupled ? "adam" : row ? row->name : word), type);
   else if (params)
     in.fault("optimizer.params", "DeepSpeed reads no params without optimizer.type; add \"type\": \"AdamW\"");
   else

@@ -60,16 +60,17 @@ Rows optimizer_and_schedule() {
     for (const std::string_view name : row.trainer) optimizer_words.emplace_back(name, row.name);
   const Words schedules = {{"constant_with_warmup", "constant"}, {"cosine_with_min_lr", "cosine"}};
   return {
-      together(with_words(mapped("optim", text, "optimizer.type", "AdamW in fp32, whoever's kernel, is \"adamw\"; others are refused"),
-                          optimizer_words)),
+      together(with_words(
+          mapped("optim", text, "optimizer.type", "whoever's kernel, where it is in fp32: AdamW is \"adamw\"; what is not here is refused"),
+          optimizer_words)),
       refused("optim_args", text, "", "AdamW takes its arguments by their own names; leave it out"),
       refused("optim_target_modules", any, "", "it is of GaLore and APOLLO, which are not in this version; leave it out"),
       refused("adafactor", boolean, "false", "Adafactor is not in this version; set it to false"),
       mapped("learning_rate", real, "optimizer.learning_rate"),
       mapped("weight_decay", real, "optimizer.weight_decay", "of matrices only, there as here"),
-      mapped("adam_beta1", real, "optimizer.beta1"),
-      mapped("adam_beta2", real, "optimizer.beta2"),
-      mapped("adam_epsilon", real, "optimizer.eps"),
+      together(mapped("adam_beta1", real, "optimizer.beta1")),
+      together(mapped("adam_beta2", real, "optimizer.beta2")),
+      together(mapped("adam_epsilon", real, "optimizer.eps")),
       mapped("max_grad_norm", real, "optimizer.gradient_clipping", "0 is no clipping, there as here"),
       together(with_words(mapped("lr_scheduler_type", text, "learning_rate.schedule",
                                  "\"linear\" where it is missing; it ends at 0, as \"cosine\" does (`learning_rate.min_ratio` = 0.0)"),

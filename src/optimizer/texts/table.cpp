@@ -7,7 +7,7 @@
 namespace tessera {
 
 // A row an optimizer, which its file defines.
-#define TESSERA_OPTIMIZERS(row) row(adamw)
+#define TESSERA_OPTIMIZERS(row) row(adamw) row(adam)
 
 #define TESSERA_DECLARE(name) Optimizer name();
 TESSERA_OPTIMIZERS(TESSERA_DECLARE)
@@ -21,8 +21,7 @@ const std::vector<Optimizer>& optimizers() {
 }
 
 std::vector<std::pair<std::string_view, std::string_view>> refused_optimizers() {
-  return {{"adam", "plain Adam is not in this version; set \"adamw\" with weight_decay = 0.0, which is the same update"},
-          {"lamb", "LAMB is not in this version; set \"adamw\""},
+  return {{"lamb", "LAMB is not in this version; set \"adamw\""},
           {"onebit_adam", "1-bit Adam is not in this version; set \"adamw\""},
           {"lion", "Lion is not in this version; set \"adamw\""},
           {"muon", "Muon is not in this version; set \"adamw\""},

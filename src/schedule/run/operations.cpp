@@ -123,11 +123,11 @@ struct Runner {
 
   void operator()(const OptimizerStep& op) const {
     for (std::size_t i = 0; i < op.pieces.size(); ++i) {
-      kernels::Update update{.param_dtype = op.parameters,
-                             .grad_dtype = op.gradient,
+      kernels::Update update{.grad_dtype = op.gradient,
                              .n = op.pieces[i].elements,
                              .rate_scale = op.rates[i].learning_rate_scale,
                              .weight_decay = op.rates[i].weight_decay};
+      if (op.parameters != DType::f32) update.param_dtype = op.parameters;  // else there is no copy
       for (std::size_t use = 0; use < op.update.uses.size(); ++use)
         place(update, op.update.uses[use].operand, use, op.pieces[i].unit_offset - op.begin);
       op.update.code(context(), update);

@@ -177,7 +177,16 @@ TEST(Import, PrecisionIsTheOneThatIsEnabled) {
             std::string::npos);
 }
 
-TEST(Import, OptimizersAreAdamWOrRefused) {
+TEST(Import, OptimizersBecomeOurs) {
+  const auto of = [](const std::string& type, const std::string& params) {
+    return with(fmt::format("\"optimizer\": {{\"type\": \"{}\", \"params\": {{{}}}}}", type, params));
+  };
+  EXPECT_EQ(deck_of(of("Adam", "\"adam_w_mode\": false, \"weight_decay\": 0.01")).optimizer.type, "adam");
+  EXPECT_EQ(deck_of(of("Adam", "\"adam_w_mode\": true")).optimizer.type, "adamw");
+  EXPECT_EQ(deck_of(of("AdamW", "\"adam_w_mode\": false")).optimizer.type, "adamw") << "as DeepSpeed does";
+}
+
+TEST(Import, OptimizersAreOursOrRefused) {
   EXPECT_EQ(deck_of(with("\"optimizer\": {\"type\": \"ADAM\"}")).optimizer.type, "adamw");
   const Deck automatic =
       deck_of(with("\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": \"auto\", \"betas\": \"auto\", \"eps\": \"auto\", "
