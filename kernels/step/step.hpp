@@ -34,7 +34,7 @@ struct StepInputs {
   std::int64_t targets = 0, document_squares = 0;  ///< of this rank's part of the batch, each counted by one of the ranks that share it
   double tokens = 1;                               ///< of the global batch, or of the evaluation
   float learning_rate = 0, bias_correction1 = 1, bias_correction2 = 1;
-  float beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f;
+  float beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f, momentum = 0;
   double clipping = 0;       ///< largest global norm; 0: none
   std::int64_t samples = 0;  ///< of the step
   LossScaleRules scaling = {};

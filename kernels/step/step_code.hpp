@@ -72,7 +72,8 @@ TESSERA_BOTH inline void finish(const FinishStep& p) {
                .bias_correction1 = in.bias_correction1,
                .bias_correction2 = in.bias_correction2,
                .grad_scale = static_cast<float>(in.scaled_gradients ? clipped / static_cast<double>(scale) : clipped),
-               .skip = skip};
+               .skip = skip,
+               .momentum = in.momentum};
 }
 
 }  // namespace tessera::kernels::step

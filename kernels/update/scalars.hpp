@@ -10,6 +10,7 @@ struct UpdateScalars {
   float bias_correction1 = 1, bias_correction2 = 1;  ///< 1 - beta^step
   float grad_scale = 1;                              ///< clip factor, or 0 with `skip`
   std::int32_t skip = 0;                             ///< 1: leave everything as it is
+  float momentum = 0;                                ///< of SGD
 };
 
 }  // namespace tessera::kernels

@@ -64,6 +64,7 @@ void check_pipeline(Draft& draft);
 void resolve_optimizer(Draft& draft);
 /// Keys that the optimizer does not read.
 void check_optimizer(Draft& draft);
+void check_momentum(Draft& draft);
 /// What goes with model.rope_scaling.
 void check_rotation(Draft& draft);
 /// What goes with adapters.

@@ -35,6 +35,13 @@ void check_optimizer(Draft& draft) {
   }
 }
 
+void check_momentum(Draft& draft) {
+  if (draft.good({"optimizer.nesterov", "optimizer.momentum"}) && draft.deck.optimizer.nesterov && draft.deck.optimizer.momentum == 0)
+    draft.fault(
+        {"optimizer.nesterov", "optimizer.momentum"},
+        "optimizer.nesterov looks ahead by a momentum, and optimizer.momentum is 0; set it, for example to 0.9, or leave nesterov out");
+}
+
 std::vector<std::string_view> readers_of(const Key& key) {
   std::vector<std::string_view> readers;
   if (key.section() != "optimizer") return readers;

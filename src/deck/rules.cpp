@@ -415,6 +415,7 @@ void check_rules(Draft& draft) {
   check_length(draft);
   check_batch(draft);
   check_optimizer(draft);
+  check_momentum(draft);
   check_gradients(draft);
   check_evaluation(draft);
   check_lanes(draft);

@@ -270,9 +270,13 @@ const std::vector<Key> table = with_choices({
      .help = "Decay of the mean of the squared gradients, or of the one mean that an optimizer keeps."},
     {KEY(optimizer.eps), .type = real, .limits = {.above = 0, .most = 1}, .fallback = "1e-08", .identity = true,
      .help = "Added to the square root of the second moment."},
+    {KEY(optimizer.momentum), .type = real, .limits = {.least = 0, .below = 1}, .fallback = "0.0", .identity = true, .silent = true,
+     .help = "What of a step's direction goes into the next one's; 0: nothing, and no state is kept."},
+    {KEY(optimizer.nesterov), .type = boolean, .fallback = "false", .identity = true, .silent = true,
+     .help = "Nesterov's momentum: a step looks ahead by the momentum that it leaves."},
     {KEY(optimizer.weight_decay), .type = real, .limits = {.least = 0, .most = 1000}, .fallback = "0.1", .identity = true,
-     .help = "Weight decay of matrices, times the learning rate; biases and norm weights have none. adam has it in the gradient, as L2 "
-             "regularisation; the others decouple it."},
+     .help = "Weight decay of matrices, times the learning rate; biases and norm weights have none. adam and sgd have it in the "
+             "gradient, as L2 regularisation; the others decouple it."},
     {KEY(optimizer.gradient_clipping), .type = real, .unit = "norm", .limits = {.least = 0, .most = 1e12}, .fallback = "1.0",
      .identity = true, .help = "Largest norm of the whole gradient, to which it is scaled down; 0: no clipping."},
     {KEY(optimizer.groups), .type = groups, .fallback = "[]", .identity = true, .silent = true,

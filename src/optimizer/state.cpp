@@ -5,7 +5,7 @@
 namespace tessera {
 
 UpdateRecord update_of(const OptimizerKeys& keys) {
-  UpdateText text;
+  UpdateText text({.momentum = keys.momentum > 0, .nesterov = keys.nesterov});
   optimizer_named(keys.type).text(text);
   return text.record();
 }

@@ -29,7 +29,8 @@ inline UpdateScalars scalars_of_step(int step, float learning_rate, float grad_s
           .eps = 1e-8f,
           .bias_correction1 = static_cast<float>(1 - std::pow(update_beta1, step)),
           .bias_correction2 = static_cast<float>(1 - std::pow(update_beta2, step)),
-          .grad_scale = grad_scale};
+          .grad_scale = grad_scale,
+          .momentum = 0.8f};
 }
 
 /// The second state of an update is a mean of squares.

@@ -159,6 +159,9 @@ void import_optimizer(Importer& in) {
   else
     in.assume("optimizer.type", "\"adamw\"", "the file has no optimizer");
   put_peak(in, word.empty());
+  put_number(in, "optimizer.params.momentum", "optimizer.momentum");
+  if (in.given("optimizer.params.nesterov"))
+    in.put("optimizer.nesterov", in.is_true("optimizer.params.nesterov") ? "true" : "false", "optimizer.params.nesterov");
   const auto reads = [&](std::string_view key) { return !row || std::ranges::find(row->keys, key) != row->keys.end(); };
   if (reads("beta1") || in.given("optimizer.params.betas")) put_betas(in);
   if (!put_number(in, "optimizer.params.eps", "optimizer.eps") && reads("eps")) in.assume("optimizer.eps", "1e-8", "DeepSpeed's default");

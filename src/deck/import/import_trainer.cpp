@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <sstream>
+#include <tuple>
 
 #include "deck/import/importer.hpp"
+#include "optimizer/texts/table.hpp"
 
 namespace tessera {
 namespace {
@@ -56,10 +58,23 @@ void put_names(Importer& in) {
 
 void put_optimizer(Importer& in) {
   if (const std::string word = in.word_of("optim"); !word.empty()) in.put("optimizer.type", toml_string(word), "optim");
-  for (const auto& [ours, value] :
-       {std::pair("optimizer.learning_rate", "5e-5"), std::pair("optimizer.beta1", "0.9"), std::pair("optimizer.beta2", "0.999"),
-        std::pair("optimizer.eps", "1e-8"), std::pair("optimizer.weight_decay", "0.0"), std::pair("optimizer.gradient_clipping", "1.0")})
+  for (const auto& [ours, value] : {std::pair("optimizer.learning_rate", "5e-5"), std::pair("optimizer.weight_decay", "0.0"),
+                                    std::pair("optimizer.gradient_clipping", "1.0")})
     in.assume(ours, value, std::string(default_note));
+  // The Trainer says these of every optimizer, and hands them to those that read them.
+  const std::string type = in.line("optimizer.type") ? in.line("optimizer.type")->value : toml_string("adamw");
+  const auto row = std::ranges::find(optimizers(), type, [](const Optimizer& o) { return toml_string(o.name); });
+  for (const auto& [theirs, leaf, value] :
+       {std::tuple("adam_beta1", "beta1", "0.9"), std::tuple("adam_beta2", "beta2", "0.999"), std::tuple("adam_epsilon", "eps", "1e-8")}) {
+    const std::string ours = fmt::format("optimizer.{}", leaf);
+    if (row != optimizers().end() && std::ranges::find(row->keys, leaf) == row->keys.end()) {
+      if (in.given(theirs)) in.note(theirs, fmt::format("{} does not read it", row->name));
+    } else if (const JsonNode* node = in.given(theirs)) {
+      in.put(ours, node->written, theirs);
+    } else {
+      in.assume(ours, value, std::string(default_note));
+    }
+  }
 }
 
 /// The last learning rate of a cosine that does not end at 0.

@@ -55,9 +55,17 @@ struct UpdateRecord {
   UpdateCall call;
 };
 
+/// What of a deck a text depends on.
+struct UpdateShape {
+  bool momentum = false, nesterov = false;
+};
+
 /// What a text is written in.
 class UpdateText {
  public:
+  explicit UpdateText(const UpdateShape& of) : shape(of) {}
+  const UpdateShape shape;
+
   static UpdateOperand master() { return {UpdateOperand::Kind::master}; }
   static UpdateOperand gradient() { return {UpdateOperand::Kind::gradient}; }
   static UpdateOperand copy() { return {UpdateOperand::Kind::copy}; }

@@ -121,6 +121,7 @@ kernels::StepInputs Engine::inputs_of_step(const StepOptions& options) const {
           .beta1 = static_cast<float>(scheduled.beta1),
           .beta2 = static_cast<float>(scheduled.beta2),
           .eps = static_cast<float>(o.eps),
+          .momentum = static_cast<float>(o.momentum),
           .clipping = o.gradient_clipping,
           .samples = deck.batch.global,
           .scaling = {.on = deck.precision.scales_loss(),

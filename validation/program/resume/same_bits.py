@@ -3,6 +3,7 @@
 to 1e-5. Usage: same_bits.py reproducible|fast|gradients|tensor|shared_keys|context|ring|pipeline|replicas|nodes|frozen [--dtype fp32|bf16] [--device host|cuda]
                 same_bits.py experts [--dtype fp32|bf16] [--device host|cuda]      the same of a model with experts, some of whose tokens are dropped,
                                                     with its experts cut over ranks, and beside ranks that cut its tokens
+                same_bits.py optimizers [--dtype fp32|bf16] [--device host|cuda]      each optimizer over a part of the layouts, and across a resume
                 same_bits.py shapes [--seed N]      models and layouts drawn at random: 2 models of 3 layouts; with TESSERA_TEST_FULL=1 in the
                                                     environment 8 of 12
 Runs have 8 steps of 28 sequences, on GPUs 3 of 3, or of 5 in `reproducible` and `fast`. A third of the matrix is made, of `pipeline`, `frozen` and `lora` a part
@@ -993,9 +994,62 @@ def lora(folder, dtype, device):
     return good
 
 
+# What of a deck's [optimizer] shapes an update, beside its defaults.
+OF_OPTIMIZERS = {"sgd": [{}, {"optimizer__momentum": 0.9}, {"optimizer__momentum": 0.9, "optimizer__nesterov": True}]}
+
+
+def optimizers(folder, dtype, device):
+    """Each optimizer of the schema, in each of its shapes: the same bits over stages, ranks, offload and across a resume at another layout; others than
+    those of every other optimizer."""
+    steps = device["steps"]
+    common = {"run__reproducible": True, "precision__compute": dtype, "run__steps": steps, **device["keys"], **device["few_heads"]}
+    half = steps // 2
+    keys = json.loads(runs.tessera("deck", "reference", "--json").stdout)
+    names = next(row["choices"] for row in keys if row["key"] == "optimizer.type")
+    shapes = [(name, shape) for name in names for shape in OF_OPTIMIZERS.get(name, [{}])]
+    layouts = [(3, 2), (1, 3), (2, 2), (3, 3), (0, 2), (1, 2), (2, 3), (3, 1)]
+    each = len(layouts) if FULL else 2
+    good, seen = True, {}
+    for number, (name, shape) in enumerate(shapes):
+        title = "-".join([name, *(f"{key.split('__')[1]}" for key in shape)])
+        of_it = {**common, "optimizer__type": name, **shape}
+        folder.train(title, 1, checkpoint__every=half, checkpoint__keep=0, **of_it)
+        losses, hashes = folder.losses(title), folder.hashes(title)
+        other = seen.setdefault(str(losses), title)
+        if other != title or len(losses) != steps:
+            print(f"FAIL {title} has {len(losses)} steps and the losses of {other}")
+            good = False
+        for stage, ranks in [layouts[(number * each + DRAW + i) % len(layouts)] for i in range(each)]:
+            run = f"{title}-stage{stage}-ranks{ranks}"
+            folder.train(run, ranks, **with_memory_between(folder, ranks, {**layout_keys(stage, ranks), **of_it}))
+            good &= runs.same(run + " losses", folder.losses(run), losses)
+            good &= runs.same(run + " state", folder.hashes(run), hashes)
+        start = folder.run(title) + f"/checkpoints/step-{half:08d}"
+        run = f"{title}-resumed"
+        folder.train(run, 2, run__resume=start, **with_memory_between(folder, 2, {**layout_keys(3, 2), **of_it}))
+        good &= runs.same(run + " losses", folder.losses(run), {s: v for s, v in losses.items() if s > half})
+        good &= runs.same(run + " state", folder.hashes(run), hashes)
+    return good & refused_state(folder, common, names)
+
+
+def refused_state(folder, common, names):
+    """State that another optimizer saved is refused by name, with what works in its place."""
+    good = True
+    for name, other in itertools.permutations(names, 2):
+        state = {of: sorted({group for group, _ in runs.read_state(folder.latest(of))}) for of in (name, other) if os.path.isdir(folder.run(of))}
+        if len(state) < 2 or state[name] == state[other] or state[name] == ["master"]:
+            continue
+        done = runs.tessera(*folder.arguments(f"{other}-of-{name}", run__resume=folder.latest(name), optimizer__type=other, **common), own_process=True)
+        said = done.stderr + done.stdout
+        if done.returncode != 4 or "the state of another optimizer" not in said or "tessera consolidate" not in said:
+            print(f"FAIL {other} from {name}: status {done.returncode}: {said[-400:]}")
+            good = False
+    return good
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("mode", choices=["reproducible", "fast", "gradients", "tensor", "shared_keys", "context", "ring", "pipeline", "experts", "replicas", "nodes", "frozen", "lora", "shapes"])
+    parser.add_argument("mode", choices=["reproducible", "fast", "gradients", "tensor", "shared_keys", "context", "ring", "pipeline", "experts", "replicas", "nodes", "frozen", "lora", "optimizers", "shapes"])
     parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--device", choices=DEVICES, default="host")
     parser.add_argument("--seed", type=int, default=DRAW)
@@ -1008,7 +1062,7 @@ def main():
             good = shapes(folder, options.seed)
         else:
             modes = {"reproducible": reproducible, "fast": fast, "gradients": gradients, "tensor": tensor, "shared_keys": shared_keys, "context": context, "ring": ring, "pipeline": pipeline,
-                     "experts": experts, "replicas": replicas, "nodes": nodes, "frozen": frozen, "lora": lora}
+                     "experts": experts, "replicas": replicas, "nodes": nodes, "frozen": frozen, "lora": lora, "optimizers": optimizers}
             good = modes[options.mode](folder, options.dtype, DEVICES[options.device])
     print("same" if good else "different")
     return 0 if good else 1

@@ -181,6 +181,11 @@ TEST(Import, OptimizersBecomeOurs) {
   const auto of = [](const std::string& type, const std::string& params) {
     return with(fmt::format("\"optimizer\": {{\"type\": \"{}\", \"params\": {{{}}}}}", type, params));
   };
+  const Deck sgd = deck_of(of("SGD", "\"lr\": 0.1, \"momentum\": 0.9, \"nesterov\": true, \"dampening\": 0"));
+  EXPECT_EQ(sgd.optimizer.type, "sgd");
+  EXPECT_EQ(sgd.optimizer.momentum, 0.9);
+  EXPECT_TRUE(sgd.optimizer.nesterov);
+  EXPECT_NE(faults_in(of("SGD", "\"betas\": [0.8, 0.99]")).find("\"sgd\" does not read it"), std::string::npos);
   EXPECT_EQ(deck_of(of("Adam", "\"adam_w_mode\": false, \"weight_decay\": 0.01")).optimizer.type, "adam");
   EXPECT_EQ(deck_of(of("Adam", "\"adam_w_mode\": true")).optimizer.type, "adamw");
   EXPECT_EQ(deck_of(of("AdamW", "\"adam_w_mode\": false")).optimizer.type, "adamw") << "as DeepSpeed does";

@@ -161,6 +161,8 @@ TEST(Print, AKeyThatCameLaterLeavesTheIdentityOfEarlierRuns) {
                                             "lora.scaling",
                                             "lora.init",
                                             "optimizer.groups",
+                                            "optimizer.momentum",
+                                            "optimizer.nesterov",
                                             "data.weights",
                                             "run.epochs",
                                             "learning_rate.warmup_ratio",

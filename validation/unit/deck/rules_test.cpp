@@ -72,6 +72,14 @@ TEST(Rules, SchedulesOfOthersAreRefusedWithOurNames) {
   EXPECT_TRUE(says(faults({"optimizer.type=AdamW"}), "did you mean \"adamw\"?"));
 }
 
+// Nothing that a user writes is dropped without a word; a printed deck has every key, at its default.
+TEST(Rules, AnOptimizerReadsItsOwnKeys) {
+  EXPECT_TRUE(says(faults({"optimizer.type=sgd", "optimizer.beta2=0.9"}), "and \"sgd\" does not read it"));
+  EXPECT_TRUE(says(faults({"optimizer.momentum=0.9"}), "is of optimizer.type = \"sgd\", and \"adamw\" does not read it"));
+  EXPECT_TRUE(says(faults({"optimizer.type=sgd", "optimizer.nesterov=true"}), "looks ahead by a momentum"));
+  EXPECT_EQ(faults({"optimizer.type=sgd", "optimizer.nesterov=true", "optimizer.momentum=0.9"}), "");
+}
+
 // The values that a message proposes are themselves valid.
 TEST(Rules, BatchMessagesProposeValidValues) {
   for (std::int64_t global : {1, 7, 12, 30, 60, 61}) {

@@ -244,6 +244,7 @@ TEST(Trainer, ValuesBecomeTheDecks) {
             "learning_rate.min_ratio",
             "0.1"},
            {{{"optim", "adamw_torch_fused"}}, "optimizer.type", "\"adamw\""},
+           {{{"optim", "sgd"}, {"adam_beta2", 0.98}}, "optimizer.type", "\"sgd\""},
            {{{"bf16", true}}, "precision.compute", "\"bf16\""},
            {{{"fp16", true}}, "precision.compute", "\"fp16\""},
            {{{"activation_checkpointing", true}, {"activation_checkpointing_kwargs", {{"every_n_layers", 2}}}}, "activation.every", "2"},

@@ -30,28 +30,34 @@ TEST(OptimizerTexts, RowsHaveTheirOwnNamesAndKeysOfTheDeck) {
 /// Each operand once; the weights and what is kept are changed, the gradient and the step's values read, the copy written.
 TEST(OptimizerTexts, TouchWhatTheyDeclare) {
   using Kind = UpdateOperand::Kind;
-  for (const Optimizer& row : optimizers()) {
-    SCOPED_TRACE(row.name);
-    UpdateText text;
-    row.text(text);
-    const UpdateRecord record = text.record();
-    ASSERT_TRUE(record.call.code);
-    std::set<std::pair<Kind, int>> touched;
-    for (const UpdateUse& use : record.call.uses) {
-      EXPECT_TRUE(touched.insert({use.operand.kind, use.operand.row}).second);
-      const bool kept = use.operand.kind == Kind::master || use.operand.kind == Kind::state;
-      EXPECT_EQ(use.access, kept ? Access::add : use.operand.kind == Kind::copy ? Access::write : Access::read);
+  for (const Optimizer& row : optimizers())
+    for (const UpdateShape& shape : {UpdateShape{}, {.momentum = true}, {.momentum = true, .nesterov = true}}) {
+      SCOPED_TRACE(row.name);
+      UpdateText text(shape);
+      row.text(text);
+      const UpdateRecord record = text.record();
+      ASSERT_TRUE(record.call.code);
+      std::set<std::pair<Kind, int>> touched;
+      for (const UpdateUse& use : record.call.uses) {
+        EXPECT_TRUE(touched.insert({use.operand.kind, use.operand.row}).second);
+        const bool kept = use.operand.kind == Kind::master || use.operand.kind == Kind::state;
+        EXPECT_EQ(use.access, kept ? Access::add : use.operand.kind == Kind::copy ? Access::write : Access::read);
+      }
+      EXPECT_EQ(touched.size(), 4 + record.state.size());
+      std::set<std::string_view> groups = {master_group};
+      for (const StateRow& state : record.state) EXPECT_TRUE(groups.insert(state.group).second) << state.group;
     }
-    EXPECT_EQ(touched.size(), 4 + record.state.size());
-    std::set<std::string_view> groups = {master_group};
-    for (const StateRow& state : record.state) EXPECT_TRUE(groups.insert(state.group).second) << state.group;
-  }
 }
 
 TEST(OptimizerTexts, AdamWKeepsTwoMoments) {
   const OptimizerKeys keys;
   EXPECT_EQ(state_groups(keys), (std::vector<std::string_view>{"master", "adam_m", "adam_v"}));
   EXPECT_EQ(state_bytes(keys), 8);
+}
+
+TEST(OptimizerTexts, SgdKeepsNothingWithoutMomentum) {
+  EXPECT_EQ(state_groups({.type = "sgd"}), (std::vector<std::string_view>{"master"}));
+  EXPECT_EQ(state_groups({.type = "sgd", .momentum = 0.9}), (std::vector<std::string_view>{"master", "sgd_m"}));
 }
 
 }  // namespace
