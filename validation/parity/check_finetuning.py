@@ -42,6 +42,7 @@ RATE, BETAS, EPS, DECAY, CLIPPING = 1e-3, (0.9, 0.95), 1e-8, 0.1, 1.0
 # Of a model: the optimizer of both, where it is not AdamW.
 OPTIMIZERS = {
     "llama-adam": (lambda rows: torch.optim.Adam(rows, lr=RATE, betas=BETAS, eps=EPS), ["optimizer.type=adam"]),
+    "llama-lion": (lambda rows: Lion(rows, lr=RATE, betas=(0.9, 0.99)), ["optimizer.type=lion", "optimizer.beta2=0.99"]),
     "llama-sgd": (lambda rows: torch.optim.SGD(rows, lr=0.1), ["optimizer.type=sgd", "optimizer.learning_rate=0.1"]),
     "llama-momentum": (lambda rows: torch.optim.SGD(rows, lr=0.1, momentum=0.9), ["optimizer.type=sgd", "optimizer.learning_rate=0.1", "optimizer.momentum=0.9"]),
     "llama-nesterov": (lambda rows: torch.optim.SGD(rows, lr=0.1, momentum=0.9, nesterov=True), ["optimizer.type=sgd", "optimizer.learning_rate=0.1", "optimizer.momentum=0.9", "optimizer.nesterov=true"]),
@@ -65,6 +66,23 @@ MODELS = {
     "llama-mixture": ({**DEFAULTS, **BYTES}, PACKED[:2]),
     "mixtral-packed": ({**model_keys("mixtral"), **BYTES}, ((2, ["mesh.ep=2", "zero.stage=1", "model.router_aux_loss=0", "model.router_z_loss=0"]),)),
 }
+
+
+class Lion(torch.optim.Optimizer):
+    """As its paper writes it (arXiv:2302.06675)."""
+
+    def __init__(self, params, lr, betas, weight_decay=0.0):
+        super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            b1, b2 = group["betas"]
+            for p in group["params"]:
+                m = self.state[p].setdefault("m", torch.zeros_like(p))
+                p.mul_(1 - group["lr"] * group["weight_decay"])
+                p.sub_(torch.sign(b1 * m + (1 - b1) * p.grad), alpha=group["lr"])
+                m.mul_(b2).add_(p.grad, alpha=1 - b2)
 
 
 def run(command):

@@ -181,6 +181,13 @@ TEST(Import, OptimizersBecomeOurs) {
   const auto of = [](const std::string& type, const std::string& params) {
     return with(fmt::format("\"optimizer\": {{\"type\": \"{}\", \"params\": {{{}}}}}", type, params));
   };
+  const Deck lion = deck_of(of("Lion", "\"lr\": 1e-4, \"betas\": [0.95, 0.98], \"weight_decay\": 0.5"));
+  EXPECT_EQ(lion.optimizer.type, "lion");
+  EXPECT_EQ(lion.optimizer.beta1, 0.95);
+  EXPECT_EQ(lion.optimizer.beta2, 0.98);
+  EXPECT_EQ(lion.optimizer.weight_decay, 0.5);
+  EXPECT_EQ(deck_of(of("Lion", "")).optimizer.beta2, 0.999) << "DeepSpeed's default";
+  EXPECT_NE(faults_in(of("Lion", "\"eps\": 1e-6")).find("\"lion\" does not read it"), std::string::npos);
   const Deck sgd = deck_of(of("SGD", "\"lr\": 0.1, \"momentum\": 0.9, \"nesterov\": true, \"dampening\": 0"));
   EXPECT_EQ(sgd.optimizer.type, "sgd");
   EXPECT_EQ(sgd.optimizer.momentum, 0.9);

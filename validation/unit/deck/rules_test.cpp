@@ -74,10 +74,21 @@ TEST(Rules, SchedulesOfOthersAreRefusedWithOurNames) {
 
 // Nothing that a user writes is dropped without a word; a printed deck has every key, at its default.
 TEST(Rules, AnOptimizerReadsItsOwnKeys) {
+  EXPECT_TRUE(says(faults({"optimizer.type=lion", "optimizer.eps=1e-6"}), "optimizer.eps: is of optimizer.type = \"adamw\""));
+  EXPECT_TRUE(says(faults({"optimizer.type=lion", "optimizer.eps=1e-6"}), "and \"lion\" does not read it"));
   EXPECT_TRUE(says(faults({"optimizer.type=sgd", "optimizer.beta2=0.9"}), "and \"sgd\" does not read it"));
   EXPECT_TRUE(says(faults({"optimizer.momentum=0.9"}), "is of optimizer.type = \"sgd\", and \"adamw\" does not read it"));
   EXPECT_TRUE(says(faults({"optimizer.type=sgd", "optimizer.nesterov=true"}), "looks ahead by a momentum"));
   EXPECT_EQ(faults({"optimizer.type=sgd", "optimizer.nesterov=true", "optimizer.momentum=0.9"}), "");
+  // Lion's own default, which a value that is given takes the place of.
+  const auto beta2 = [](const std::vector<std::string>& overrides) {
+    const Deck deck = require_deck(parse_deck_text(small_deck, "d", overrides, 1));
+    EXPECT_EQ(require_deck(parse_deck_text(print_deck(deck), "printed", {}, 1)), deck);
+    return deck.optimizer.beta2;
+  };
+  EXPECT_EQ(beta2({}), 0.95);
+  EXPECT_EQ(beta2({"optimizer.type=lion"}), 0.99);
+  EXPECT_EQ(beta2({"optimizer.type=lion", "optimizer.beta2=0.95"}), 0.95);
 }
 
 // The values that a message proposes are themselves valid.

@@ -244,6 +244,7 @@ TEST(Trainer, ValuesBecomeTheDecks) {
             "learning_rate.min_ratio",
             "0.1"},
            {{{"optim", "adamw_torch_fused"}}, "optimizer.type", "\"adamw\""},
+           {{{"optim", "lion_32bit"}, {"adam_beta2", 0.98}}, "optimizer.beta2", "0.98"},
            {{{"optim", "sgd"}, {"adam_beta2", 0.98}}, "optimizer.type", "\"sgd\""},
            {{{"bf16", true}}, "precision.compute", "\"bf16\""},
            {{{"fp16", true}}, "precision.compute", "\"fp16\""},

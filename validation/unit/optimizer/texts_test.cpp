@@ -60,5 +60,10 @@ TEST(OptimizerTexts, SgdKeepsNothingWithoutMomentum) {
   EXPECT_EQ(state_groups({.type = "sgd", .momentum = 0.9}), (std::vector<std::string_view>{"master", "sgd_m"}));
 }
 
+TEST(OptimizerTexts, LionKeepsOneMoment) {
+  EXPECT_EQ(state_groups({.type = "lion"}), (std::vector<std::string_view>{"master", "lion_m"}));
+  EXPECT_EQ(state_bytes({.type = "lion"}), 4);
+}
+
 }  // namespace
 }  // namespace tessera::texts_test
