@@ -11,7 +11,8 @@ namespace tessera::kernels {
 /// Numbers that the optimizers of this program keep of a parameter, at most, beside its master weight.
 inline constexpr int most_update_states = 2;
 
-/// With scalars->skip the copy alone is made. n may be any number; elements are independent and their bits do not depend on where in the range they lie.
+/// With scalars->skip the copy alone is made. n may be any number; elements are independent and their bits do not depend on where in the
+/// range they lie.
 struct Update {
   float* master = nullptr;
   float* state[most_update_states] = {};  ///< what the optimizer keeps, in the order in which its text names it

@@ -46,7 +46,7 @@ void resolve_auto(Draft& draft, int ranks);
 /// What goes with learning_rate.schedule, and that no key of another one is given.
 void check_schedule(Draft& draft);
 /// A momentum that a schedule of so many steps changes.
-void check_momentum(Draft& draft);
+void check_cycled_momentum(Draft& draft);
 /// Which of two keys says how long the run is.
 void check_length(Draft& draft);
 /// Puts the steps of run.epochs into run.steps, and those of learning_rate.warmup_ratio into its warmup_steps, as far as they can be known.

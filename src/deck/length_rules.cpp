@@ -76,7 +76,7 @@ void settle_steps(Draft& draft, const CountSteps& count) {
 void check_steps(Draft& draft) {
   if (!draft.good({"run.steps", "run.epochs"}) || draft.deck.run.steps == 0) return;
   check_phases(draft);
-  check_momentum(draft);
+  check_cycled_momentum(draft);
   check_trace(draft);
   check_run_size(draft);
 }

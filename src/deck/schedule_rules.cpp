@@ -6,6 +6,7 @@
 
 #include "deck/draft.hpp"
 #include "deck/schema.hpp"
+#include "optimizer/texts/table.hpp"
 
 namespace tessera {
 namespace {
@@ -93,6 +94,14 @@ void check_one_cycle(Draft& draft) {
             fmt::format("has no effect with {} = true, which gives beta1 between min_mom and max_mom, and beta2 = 0.99; leave it out, "
                         "or set {} = false",
                         momentum, momentum));
+  if (draft.good({momentum, "optimizer.type"}) && cycle.cycle_momentum) {
+    const Optimizer& optimizer = optimizer_named(draft.deck.optimizer.type);
+    for (const std::string_view key :
+         {"learning_rate.one_cycle.min_mom", "learning_rate.one_cycle.max_mom", "learning_rate.one_cycle.decay_mom_rate"})
+      if (draft.differs(key) && std::ranges::find(optimizer.keys, "beta1") == optimizer.keys.end())
+        draft.idle(key, "optimizer.type",
+                   fmt::format("has no effect with optimizer.type = \"{}\", which has no betas; leave it out", optimizer.name));
+  }
   if (draft.good({size}) && cycle.decay_step_size == 0)
     for (const std::string_view key : {"learning_rate.one_cycle.decay_lr_rate", "learning_rate.one_cycle.decay_mom_rate"})
       if (draft.differs(key)) draft.idle(key, size, fmt::format("has no effect with {} = 0; set that, or leave it out", size));
@@ -108,7 +117,7 @@ void check_schedule(Draft& draft) {
   if (draft.deck.learning_rate.schedule == RateSchedule::one_cycle) check_one_cycle(draft);
 }
 
-void check_momentum(Draft& draft) {
+void check_cycled_momentum(Draft& draft) {
   const LearningRateKeys& lr = draft.deck.learning_rate;
   const OneCycleKeys& cycle = lr.one_cycle;
   constexpr std::string_view rate = "learning_rate.one_cycle.decay_mom_rate";

@@ -101,7 +101,7 @@ struct UpdateTested {
                       static_cast<double>(weight_decay));
         }
         if (c.skip) {
-          if (c.copy) before.param.assign(before.master.begin(), before.master.end());
+          if (c.copy) before.param = std::vector<bf16>(before.master.begin(), before.master.end());
           EXPECT_EQ(now.hash(), before.hash());
           continue;
         }
