@@ -54,7 +54,7 @@ void native_attention_forward(const Context& context, const ForwardPass& a) {
   else if (takes_warpgroup(a))
     attention_forward_warpgroup(context, a);
   else
-    attention_forward_bf16(context, a);
+    attention_forward_half(context, a);
 }
 
 void native_attention_backward(const Context& context, const BackwardPass& a) {
@@ -69,7 +69,7 @@ void native_attention_backward(const Context& context, const BackwardPass& a) {
   else if (takes_warpgroup(a))
     attention_backward_warpgroup(context, a, terms);
   else
-    attention_backward_bf16(context, a, terms);
+    attention_backward_half(context, a, terms);
 }
 
 }  // namespace tessera::kernels::cuda

@@ -5,8 +5,8 @@
 
 namespace tessera::kernels {
 
-/// Whose code runs attention on a GPU: ours, cuDNN's (bf16 alone), or the faster of the two, which is found while a KernelSearch lives
-/// (ours where none has). The host has its own.
+/// Whose code runs attention on a GPU: ours, cuDNN's (of 16 bits alone), or the faster of the two, which is found while a KernelSearch
+/// lives (ours where none has). The host has its own.
 enum class AttentionPath : std::uint8_t { native, cudnn, fastest };
 
 /// Shapes: B sequences, T tokens, H query heads, G key/value heads (H % G == 0), D head dim (even).

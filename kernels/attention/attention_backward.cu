@@ -1,4 +1,4 @@
-// Backward pass in bf16, without atomics: every sum is taken by one warp in a fixed order.
+// Backward pass in bf16 and fp16, without atomics: every sum is taken by one warp in a fixed order.
 //
 //   P = 2^(S - lse), dV = P^T dO, dP = dO V^T, dS = P (dP - delta), dK = dS^T Q / sqrt D, dQ = dS K / sqrt D
 //
@@ -10,6 +10,7 @@
 //
 // Bound by tensor-core flops; where a warp owns 16 rows, by shared memory that feeds them. Not yet measured.
 #include "kernels/attention/tensor_core_tiles.hpp"
+#include "kernels/cuda/vector.hpp"
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -21,20 +22,20 @@ template <int Dp>
 struct KeyTiles {
   static constexpr bool together = Dp <= 128;
   static constexpr int M = Dp <= 64 ? 2 : 1, keys = warps * 16 * M, step = Dp == 96 ? 64 : 32;
-  static constexpr std::size_t shared_bytes = sizeof(bf16) * Dp * (2 * keys + 4 * step) + sizeof(float) * 4 * step;
+  static constexpr std::size_t shared_bytes = half_bytes * Dp * (2 * keys + 4 * step) + sizeof(float) * 4 * step;
 };
 template <int Dp>
 struct QueryTiles {
   static constexpr int M = Dp <= 128 ? 2 : 1, queries = warps * 16 * M, step = 32;
-  static constexpr std::size_t shared_bytes = sizeof(bf16) * Dp * (2 * queries + 4 * step) + sizeof(float) * 2 * queries;
+  static constexpr std::size_t shared_bytes = half_bytes * Dp * (2 * queries + 4 * step) + sizeof(float) * 2 * queries;
 };
 
 // What one step needs of a query head: Q (step, Dp), dO (step, Dp), lse and delta (step), in shared memory.
-template <int Dp, int step>
+template <class T, int Dp, int step>
 struct QueryStage {
-  bf16 *q, *d_out;
+  T *q, *d_out;
   float *lse, *delta;
-  __device__ __forceinline__ QueryStage(bf16* stages, int which)
+  __device__ __forceinline__ QueryStage(T* stages, int which)
       : q(stages + which * 2 * step * Dp),
         d_out(q + step * Dp),
         lse(reinterpret_cast<float*>(stages + 4 * step * Dp) + which * 2 * step),
@@ -48,29 +49,29 @@ struct QueryStage {
   }
 };
 
-template <int Dp, bool wide, class Seen, bool with_keys, bool with_values>
+template <class T, int Dp, bool wide, class Seen, bool with_keys, bool with_values>
 __global__ void __launch_bounds__(threads) backward_of_keys(BackwardPass a, RowTerms terms, float scale) {
   using Tiles = KeyTiles<Dp>;
   constexpr int M = Tiles::M, keys = Tiles::keys, step = Tiles::step;
-  using Stage = QueryStage<Dp, step>;
-  bf16* k = dynamic_shared<bf16>();
-  bf16* v = k + keys * Dp;
-  bf16* stages = v + keys * Dp;
+  using Stage = QueryStage<T, Dp, step>;
+  T* k = dynamic_shared<T>();
+  T* v = k + keys * Dp;
+  T* stages = v + keys * Dp;
   const int end = static_cast<int>(a.queries), D = static_cast<int>(a.shape.D), group = static_cast<int>(a.shape.H / a.shape.G);
   const int first = static_cast<int>(blockIdx.y) * keys;
   const Seen sight(a, blockIdx.z);
   const int stop = sight.end_of_key(min(first + keys, sight.keys) - 1, end);
   auto load_queries = [&](int h, int query, int which) {
     const std::int64_t head = hidden(blockIdx.x) * group + h, batch = hidden(blockIdx.z), out_stride = a.shape.H * D;
-    const Heads<const bf16> heads = inputs_of<bf16>(a, batch, head);
+    const Heads<const T> heads = inputs_of<T>(a, batch, head);
     const Stage stage(stages, which);
     load_rows<Dp, step, wide>(stage.q, heads.q + query * heads.q_stride, heads.q_stride, end - query, D);
-    load_rows<Dp, step, wide>(stage.d_out, static_cast<const bf16*>(a.d_out) + (batch * a.shape.T + query) * out_stride + head * D,
-                              out_stride, end - query, D);
+    load_rows<Dp, step, wide>(stage.d_out, static_cast<const T*>(a.d_out) + (batch * a.shape.T + query) * out_stride + head * D, out_stride,
+                              end - query, D);
     stage.load_terms(terms, (batch * a.shape.H + head) * terms.rows + query);
     copy_async_commit();
   };
-  const Heads<const bf16> heads = inputs_of<bf16>(a, blockIdx.z, blockIdx.x * group);
+  const Heads<const T> heads = inputs_of<T>(a, blockIdx.z, blockIdx.x * group);
   load_rows<Dp, keys, wide>(k, heads.k + first * heads.k_stride, heads.k_stride, sight.keys - first, D);
   if (with_keys) load_rows<Dp, keys, wide>(v, heads.v + first * heads.k_stride, heads.k_stride, sight.keys - first, D);
   load_queries(0, sight.first_of_key(first), 0);
@@ -101,7 +102,7 @@ __global__ void __launch_bounds__(threads) backward_of_keys(BackwardPass a, RowT
     times_difference(p, d_p, stage.delta);
     add_product<Dp>(d_k, p, stage.q);
   }
-  const Heads<bf16> to = gradients_of<bf16>(a, blockIdx.z, blockIdx.x * group);
+  const Heads<T> to = gradients_of<T>(a, blockIdx.z, blockIdx.x * group);
   const int row = first + warp_index() * 16 * M;
   float factor[M][2];
   for (int i = 0; i < 2 * M; ++i) factor[i / 2][i % 2] = scale;
@@ -134,13 +135,13 @@ __device__ __forceinline__ void score_gradients(float (&scores)[M][N][4], const 
     }
 }
 
-template <int Dp, bool wide, class Seen>
+template <class T, int Dp, bool wide, class Seen>
 __global__ void __launch_bounds__(threads) backward_of_queries(BackwardPass a, RowTerms terms, float scale) {
   using Tiles = QueryTiles<Dp>;
   constexpr int M = Tiles::M, queries = Tiles::queries, step = Tiles::step;
-  bf16* q = dynamic_shared<bf16>();
-  bf16* d_out = q + queries * Dp;
-  bf16* stages = d_out + queries * Dp;                            // two of K (step, Dp), V (step, Dp)
+  T* q = dynamic_shared<T>();
+  T* d_out = q + queries * Dp;
+  T* stages = d_out + queries * Dp;                               // two of K (step, Dp), V (step, Dp)
   float* lse = reinterpret_cast<float*>(stages + 4 * step * Dp);  // here and not in registers, which are short
   float* delta = lse + queries;
   const int end = static_cast<int>(a.queries), D = static_cast<int>(a.shape.D);
@@ -150,15 +151,15 @@ __global__ void __launch_bounds__(threads) backward_of_queries(BackwardPass a, R
   const int first_tile = sight.begin_of_query(first) / step, key_tiles = (sight.of_query(first + queries - 1) + step - 1) / step;
   const std::int64_t out_stride = a.shape.H * D;
   auto load_keys = [&](int j) {
-    const Heads<const bf16> heads = inputs_of<bf16>(a, hidden(blockIdx.z), hidden(blockIdx.x));
-    bf16* stage = stages + j % 2 * 2 * step * Dp;
+    const Heads<const T> heads = inputs_of<T>(a, hidden(blockIdx.z), hidden(blockIdx.x));
+    T* stage = stages + j % 2 * 2 * step * Dp;
     load_rows<Dp, step, wide>(stage, heads.k + j * step * heads.k_stride, heads.k_stride, sight.keys - j * step, D);
     load_rows<Dp, step, wide>(stage + step * Dp, heads.v + j * step * heads.k_stride, heads.k_stride, sight.keys - j * step, D);
     copy_async_commit();
   };
-  const Heads<const bf16> heads = inputs_of<bf16>(a, batch, head);
+  const Heads<const T> heads = inputs_of<T>(a, batch, head);
   load_rows<Dp, queries, wide>(q, heads.q + first * heads.q_stride, heads.q_stride, end - first, D);
-  load_rows<Dp, queries, wide>(d_out, static_cast<const bf16*>(a.d_out) + (batch * a.shape.T + first) * out_stride + head * D, out_stride,
+  load_rows<Dp, queries, wide>(d_out, static_cast<const T*>(a.d_out) + (batch * a.shape.T + first) * out_stride + head * D, out_stride,
                                end - first, D);
   load_keys(first_tile);
   for (int i = static_cast<int>(threadIdx.x); i < queries; i += threads) {
@@ -175,20 +176,20 @@ __global__ void __launch_bounds__(threads) backward_of_queries(BackwardPass a, R
     const int row = first + hidden(threadIdx.x) / warp_lanes * 16 * M;
     if (j * step >= sight.of_query(row + 16 * M - 1)) continue;                     // all after this warp's queries
     if (Seen::documents && j * step + step <= sight.begin_of_query(row)) continue;  // all before their documents
-    const bf16* stage = stages + j % 2 * 2 * step * Dp;
+    const T* stage = stages + j % 2 * 2 * step * Dp;
     float p[M][step / 8][4], d_p[M][step / 8][4];
     multiply_rows<Dp>(p, q, row - first, stage);
     multiply_rows<Dp>(d_p, d_out, row - first, stage + step * Dp);
     score_gradients(p, d_p, lse + row - first, delta + row - first, row, j * step, sight, scale * log2_e);
     add_product<Dp>(d_q, p, stage);
   }
-  const Heads<bf16> to = gradients_of<bf16>(a, batch, head);
+  const Heads<T> to = gradients_of<T>(a, batch, head);
   for (int i = 0; i < 2 * M; ++i) factor[i / 2][i % 2] = scale;
   const int row = first + warp_index() * 16 * M;
   store_rows<Dp>(to.q, to.q_stride, d_q, factor, row, end, D);
 }
 
-template <int Dp, bool wide, class Seen>
+template <class T, int Dp, bool wide, class Seen>
 void launch_both(const Context& context, const BackwardPass& a, const RowTerms& terms) {
   using Keys = KeyTiles<Dp>;
   using Queries = QueryTiles<Dp>;
@@ -197,22 +198,25 @@ void launch_both(const Context& context, const BackwardPass& a, const RowTerms& 
   const dim3 key_grid(static_cast<unsigned>(s.G), static_cast<unsigned>(ceil_div(a.keys, Keys::keys)), static_cast<unsigned>(s.B));
   auto launch_keys = [&](auto kernel) { launch(stream_of(context), key_grid, threads, Keys::shared_bytes, kernel, a, terms, scale); };
   if constexpr (Keys::together) {
-    launch_keys(backward_of_keys<Dp, wide, Seen, true, true>);
+    launch_keys(backward_of_keys<T, Dp, wide, Seen, true, true>);
   } else {
-    launch_keys(backward_of_keys<Dp, wide, Seen, true, false>);
-    launch_keys(backward_of_keys<Dp, wide, Seen, false, true>);
+    launch_keys(backward_of_keys<T, Dp, wide, Seen, true, false>);
+    launch_keys(backward_of_keys<T, Dp, wide, Seen, false, true>);
   }
   const dim3 query_grid(static_cast<unsigned>(s.H), static_cast<unsigned>(ceil_div(a.queries, Queries::queries)),
                         static_cast<unsigned>(s.B));
-  launch(stream_of(context), query_grid, threads, Queries::shared_bytes, backward_of_queries<Dp, wide, Seen>, a, terms, scale);
+  launch(stream_of(context), query_grid, threads, Queries::shared_bytes, backward_of_queries<T, Dp, wide, Seen>, a, terms, scale);
 }
 
 }  // namespace
 
-void attention_backward_bf16(const Context& context, const BackwardPass& a, const RowTerms& terms) {
+void attention_backward_half(const Context& context, const BackwardPass& a, const RowTerms& terms) {
   with_head_dim(a.shape.D, [&](auto head_dim) {
     with_wide(copies_16_bytes(a) && copies_16_bytes(a.d_out, a.shape.D), [&](auto wide) {
-      with_sight(a, [&](auto seen) { launch_both<head_dim, wide, typename decltype(seen)::type>(context, a, terms); });
+      with_sight(a, [&](auto seen) {
+        with_half_type(a.shape.dtype,
+                       [&](auto type) { launch_both<decltype(type), head_dim, wide, typename decltype(seen)::type>(context, a, terms); });
+      });
     });
   });
 }

@@ -1,6 +1,6 @@
-// Backward pass in bf16 for Hopper: the two kernels of attention_backward.cu, one that owns keys and one that owns queries, on products
-// that run beside other code. No atomics: every sum is taken by one warpgroup in a fixed order. A block of keys walks the queries of one
-// head; where a group has several, dK and dV of each go to the workspace and a third kernel adds them in order. With the walk over a
+// Backward pass in bf16 and fp16 for Hopper: the two kernels of attention_backward.cu, one that owns keys and one that owns queries, on
+// products that run beside other code. No atomics: every sum is taken by one warpgroup in a fixed order. A block of keys walks the queries
+// of one head; where a group has several, dK and dV of each go to the workspace and a third kernel adds them in order. With the walk over a
 // whole group few and long blocks would leave multiprocessors idle: Llama 3 70B over eight tensor-parallel ranks has one group.
 //
 //   P = 2^(S - lse), dV = P^T dO, dP = dO V^T, dS = P (dP - delta), dK = dS^T Q / sqrt D, dQ = dS K / sqrt D
@@ -16,16 +16,16 @@ namespace {
 using namespace warpgroup_tiles;
 
 template <int columns>
-constexpr std::size_t shared_bytes = sizeof(bf16) * padded_columns(columns) * (2 * rows + stages * 2 * step) +
+constexpr std::size_t shared_bytes = half_bytes* padded_columns(columns) * (2 * rows + stages * 2 * step) +
                                      sizeof(float) * (stages * 2 * step + rows);
 static_assert(1024 + shared_bytes<128> < 1 << 18);  // with what the driver takes: further() counts on it
 
 // What a tile of queries of one head brings: Q (step, Dp), dO (step, Dp), lse and delta (step), in shared memory.
-template <int Dp>
+template <class T, int Dp>
 struct QueryStage {
-  bf16 *q, *d_out;
+  T *q, *d_out;
   float *lse, *delta;
-  __device__ __forceinline__ QueryStage(bf16* ring, int which)
+  __device__ __forceinline__ QueryStage(T* ring, int which)
       : q(ring + which * 2 * step * Dp),
         d_out(q + step * Dp),
         lse(reinterpret_cast<float*>(ring + stages * 2 * step * Dp) + which * 2 * step),
@@ -33,20 +33,20 @@ struct QueryStage {
 };
 
 // A thread's copies of a head's tiles of queries, from row `query` on. The strides are not kept: registers are short.
-template <int Dp, bool wide>
+template <class T, int Dp, bool wide>
 struct QueryCopies {
-  const bf16 *q, *d_out;
+  const T *q, *d_out;
   const float* term;  // lse, then delta, which follows it in a stage
-  __device__ __forceinline__ QueryCopies(const BackwardPass& a, const RowTerms& terms, const Heads<const bf16>& heads, std::int64_t batch,
+  __device__ __forceinline__ QueryCopies(const BackwardPass& a, const RowTerms& terms, const Heads<const T>& heads, std::int64_t batch,
                                          std::int64_t head, int query) {
     const Copies<Dp> mine;
     const std::int64_t out_stride = a.shape.H * a.shape.D, at = (batch * a.shape.H + head) * terms.rows + query;
     const int i = static_cast<int>(threadIdx.x) * 4;
     q = mine.source(heads.q + query * heads.q_stride, heads.q_stride);
-    d_out = mine.source(static_cast<const bf16*>(a.d_out) + (batch * a.shape.T + query) * out_stride + head * a.shape.D, out_stride);
+    d_out = mine.source(static_cast<const T*>(a.d_out) + (batch * a.shape.T + query) * out_stride + head * a.shape.D, out_stride);
     term = i < step ? terms.lse_base2 + at + i : terms.delta + at + i - step;
   }
-  __device__ __forceinline__ void load(const QueryStage<Dp>& stage, std::int64_t stride, std::int64_t out_stride, int valid, int D) {
+  __device__ __forceinline__ void load(const QueryStage<T, Dp>& stage, std::int64_t stride, std::int64_t out_stride, int valid, int D) {
     load_panels_from<Dp, step, wide>(stage.q, q, stride, valid, D);
     load_panels_from<Dp, step, wide>(stage.d_out, d_out, out_stride, valid, D);
     const int i = static_cast<int>(threadIdx.x) * 4;
@@ -88,21 +88,21 @@ __device__ __forceinline__ void mask_ended(float (&p)[1][8][4], const int* ends,
 
 // A warpgroup owns 64 keys and walks the query tiles of a head from the diagonal on, to the end of the block's last document. Exponentials
 // run beside dP, its difference from delta beside the product for dV, and the next tile's start beside that for dK.
-template <int columns, bool wide, class Seen>
+template <class T, int columns, bool wide, class Seen>
 __global__ void __launch_bounds__(block_threads, 1) backward_of_keys(BackwardPass a, RowTerms terms, float scale) {
   constexpr int Dp = padded_columns(columns);
-  using Stage = QueryStage<Dp>;
-  bf16* k = dynamic_shared<bf16>();
-  bf16* v = k + rows * Dp;
-  bf16* ring = v + rows * Dp;
+  using Stage = QueryStage<T, Dp>;
+  T* k = dynamic_shared<T>();
+  T* v = k + rows * Dp;
+  T* ring = v + rows * Dp;
   int* ends = reinterpret_cast<int*>(ring + stages * 2 * step * Dp) + stages * 2 * step;  // of each key, the queries that see it
   const int D = static_cast<int>(a.shape.D), first = static_cast<int>(blockIdx.y) * rows;
   const Seen sight(a, blockIdx.z);
   const int end = sight.end_of_key(min(first + rows, sight.keys) - 1, static_cast<int>(a.queries));
   if (Seen::documents && threadIdx.x < rows)
     ends[threadIdx.x] = sight.end_of_key(first + static_cast<int>(threadIdx.x), static_cast<int>(a.queries));
-  const Heads<const bf16> heads = inputs_of<bf16>(a, blockIdx.z, blockIdx.x);
-  QueryCopies<Dp, wide> next(a, terms, heads, blockIdx.z, blockIdx.x, sight.first_of_key(first));
+  const Heads<const T> heads = inputs_of<T>(a, blockIdx.z, blockIdx.x);
+  QueryCopies<T, Dp, wide> next(a, terms, heads, blockIdx.z, blockIdx.x, sight.first_of_key(first));
   auto load_queries = [&](int which, int query) {
     if (query < end) next.load(Stage(ring, which), heads.q_stride, a.shape.H * D, end - query, D);
     copy_async_commit();
@@ -134,12 +134,12 @@ __global__ void __launch_bounds__(block_threads, 1) backward_of_keys(BackwardPas
     const int row = hidden(threadIdx.x) / warp_lanes * 16;
     probabilities(scores, stage.lse, first + row, at, Sight(a), scale * log2_e);
     if (Seen::documents) mask_ended(scores, ends + row, at);
-    pack_left(p, scores[0]);
+    pack_left<T>(p, scores[0]);
     start_outputs<Dp>(d_v, p, stage.d_out);
     warpgroup_wait<1>();  // dP
     fence_registers(d_p[0]);
     times_difference(scores, d_p, stage.delta);
-    pack_left(d_s, scores[0]);
+    pack_left<T>(d_s, scores[0]);
     start_outputs<Dp>(d_k, d_s, stage.q);
   } while (query < end);
   warpgroup_wait<0>();
@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(block_threads, 1) backward_of_keys(BackwardPas
     store_part<Dp>(part + a.shape.B * size, d_v, 1, row, sight.keys, D);
     return;
   }
-  const Heads<bf16> to = gradients_of<bf16>(a, blockIdx.z, blockIdx.x);
+  const Heads<T> to = gradients_of<T>(a, blockIdx.z, blockIdx.x);
   store_panels<Dp>(to.k, to.k_stride, d_k, {{scale, scale}}, row, sight.keys, D);
   store_panels<Dp>(to.v, to.k_stride, d_v, {{1, 1}}, row, sight.keys, D);
 }
@@ -186,12 +186,12 @@ __device__ __forceinline__ void probabilities_of_queries(float (&scores)[8][4], 
 
 // A warpgroup owns 64 queries, with Q in registers, and walks the key tiles from its first document's up to its diagonal. Exponentials of
 // tile j + 1 run beside its dP and the product of tile j for dQ.
-template <int columns, bool wide, class Seen>
+template <class T, int columns, bool wide, class Seen>
 __global__ void __launch_bounds__(block_threads, 1) backward_of_queries(BackwardPass a, RowTerms terms, float scale) {
   constexpr int Dp = padded_columns(columns);
-  bf16* shared_q = dynamic_shared<bf16>();
-  bf16* d_out = shared_q + rows * Dp;
-  bf16* ring = d_out + rows * Dp;  // stages of K (step, Dp), V (step, Dp)
+  T* shared_q = dynamic_shared<T>();
+  T* d_out = shared_q + rows * Dp;
+  T* ring = d_out + rows * Dp;  // stages of K (step, Dp), V (step, Dp)
   const int end = static_cast<int>(a.queries), D = static_cast<int>(a.shape.D), lane = lane_index();
   const int head = static_cast<int>(blockIdx.x), batch = static_cast<int>(blockIdx.z);
   const int first = static_cast<int>(gridDim.y - 1 - blockIdx.y) * rows;  // long rows first
@@ -199,15 +199,15 @@ __global__ void __launch_bounds__(block_threads, 1) backward_of_queries(Backward
   const int row = first + warp_index() * 16;
   const int first_tile = sight.begin_of_query(first) / step, key_tiles = (sight.of_query(first + rows - 1) + step - 1) / step;
   const std::int64_t out_stride = a.shape.H * D, term = (batch * a.shape.H + head) * terms.rows + row + lane / 4;
-  const Heads<const bf16> heads = inputs_of<bf16>(a, batch, head);
+  const Heads<const T> heads = inputs_of<T>(a, batch, head);
   auto stage = [&](int j) { return ring + j % stages * 2 * step * Dp; };
-  KeyCopies<Dp, wide> next(heads, first_tile * step);
+  KeyCopies<T, Dp, wide> next(heads, first_tile * step);
   auto load_keys = [&](int j) {
     if (j < key_tiles) next.load(stage(j), sight.keys - j * step, D);
     copy_async_commit();
   };
   load_panels<Dp, rows, wide>(shared_q, heads.q + first * heads.q_stride, heads.q_stride, end - first, D);
-  load_panels<Dp, rows, wide>(d_out, static_cast<const bf16*>(a.d_out) + (batch * a.shape.T + first) * out_stride + head * D, out_stride,
+  load_panels<Dp, rows, wide>(d_out, static_cast<const T*>(a.d_out) + (batch * a.shape.T + first) * out_stride + head * D, out_stride,
                               end - first, D);
   load_keys(first_tile);
   load_keys(first_tile + 1);
@@ -233,7 +233,7 @@ __global__ void __launch_bounds__(block_threads, 1) backward_of_queries(Backward
     fence_registers(d_p[0]);
 #pragma unroll
     for (int i = 0; i < 32; ++i) scores[i / 4][i % 4] *= d_p[0][i / 4][i % 4] - delta[i % 4 / 2];
-    pack_left(d_s, scores);
+    pack_left<T>(d_s, scores);
   };
   start_scores(scores, q, stage(first_tile));
   start_scores<columns / 16>(d_p[0], d_out, stage(first_tile) + step * Dp);
@@ -259,19 +259,19 @@ __global__ void __launch_bounds__(block_threads, 1) backward_of_queries(Backward
   warpgroup_wait<0>();
 #pragma unroll
   for (int n = 0; n < Dp / 64; ++n) fence_registers(d_q[n]);
-  const Heads<bf16> to = gradients_of<bf16>(a, batch, head);
+  const Heads<T> to = gradients_of<T>(a, batch, head);
   store_panels<Dp>(to.q, to.q_stride, d_q, {{scale, scale}}, row, end, D);
 }
 
 // dK and dV of a key/value head: the parts of its group's query heads, added in order; a thread takes N columns of each. Bound by memory:
 // reads the parts, 8 H D bytes a token, once. Not yet measured.
-template <int N>
+template <class T, int N>
 __global__ void __launch_bounds__(block_threads) add_parts(BackwardPass a, const float* parts) {
   const AttentionShape& s = a.shape;
   const std::int64_t size = a.keys * s.D, i = (static_cast<std::int64_t>(blockIdx.x) * block_threads + threadIdx.x) * N;
   if (i >= size) return;
   const std::int64_t group = s.H / s.G, head = blockIdx.y * group, t = i / s.D, column = i - t * s.D;
-  const Heads<bf16> to = gradients_of<bf16>(a, blockIdx.z, head);
+  const Heads<T> to = gradients_of<T>(a, blockIdx.z, head);
 #pragma unroll
   for (int which = 0; which < 2; ++which) {
     const float* part = parts + ((which * s.B + blockIdx.z) * s.H + head) * size + i;
@@ -281,9 +281,9 @@ __global__ void __launch_bounds__(block_threads) add_parts(BackwardPass a, const
 #pragma unroll
       for (int e = 0; e < N; ++e) sum[e] += x.value[e];
     }
-    bf16* row = (which == 0 ? to.k : to.v) + t * to.k_stride + column;
+    T* row = (which == 0 ? to.k : to.v) + t * to.k_stride + column;
 #pragma unroll
-    for (int e = 0; e < N; e += 2) *reinterpret_cast<std::uint32_t*>(row + e) = pack_bf16(sum[e], sum[e + 1]);
+    for (int e = 0; e < N; e += 2) *reinterpret_cast<std::uint32_t*>(row + e) = pack<T>(sum[e], sum[e + 1]);
   }
 }
 
@@ -301,8 +301,11 @@ void attention_backward_warpgroup(const Context& context, const BackwardPass& a,
       };
       with_sight(a, [&](auto seen) {
         using Seen = typename decltype(seen)::type;
-        launch_kernel(backward_of_keys<columns, wide, Seen>, a.keys);
-        launch_kernel(backward_of_queries<columns, wide, Seen>, a.queries);
+        with_half_type(s.dtype, [&](auto type) {
+          using T = decltype(type);
+          launch_kernel(backward_of_keys<T, columns, wide, Seen>, a.keys);
+          launch_kernel(backward_of_queries<T, columns, wide, Seen>, a.queries);
+        });
       });
     });
   });
@@ -310,7 +313,10 @@ void attention_backward_warpgroup(const Context& context, const BackwardPass& a,
     const int columns = s.D % 4 == 0 ? 4 : 2;
     const dim3 grid(static_cast<unsigned>(ceil_div(a.keys * s.D, std::int64_t{block_threads} * columns)), static_cast<unsigned>(s.G),
                     batches);
-    launch(stream_of(context), grid, block_threads, 0, columns == 4 ? add_parts<4> : add_parts<2>, a, terms.parts);
+    with_half_type(s.dtype, [&](auto type) {
+      using T = decltype(type);
+      launch(stream_of(context), grid, block_threads, 0, columns == 4 ? add_parts<T, 4> : add_parts<T, 2>, a, terms.parts);
+    });
   }
 }
 

@@ -1,10 +1,12 @@
-// Forward pass in bf16 by the schedule of FlashAttention-2 (arXiv:2307.08691): a block owns 128 queries of a head (64 where the head dim
-// exceeds 128) and walks the key tiles from its first query's document up to its diagonal, or all of a block; scores and probabilities stay
-// in registers. While a tile is computed, the next one is copied into the other half of a double buffer: one barrier a tile.
+// Forward pass in bf16 and fp16 by the schedule of FlashAttention-2 (arXiv:2307.08691): a block owns 128 queries of a head (64 where the
+// head dim exceeds 128) and walks the key tiles from its first query's document up to its diagonal, or all of a block; scores and
+// probabilities stay in registers. While a tile is computed, the next one is copied into the other half of a double buffer: one barrier a
+// tile.
 //
 // Bound by tensor-core flops, 4 D a pair of query and visible key. A warp owns 32 rows so that each 512 bytes of K or V read from shared
 // memory feed four products; with 16 rows, shared memory would be the limit. Not yet measured.
 #include "kernels/attention/tensor_core_tiles.hpp"
+#include "kernels/cuda/vector.hpp"
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -13,24 +15,24 @@ using namespace tensor_core_tiles;
 template <int Dp>
 struct ForwardTiles {
   static constexpr int M = Dp <= 128 ? 2 : 1, queries = warps * 16 * M, keys = Dp == 96 || Dp == 128 ? 32 : 64;  // what registers hold
-  static constexpr std::size_t shared_bytes = sizeof(bf16) * Dp * (queries + 4 * keys);
+  static constexpr std::size_t shared_bytes = half_bytes * Dp * (queries + 4 * keys);
 };
 
-template <int Dp, bool wide, class Seen>
+template <class T, int Dp, bool wide, class Seen>
 __global__ void __launch_bounds__(threads) forward(ForwardPass a, float scale) {
   using Tiles = ForwardTiles<Dp>;
   constexpr int M = Tiles::M, queries = Tiles::queries, keys = Tiles::keys;
-  bf16* q = dynamic_shared<bf16>();
-  bf16* stages = q + queries * Dp;  // two of K (keys, Dp), V (keys, Dp)
+  T* q = dynamic_shared<T>();
+  T* stages = q + queries * Dp;  // two of K (keys, Dp), V (keys, Dp)
   const int end = static_cast<int>(a.queries), D = static_cast<int>(a.shape.D);
   const int head = static_cast<int>(blockIdx.x), batch = static_cast<int>(blockIdx.z);
   const int first = static_cast<int>(gridDim.y - 1 - blockIdx.y) * queries;  // long rows first, so that the blocks end together
   const Seen sight(a, batch);
   const int first_tile = sight.begin_of_query(first) / keys;
   const int row = first + warp_index() * 16 * M, key_tiles = (sight.of_query(first + queries - 1) + keys - 1) / keys;
-  const Heads<const bf16> heads = inputs_of<bf16>(a, batch, head);
+  const Heads<const T> heads = inputs_of<T>(a, batch, head);
   auto load_keys = [&](int j) {
-    bf16* stage = stages + j % 2 * 2 * keys * Dp;
+    T* stage = stages + j % 2 * 2 * keys * Dp;
     load_rows<Dp, keys, wide>(stage, heads.k + j * keys * heads.k_stride, heads.k_stride, sight.keys - j * keys, D);
     load_rows<Dp, keys, wide>(stage + keys * Dp, heads.v + j * keys * heads.k_stride, heads.k_stride, sight.keys - j * keys, D);
     copy_async_commit();
@@ -51,7 +53,7 @@ __global__ void __launch_bounds__(threads) forward(ForwardPass a, float scale) {
     if (j + 1 < key_tiles) load_keys(j + 1);
     if (j * keys >= sight.of_query(row + 16 * M - 1)) continue;                     // all after this warp's queries
     if (Seen::documents && j * keys + keys <= sight.begin_of_query(row)) continue;  // all before their documents
-    const bf16* stage = stages + j % 2 * 2 * keys * Dp;
+    const T* stage = stages + j % 2 * 2 * keys * Dp;
     float scores[M][keys / 8][4];
     multiply_rows<Dp>(scores, q, row - first, stage);
     if (j * keys + keys > sight.of_query(row) || j * keys < sight.begin_of_query(row + 16 * M - 1))
@@ -63,21 +65,23 @@ __global__ void __launch_bounds__(threads) forward(ForwardPass a, float scale) {
   }
   float inverse[M][2];
   finish_softmax(inverse, a.lse + (batch * a.shape.H + head) * a.shape.T, most, total, row, end, scale);
-  bf16* to = static_cast<bf16*>(a.out) + batch * a.shape.T * a.shape.H * D + head * D;
+  T* to = static_cast<T*>(a.out) + batch * a.shape.T * a.shape.H * D + head * D;
   store_rows<Dp>(to, a.shape.H * D, out, inverse, row, end, D);
 }
 
 }  // namespace
 
-void attention_forward_bf16(const Context& context, const ForwardPass& a) {
+void attention_forward_half(const Context& context, const ForwardPass& a) {
   const AttentionShape& s = a.shape;
   with_head_dim(s.D, [&](auto head_dim) {
     using Tiles = ForwardTiles<decltype(head_dim)::value>;
     const dim3 grid(static_cast<unsigned>(s.H), static_cast<unsigned>(ceil_div(a.queries, Tiles::queries)), static_cast<unsigned>(s.B));
     with_wide(copies_16_bytes(a), [&](auto wide) {
       with_sight(a, [&](auto seen) {
-        launch(stream_of(context), grid, threads, Tiles::shared_bytes, forward<head_dim, wide, typename decltype(seen)::type>, a,
-               1 / sqrtf(static_cast<float>(s.D)));
+        with_half_type(s.dtype, [&](auto type) {
+          launch(stream_of(context), grid, threads, Tiles::shared_bytes,
+                 forward<decltype(type), head_dim, wide, typename decltype(seen)::type>, a, 1 / sqrtf(static_cast<float>(s.D)));
+        });
       });
     });
   });

@@ -1,11 +1,12 @@
-// Forward pass in bf16 for Hopper. Two warpgroups own 64 queries each of a head and walk the same key tiles, but out of phase: they take
-// turns at starting products, and while one takes a softmax the tensor cores have the other's. Within a warpgroup the softmax of tile j
-// runs beside the product of tile j - 1 with V. Both are of FlashAttention-3 (Shah et al., arXiv:2407.08608), without its producer warps:
-// each warpgroup copies half of every tile.
+// Forward pass in bf16 and fp16 for Hopper. Two warpgroups own 64 queries each of a head and walk the same key tiles, but out of phase:
+// they take turns at starting products, and while one takes a softmax the tensor cores have the other's. Within a warpgroup the softmax of
+// tile j runs beside the product of tile j - 1 with V. Both are of FlashAttention-3 (Shah et al., arXiv:2407.08608), without its producer
+// warps: each warpgroup copies half of every tile.
 //
 // Q stays in registers, so that products read one operand from shared memory: 2 KiB for 65536 multiply-adds.
 // Bound by tensor-core flops, 4 D a pair of query and visible key; D counts as 64 or 128, for the scores also as 96. Not yet measured.
 #include "kernels/attention/warpgroup_tiles.hpp"
+#include "kernels/cuda/vector.hpp"
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -17,7 +18,7 @@ constexpr int queries = rows;
 template <int columns>
 struct ForwardTiles {
   static constexpr int Dp = padded_columns(columns), blocks = columns == 64 ? 2 : 1, keys = columns == 64 ? 64 : 128;
-  static constexpr std::size_t shared_bytes = sizeof(bf16) * Dp * (queries + stages * 2 * keys);
+  static constexpr std::size_t shared_bytes = half_bytes * Dp * (queries + stages * 2 * keys);
 };
 static_assert(1024 + ForwardTiles<128>::shared_bytes < 1 << 18);  // with what the driver takes: further() counts on it
 
@@ -26,12 +27,12 @@ static_assert(1024 + ForwardTiles<128>::shared_bytes < 1 << 18);  // with what t
 // turn before are done, and half of what this turn reads is there by its copies. So no other barrier stands in the loop:
 // - The first warpgroup, in turn j, may overwrite what the second read in turn j - 2: it copies for turn j + 1.
 // - The second, in turn j, may overwrite what the first read in turn j - 1: it copies for turn j + 2.
-template <int columns, bool wide, class Seen>
+template <class T, int columns, bool wide, class Seen>
 __global__ void __launch_bounds__(block_threads, ForwardTiles<columns>::blocks) forward(ForwardPass a, float scale) {
   constexpr int Dp = padded_columns(columns), keys = ForwardTiles<columns>::keys, half = keys / 2;
-  bf16* shared_q = dynamic_shared<bf16>();
-  bf16* ring_of_k = shared_q + queries * Dp;  // stages of (keys, Dp)
-  bf16* ring_of_v = ring_of_k + stages * keys * Dp;
+  T* shared_q = dynamic_shared<T>();
+  T* ring_of_k = shared_q + queries * Dp;  // stages of (keys, Dp)
+  T* ring_of_v = ring_of_k + stages * keys * Dp;
   const int end = static_cast<int>(a.queries), D = static_cast<int>(a.shape.D);
   const int head = static_cast<int>(blockIdx.x), batch = static_cast<int>(blockIdx.z), lane = lane_index();
   const int first = static_cast<int>(gridDim.y - 1 - blockIdx.y) * queries;  // long rows first
@@ -39,14 +40,14 @@ __global__ void __launch_bounds__(block_threads, ForwardTiles<columns>::blocks) 
   const Seen sight(a, batch);
   const int row = first + warp_index() * 16, begins = sight.begin_of_query(row + 15);  // the last of the warp's documents
   const int first_tile = sight.begin_of_query(first) / keys, key_tiles = (sight.of_query(first + queries - 1) + keys - 1) / keys;
-  const Heads<const bf16> heads = inputs_of<bf16>(a, batch, head);
+  const Heads<const T> heads = inputs_of<T>(a, batch, head);
   auto stage_of_k = [&](int j) { return ring_of_k + j % stages * keys * Dp; };
   auto stage_of_v = [&](int j) { return ring_of_v + j % stages * keys * Dp; };
   // The warpgroup's half of what turn j reads. Turns are asked for one after the other.
   const int mine = warpgroup * half;
-  const bf16* next = Copies<Dp, warpgroup_lanes>().source(heads.k + (first_tile * keys + mine) * heads.k_stride, heads.k_stride);
+  const T* next = Copies<Dp, warpgroup_lanes>().source(heads.k + (first_tile * keys + mine) * heads.k_stride, heads.k_stride);
   const std::int64_t to_values = heads.v - heads.k - keys * heads.k_stride;
-  auto load_half = [&](bf16* stage, const bf16* source, int j) {
+  auto load_half = [&](T* stage, const T* source, int j) {
     load_panels_from<Dp, keys, wide, half, warpgroup_lanes>(stage + mine * panel_columns, source, heads.k_stride,
                                                             sight.keys - j * keys - mine, D);
   };
@@ -90,7 +91,7 @@ __global__ void __launch_bounds__(block_threads, ForwardTiles<columns>::blocks) 
     warpgroup_wait<0>();  // the outputs of the tile before; none yet for the first, where out is 0
 #pragma unroll
     for (int n = 0; n < Dp / 64; ++n) fence_registers(out[n]);
-    pack_left(p, scores[0]);
+    pack_left<T>(p, scores[0]);
 #pragma unroll
     for (int n = 0; n < Dp / 64; ++n)
 #pragma unroll
@@ -125,7 +126,7 @@ __global__ void __launch_bounds__(block_threads, ForwardTiles<columns>::blocks) 
   for (int n = 0; n < Dp / 64; ++n) fence_registers(out[n]);
   float inverse[1][2];
   finish_softmax(inverse, a.lse + (batch * a.shape.H + head) * a.shape.T, most, total, row, end, scale);
-  bf16* to = static_cast<bf16*>(a.out) + batch * a.shape.T * a.shape.H * D + head * D;
+  T* to = static_cast<T*>(a.out) + batch * a.shape.T * a.shape.H * D + head * D;
   store_panels<Dp>(to, a.shape.H * D, out, inverse, row, end, D);
 }
 
@@ -137,8 +138,10 @@ void attention_forward_warpgroup(const Context& context, const ForwardPass& a) {
   with_columns(s.D, [&](auto columns) {
     with_wide(copies_16_bytes(a), [&](auto wide) {
       with_sight(a, [&](auto seen) {
-        launch(stream_of(context), grid, block_threads, ForwardTiles<columns>::shared_bytes,
-               forward<columns, wide, typename decltype(seen)::type>, a, 1 / sqrtf(static_cast<float>(s.D)));
+        with_half_type(s.dtype, [&](auto type) {
+          launch(stream_of(context), grid, block_threads, ForwardTiles<columns>::shared_bytes,
+                 forward<decltype(type), columns, wide, typename decltype(seen)::type>, a, 1 / sqrtf(static_cast<float>(s.D)));
+        });
       });
     });
   });

@@ -1,5 +1,6 @@
 // Our GPU code of attention by element type, and what its files share. attention.cu chooses among it.
 #pragma once
+#include <bit>
 #include <type_traits>
 
 #include "kernels/attention/native_attention.hpp"
@@ -10,7 +11,8 @@ namespace tessera::kernels::cuda {
 
 inline constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
 
-void attention_forward_bf16(const Context& context, const ForwardPass& pass);
+/// In bf16 and fp16.
+void attention_forward_half(const Context& context, const ForwardPass& pass);
 /// The same on Hopper's asynchronous products, for GPUs of compute capability 9.0 and head dims that warpgroup_head_dim() names.
 void attention_forward_warpgroup(const Context& context, const ForwardPass& pass);
 
@@ -24,13 +26,14 @@ struct RowTerms {
   float* parts;  ///< (2, B, H, keys, D): dK, dV of each query head, where has_parts(); else null
 };
 
-void attention_backward_bf16(const Context& context, const BackwardPass& pass, const RowTerms& terms);
+void attention_backward_half(const Context& context, const BackwardPass& pass, const RowTerms& terms);
 /// The same on Hopper's asynchronous products, where the forward pass has them.
 void attention_backward_warpgroup(const Context& context, const BackwardPass& pass, const RowTerms& terms);
 void attention_backward_fp32(const Context& context, const BackwardPass& pass, const RowTerms& terms);
 
 __device__ __forceinline__ float as_float(float x) { return x; }
 __device__ __forceinline__ float as_float(bf16 x) { return __uint_as_float(static_cast<unsigned>(x.bits) << 16); }
+__device__ __forceinline__ float as_float(f16 x) { return __half2float(std::bit_cast<__half_raw>(x)); }
 
 /// Eight elements of a row of which `valid` are left, zeros after them; 16 bytes a load if `wide`.
 template <class T>

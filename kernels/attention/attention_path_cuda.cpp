@@ -60,7 +60,7 @@ Choice search(const Context& context, const std::string& name, KernelSearch& sea
 /// Whether cuDNN runs this pass.
 template <class Native, class Cudnn>
 bool takes_cudnn(const Context& context, const AttentionShape& s, AttentionPass pass, Native native, Cudnn cudnn) {
-  if (s.path != AttentionPath::fastest || s.dtype != DType::bf16) return s.path == AttentionPath::cudnn;
+  if (s.path != AttentionPath::fastest || s.dtype == DType::f32) return s.path == AttentionPath::cudnn;
   const std::lock_guard lock(g_mutex);
   const std::string name = name_of_choice(s, pass);
   if (const auto found = g_choices.find(name); found != g_choices.end()) return found->second.cudnn;

@@ -12,7 +12,7 @@ constexpr std::int64_t engine_bytes = 256;
 std::size_t workspace_bytes(const AttentionShape& s, AttentionPass pass) {
   check_shape(s);
   const std::size_t native = pass == AttentionPass::forward ? 0 : native_backward_workspace_bytes(s, s.T, s.T);
-  if (s.path == AttentionPath::native || s.dtype != DType::bf16) return native;
+  if (s.path == AttentionPath::native || s.dtype == DType::f32) return native;
   return std::max(native, static_cast<std::size_t>(cudnn_workspace(s, pass).bytes()));
 }
 
@@ -22,7 +22,7 @@ void check_shape(const AttentionShape& s) {
   const bool sensible = s.G > 0 && s.H % s.G == 0 && s.D > 0 && s.D % 2 == 0 && s.B >= 0 && s.T >= 0;
   TESSERA_REQUIRE(sensible && s.D <= 256 && s.B < 65536 && s.T < (1 << 30), "attention of B={} T={} H={} G={} D={} on a GPU", s.B, s.T, s.H,
                   s.G, s.D);
-  TESSERA_REQUIRE(s.dtype == DType::f32 || s.dtype == DType::bf16, "attention of {}", name_of(s.dtype));
+  TESSERA_REQUIRE(is_float(s.dtype), "attention of {}", name_of(s.dtype));
 }
 
 void check_shape(const AttentionBlock& b) {

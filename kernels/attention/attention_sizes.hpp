@@ -16,7 +16,7 @@ void check_shape(const AttentionBlock& block);
 constexpr bool warpgroup_head_dim(std::int64_t D) { return D > 32 && D <= 128; }
 constexpr std::int64_t padded_rows(std::int64_t queries) { return round_up(queries, 128); }
 /// Whether Hopper's backward pass has parts of dK and dV to add.
-constexpr bool has_parts(const AttentionShape& s) { return s.dtype == DType::bf16 && warpgroup_head_dim(s.D) && s.G < s.H; }
+constexpr bool has_parts(const AttentionShape& s) { return size_of(s.dtype) == 2 && warpgroup_head_dim(s.D) && s.G < s.H; }
 /// How many lanes share a row of D elements, eight each: a power of two.
 constexpr int lanes_of_row(std::int64_t D) {
   int lanes = 1;

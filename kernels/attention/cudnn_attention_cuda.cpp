@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <tuple>
 
 #include "base/check.hpp"
@@ -74,9 +75,25 @@ void describe_backward(Graph& graph, const AttentionShape& s) {
   place(d_v, Tensor(like_k).set_uid(Uid::d_v));
 }
 
+/// Nothing where cuDNN has no attention in that type.
+std::optional<frontend::DataType_t> type_of(DType type) {
+  switch (type) {
+    case DType::bf16:
+      return frontend::DataType_t::BFLOAT16;
+    case DType::f16:
+      return frontend::DataType_t::HALF;
+    case DType::f32:
+    case DType::i64:
+    case DType::u16:
+    case DType::u32:
+      break;
+  }
+  return std::nullopt;
+}
+
 /// Why cuDNN never runs this, whatever its version; empty where it may.
 std::string why_never(const AttentionShape& s) {
-  if (s.dtype != DType::bf16) return fmt::format("it has no attention in {}", name_of(s.dtype));
+  if (!type_of(s.dtype)) return fmt::format("it has no attention in {}", name_of(s.dtype));
   if (s.D % 8 != 0) return fmt::format("its head dims are multiples of 8, and {} is none", s.D);
   return "";
 }
@@ -90,7 +107,7 @@ std::string reason_of(frontend::error_t& status) {
 /// Describes the pass, and has cuDNN find engines within the workspace. `handle` is of this GPU, `properties` of one that is described.
 std::string find_engines(Graph& graph, const AttentionShape& s, AttentionPass pass, cudnnHandle_t handle,
                          std::shared_ptr<const frontend::DeviceProperties> properties) {
-  graph.set_io_data_type(frontend::DataType_t::BFLOAT16)
+  graph.set_io_data_type(type_of(s.dtype).value())
       .set_intermediate_data_type(frontend::DataType_t::FLOAT)
       .set_compute_data_type(frontend::DataType_t::FLOAT);
   if (properties) graph.set_device_properties(std::move(properties));
@@ -170,8 +187,9 @@ struct Parts {
   void *q, *k, *v;
 };
 Parts parts_of(const AttentionShape& s, const void* qkv) {
-  auto* q = static_cast<bf16*>(const_cast<void*>(qkv));
-  return {q, q + s.H * s.D, q + (s.H + s.G) * s.D};
+  const auto head = s.D * static_cast<std::int64_t>(size_of(s.dtype));
+  auto* q = static_cast<std::byte*>(const_cast<void*>(qkv));
+  return {q, q + s.H * head, q + (s.H + s.G) * head};
 }
 
 }  // namespace

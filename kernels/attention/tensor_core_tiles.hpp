@@ -1,5 +1,5 @@
-// What the bf16 attention kernels for GPUs share: tiles of rows in shared memory, and the two kinds of product that attention is made of,
-// on the tensor cores by mma.sync. A block is four warps; each warp owns 16 M consecutive rows of the block's tile.
+// What the attention kernels for GPUs share in bf16 and fp16: tiles of rows in shared memory, and the two kinds of product that attention
+// is made of, on the tensor cores by mma.sync. A block is four warps; each warp owns 16 M consecutive rows of the block's tile.
 //
 // Head dims are padded with zeros to the next of 32, 64, 96, 128, 192 and 256 inside a block, so those lose nothing. Head dims that are no
 // multiple of 8 are copied in pieces of 4 bytes and not 16.
@@ -55,14 +55,14 @@ __device__ __forceinline__ int chunk_at(int row, int chunk) {
 
 /// Starts the copy of `rows` rows of D elements, `stride` apart, into a tile; rows from `valid` on and elements from D on become zero. A
 /// thread copies one chunk of every few rows.
-template <int Dp, int rows, bool wide>
-__device__ __forceinline__ void load_rows(bf16* tile, const bf16* from, std::int64_t stride, int valid, int D) {
+template <int Dp, int rows, bool wide, class T>
+__device__ __forceinline__ void load_rows(T* tile, const T* from, std::int64_t stride, int valid, int D) {
   constexpr int chunks = Dp / 8, places = static_cast<int>(std::bit_ceil(unsigned{chunks})), step = threads / places;
   static_assert(rows % step == 0);
   const int thread = hidden(threadIdx.x), chunk = thread % places, first = thread / places;
   if (chunk >= chunks) return;
   const int bytes = min(max(2 * (D - 8 * chunk), 0), 16);
-  const bf16* source = from + first * stride + 8 * chunk;  // not read where no bytes are asked for
+  const T* source = from + first * stride + 8 * chunk;  // not read where no bytes are asked for
 #pragma unroll
   for (int i = 0; i < rows; i += step) {
     copy_chunk<wide>(tile + chunk_at<Dp>(first + i, chunk), source, first + i < valid ? bytes : 0);
@@ -81,8 +81,8 @@ __device__ __forceinline__ void set_zero(float (&c)[M][N][4]) {
 }
 
 /// c (16 M rows of `left` from `row` on, the first 8 N rows of `right`) = left right^T, over all Dp columns.
-template <int Dp, int M, int N>
-__device__ __forceinline__ void multiply_rows(float (&c)[M][N][4], const bf16* left, int row, const bf16* right) {
+template <int Dp, int M, int N, class T>
+__device__ __forceinline__ void multiply_rows(float (&c)[M][N][4], const T* left, int row, const T* right) {
   const int lane = hidden(threadIdx.x) % warp_lanes;
   set_zero(c);
 #pragma unroll(Dp > 64 ? 4 : 2)
@@ -96,17 +96,17 @@ __device__ __forceinline__ void multiply_rows(float (&c)[M][N][4], const bf16* l
       load_matrices(b, right + chunk_at<Dp>(8 * n + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2));
 #pragma unroll
       for (int m = 0; m < M; ++m) {
-        multiply_add(c[m][n], a[m], b[0], b[1]);
-        multiply_add(c[m][n + 1], a[m], b[2], b[3]);
+        multiply_add<T>(c[m][n], a[m], b[0], b[1]);
+        multiply_add<T>(c[m][n + 1], a[m], b[2], b[3]);
       }
     }
   }
 }
 
-/// c (16 M, Dp) += p (16 M, 8 N), rounded to bf16, times the first 8 N rows of `right`. p is a result of multiply_rows: as fragments, a
+/// c (16 M, Dp) += p (16 M, 8 N), rounded to T, times the first 8 N rows of `right`. p is a result of multiply_rows: as fragments, a
 /// pair of its 16 x 8 results is a left operand.
-template <int Dp, int M, int N>
-__device__ __forceinline__ void add_product(float (&c)[M][Dp / 8][4], const float (&p)[M][N][4], const bf16* right) {
+template <int Dp, int M, int N, class T>
+__device__ __forceinline__ void add_product(float (&c)[M][Dp / 8][4], const float (&p)[M][N][4], const T* right) {
   const int lane = hidden(threadIdx.x) % warp_lanes;
 #pragma unroll
   for (int k = 0; k < N / 2; ++k) {
@@ -114,27 +114,27 @@ __device__ __forceinline__ void add_product(float (&c)[M][Dp / 8][4], const floa
 #pragma unroll
     for (int m = 0; m < M; ++m)
 #pragma unroll
-      for (int i = 0; i < 4; ++i) a[m][i] = pack_bf16(p[m][2 * k + i / 2][i % 2 * 2], p[m][2 * k + i / 2][i % 2 * 2 + 1]);
+      for (int i = 0; i < 4; ++i) a[m][i] = pack<T>(p[m][2 * k + i / 2][i % 2 * 2], p[m][2 * k + i / 2][i % 2 * 2 + 1]);
 #pragma unroll
     for (int n = 0; n < Dp / 8; n += 2) {
       std::uint32_t b[4];
       load_matrices_transposed(b, right + chunk_at<Dp>(16 * k + lane % 16, n + lane / 16));
 #pragma unroll
       for (int m = 0; m < M; ++m) {
-        multiply_add(c[m][n], a[m], b[0], b[1]);
-        multiply_add(c[m][n + 1], a[m], b[2], b[3]);
+        multiply_add<T>(c[m][n], a[m], b[0], b[1]);
+        multiply_add<T>(c[m][n + 1], a[m], b[2], b[3]);
       }
     }
   }
 }
 
-/// p, rounded to bf16, as left operands of products over its 8 N columns.
-template <int N>
+/// p, rounded to T, as left operands of products over its 8 N columns.
+template <class T, int N>
 __device__ __forceinline__ void pack_left(std::uint32_t (&a)[N / 2][4], const float (&p)[N][4]) {
 #pragma unroll
   for (int k = 0; k < N / 2; ++k)
 #pragma unroll
-    for (int i = 0; i < 4; ++i) a[k][i] = pack_bf16(p[2 * k + i / 2][i % 2 * 2], p[2 * k + i / 2][i % 2 * 2 + 1]);
+    for (int i = 0; i < 4; ++i) a[k][i] = pack<T>(p[2 * k + i / 2][i % 2 * 2], p[2 * k + i / 2][i % 2 * 2 + 1]);
 }
 
 /// Scores of keys that the query does not see become -infinity, or before_document. `row` and `key` are the first of the warp's tile.
@@ -268,8 +268,8 @@ __device__ __forceinline__ void scale_rows(float (&c)[M][N][4], const float (&fa
 }
 
 /// Rows first.. of `to` (rows of D elements, `stride` apart) = c * factor[m][half], where the row is below `rows`.
-template <int Dp, int M>
-__device__ __forceinline__ void store_rows(bf16* to, std::int64_t stride, const float (&c)[M][Dp / 8][4], const float (&factor)[M][2],
+template <int Dp, int M, class T>
+__device__ __forceinline__ void store_rows(T* to, std::int64_t stride, const float (&c)[M][Dp / 8][4], const float (&factor)[M][2],
                                            int first, int rows, int D) {
   const int lane = lane_index();
 #pragma unroll
@@ -278,12 +278,12 @@ __device__ __forceinline__ void store_rows(bf16* to, std::int64_t stride, const 
     for (int half = 0; half < 2; ++half) {
       const int row = first + 16 * m + 8 * half + lane / 4;
       if (row >= rows) continue;
-      bf16* out = to + row * stride + lane % 4 * 2;
+      T* out = to + row * stride + lane % 4 * 2;
 #pragma unroll
       for (int n = 0; n < Dp / 8; ++n)
         if (8 * n + lane % 4 * 2 < D)
           *reinterpret_cast<std::uint32_t*>(out + 8 * n) =
-              pack_bf16(c[m][n][2 * half] * factor[m][half], c[m][n][2 * half + 1] * factor[m][half]);
+              pack<T>(c[m][n][2 * half] * factor[m][half], c[m][n][2 * half + 1] * factor[m][half]);
     }
 }
 

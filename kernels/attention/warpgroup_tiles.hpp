@@ -1,4 +1,4 @@
-// What the bf16 attention kernels for Hopper share: tiles of rows in panels, where the products of a warpgroup read them.
+// What the attention kernels for Hopper share in bf16 and fp16: tiles of rows in panels, where the products of a warpgroup read them.
 #pragma once
 #include "kernels/attention/tensor_core_tiles.hpp"
 #include "kernels/cuda/panels.hpp"
@@ -26,13 +26,13 @@ void with_columns(std::int64_t D, F f) {
 }
 
 /// A thread's copies of a head's keys and values, tile after tile from key `first` on: stages of K (step, Dp), V (step, Dp).
-template <int Dp, bool wide>
+template <class T, int Dp, bool wide>
 struct KeyCopies {
-  const bf16* k;
+  const T* k;
   std::int64_t stride, to_values;
-  __device__ __forceinline__ KeyCopies(const Heads<const bf16>& heads, int first)
+  __device__ __forceinline__ KeyCopies(const Heads<const T>& heads, int first)
       : k(Copies<Dp>().source(heads.k + first * heads.k_stride, heads.k_stride)), stride(heads.k_stride), to_values(heads.v - heads.k) {}
-  __device__ __forceinline__ void load(bf16* stage, int valid, int D) {
+  __device__ __forceinline__ void load(T* stage, int valid, int D) {
     load_panels_from<Dp, step, wide>(stage, k, stride, valid, D);
     load_panels_from<Dp, step, wide>(stage + step * Dp, k + to_values, stride, valid, D);
     k += step * stride;
@@ -41,8 +41,8 @@ struct KeyCopies {
 
 /// A warpgroup's scores = left right^T over 16 `steps` columns are started, as one group of products. The left operand is in registers, the
 /// right one a tile of 8 N rows;
-template <int N, int steps>
-__device__ __forceinline__ void start_scores(float (&scores)[N][4], const std::uint32_t (&left)[steps][4], const bf16* right) {
+template <int N, int steps, class T>
+__device__ __forceinline__ void start_scores(float (&scores)[N][4], const std::uint32_t (&left)[steps][4], const T* right) {
   static_assert(N % 8 == 0);
   const std::uint64_t from = panel_descriptor(shared_address(right));
   fence_registers(scores);
@@ -51,24 +51,25 @@ __device__ __forceinline__ void start_scores(float (&scores)[N][4], const std::u
   for (int n = 0; n < N; n += 8)
 #pragma unroll
     for (int i = 0; i < steps; ++i)
-      start_product<false>(reinterpret_cast<float(&)[8][4]>(scores[n]), left[i], further(columns_at<8 * N>(from, i), n * 8 * 128), i > 0);
+      start_product<T, false>(reinterpret_cast<float(&)[8][4]>(scores[n]), left[i], further(columns_at<8 * N>(from, i), n * 8 * 128),
+                              i > 0);
   warpgroup_commit();
 }
 
 /// or it is in shared memory: 64 rows of a tile of `rows`.
-template <int steps>
-__device__ __forceinline__ void start_scores(float (&scores)[8][4], const bf16* left, const bf16* right) {
+template <int steps, class T>
+__device__ __forceinline__ void start_scores(float (&scores)[8][4], const T* left, const T* right) {
   const std::uint64_t from_left = panel_descriptor(shared_address(left)), from = panel_descriptor(shared_address(right));
   fence_registers(scores);
   warpgroup_fence();
 #pragma unroll
-  for (int i = 0; i < steps; ++i) start_product<false>(scores, columns_at<rows>(from_left, i), columns_at<step>(from, i), i > 0);
+  for (int i = 0; i < steps; ++i) start_product<T, false>(scores, columns_at<rows>(from_left, i), columns_at<step>(from, i), i > 0);
   warpgroup_commit();
 }
 
 /// out += p times a tile of 16 `steps` rows is started, as one group. Output columns 64 n.. come from panel n.
-template <int Dp, int steps>
-__device__ __forceinline__ void start_outputs(float (&out)[Dp / 64][8][4], std::uint32_t (&p)[steps][4], const bf16* right) {
+template <int Dp, int steps, class T>
+__device__ __forceinline__ void start_outputs(float (&out)[Dp / 64][8][4], std::uint32_t (&p)[steps][4], const T* right) {
   const std::uint64_t from = panel_descriptor(shared_address(right));
 #pragma unroll
   for (int n = 0; n < Dp / 64; ++n) fence_registers(out[n]);
@@ -77,13 +78,13 @@ __device__ __forceinline__ void start_outputs(float (&out)[Dp / 64][8][4], std::
 #pragma unroll
   for (int n = 0; n < Dp / 64; ++n)
 #pragma unroll
-    for (int k = 0; k < steps; ++k) start_product<true>(out[n], p[k], further(from, n * steps * 16 * 128 + k * 16 * 128), true);
+    for (int k = 0; k < steps; ++k) start_product<T, true>(out[n], p[k], further(from, n * steps * 16 * 128 + k * 16 * 128), true);
   warpgroup_commit();
 }
 
 /// Like store_rows, of a warp's 16 rows.
-template <int Dp>
-__device__ __forceinline__ void store_panels(bf16* to, std::int64_t stride, const float (&c)[Dp / 64][8][4], const float (&factor)[1][2],
+template <int Dp, class T>
+__device__ __forceinline__ void store_panels(T* to, std::int64_t stride, const float (&c)[Dp / 64][8][4], const float (&factor)[1][2],
                                              int first, int end, int D) {
 #pragma unroll
   for (int n = 0; n < Dp / 64; ++n)

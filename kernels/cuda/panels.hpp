@@ -13,13 +13,16 @@ struct Copies {
   static constexpr unsigned chunks = Dp / 8, stride_rows = threads / chunks;
   unsigned thread = static_cast<unsigned>(hidden(threadIdx.x)) % threads, chunk = thread % chunks, first = thread / chunks;
   /// Where it begins in rows `stride` apart.
-  __device__ __forceinline__ const bf16* source(const bf16* from, std::int64_t stride) const { return from + first * stride + 8 * chunk; }
+  template <class T>
+  __device__ __forceinline__ const T* source(const T* from, std::int64_t stride) const {
+    return from + first * stride + 8 * chunk;
+  }
 };
 
 /// Starts the copy of rows of D elements, `stride` apart, into panels of `count` rows, of which `threads` copy the first `copied`; rows
 /// from `valid` on and elements from D on become zero. `source` is the thread's own, and is not read where no bytes are asked for.
-template <int Dp, int count, bool wide, int copied = count, int threads = panel_threads>
-__device__ __forceinline__ void load_panels_from(bf16* tile, const bf16* source, std::int64_t stride, int valid, int D) {
+template <int Dp, int count, bool wide, int copied = count, int threads = panel_threads, class T>
+__device__ __forceinline__ void load_panels_from(T* tile, const T* source, std::int64_t stride, int valid, int D) {
   constexpr int stride_rows = Copies<Dp, threads>::stride_rows;
   static_assert(copied % stride_rows == 0);
   const Copies<Dp, threads> mine;
@@ -31,8 +34,8 @@ __device__ __forceinline__ void load_panels_from(bf16* tile, const bf16* source,
     source += stride_rows * stride;
   }
 }
-template <int Dp, int count, bool wide>
-__device__ __forceinline__ void load_panels(bf16* tile, const bf16* from, std::int64_t stride, int valid, int D) {
+template <int Dp, int count, bool wide, class T>
+__device__ __forceinline__ void load_panels(T* tile, const T* from, std::int64_t stride, int valid, int D) {
   load_panels_from<Dp, count, wide>(tile, Copies<Dp>().source(from, stride), stride, valid, D);
 }
 

@@ -2,7 +2,8 @@
 // copies from global to shared memory that run beside arithmetic. Each is one PTX instruction; the emulator has a twin by the fragment
 // layouts of the PTX ISA (section "Matrix multiply-accumulate operation using mma instruction").
 //
-// Fragments, for lane l with g = l / 4 and t = l % 4; a register holds two bf16, the lower column (or row of B) in the lower half:
+// Fragments, for lane l with g = l / 4 and t = l % 4; a register holds two elements T, bf16 or f16, the lower column (or row of B) in the
+// lower half:
 //   A (16 x 16)  a[0] = (g, 2t..), a[1] = (g + 8, 2t..), a[2] = (g, 2t + 8..), a[3] = (g + 8, 2t + 8..)
 //   B (16 x 8)   b0 = (2t.., g), b1 = (2t + 8.., g)
 //   C (16 x 8)   c[0], c[1] = (g, 2t..), c[2], c[3] = (g + 8, 2t..), fp32
@@ -10,18 +11,37 @@
 #ifdef TESSERA_EMULATED_GPU
 #include <stdexcept>
 #endif
+#include <type_traits>
 
 #include "kernels/cuda/device.hpp"
 
 namespace tessera::cuda {
 
+/// Bytes of an element of these products.
+inline constexpr std::size_t half_bytes = 2;
+
 #ifndef TESSERA_EMULATED_GPU
 
+/// code(the name of T in PTX).
+#define TESSERA_OF_TYPE(T, code)           \
+  if constexpr (std::is_same_v<T, bf16>) { \
+    code("bf16");                          \
+  } else {                                 \
+    static_assert(std::is_same_v<T, f16>); \
+    code("f16");                           \
+  }
+
 /// c += a b, with all lanes of a warp.
-__device__ __forceinline__ void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+template <class T>
+__device__ __forceinline__ void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1){
+#define TESSERA_MULTIPLY_ADD(type)                                    \
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." type "." type \
+               ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "  \
+               "{%0, %1, %2, %3};"                                    \
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])       \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
+    TESSERA_OF_TYPE(T, TESSERA_MULTIPLY_ADD)
+#undef TESSERA_MULTIPLY_ADD
 }
 
 __device__ __forceinline__ std::uint32_t shared_address(const void* shared) {
@@ -64,10 +84,13 @@ __device__ __forceinline__ void copy_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory");
 }
 
-/// Two floats rounded to bf16, `low` in the lower half.
-__device__ __forceinline__ std::uint32_t pack_bf16(float low, float high) {
+/// Two floats rounded to T, `low` in the lower half.
+template <class T>
+__device__ __forceinline__ std::uint32_t pack(float low, float high) {
   std::uint32_t packed;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+#define TESSERA_PACK(type) asm("cvt.rn." type "x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low))
+  TESSERA_OF_TYPE(T, TESSERA_PACK)
+#undef TESSERA_PACK
   return packed;
 }
 
@@ -81,7 +104,10 @@ __device__ __forceinline__ float exp2_approximate(float x) {
 #else
 
 namespace fragments {
-inline float element(std::uint32_t pair, int half) { return std::bit_cast<float>(half ? pair & 0xffff0000u : pair << 16); }
+template <class T>
+float element(std::uint32_t pair, int half) {
+  return static_cast<float>(std::bit_cast<T>(static_cast<std::uint16_t>(half ? pair >> 16 : pair)));
+}
 
 struct Row {
   std::uint16_t elements[8];
@@ -96,16 +122,17 @@ inline const Row* shared_rows(const void* shared_row) {
 inline std::uint32_t pair(std::uint16_t low, std::uint16_t high) { return low | static_cast<std::uint32_t>(high) << 16; }
 }  // namespace fragments
 
-inline void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
+template <class T>
+void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
   const std::uint32_t mine[6] = {a[0], a[1], a[2], a[3], b0, b1};
   const auto* all = reinterpret_cast<const std::uint32_t(*)[6]>(emulator::exchange(all_lanes, mine, sizeof mine));
   const int g = emulator::lane() / 4, t = emulator::lane() % 4;
   for (int k = 0; k < 16; ++k) {
     const int owner = k % 8 / 2;
-    const float b[2] = {fragments::element(all[8 * t + owner][4 + k / 8], k % 2),
-                        fragments::element(all[8 * t + 4 + owner][4 + k / 8], k % 2)};
+    const float b[2] = {fragments::element<T>(all[8 * t + owner][4 + k / 8], k % 2),
+                        fragments::element<T>(all[8 * t + 4 + owner][4 + k / 8], k % 2)};
     for (int half = 0; half < 2; ++half) {
-      const float x = fragments::element(all[4 * g + owner][k / 8 * 2 + half], k % 2);
+      const float x = fragments::element<T>(all[4 * g + owner][k / 8 * 2 + half], k % 2);
       c[2 * half] += x * b[0];
       c[2 * half + 1] += x * b[1];
     }
@@ -131,7 +158,10 @@ template <int left>
 void copy_async_wait() {
   emulator::copy_async_wait(left);
 }
-inline std::uint32_t pack_bf16(float low, float high) { return fragments::pair(bf16(low).bits, bf16(high).bits); }
+template <class T>
+std::uint32_t pack(float low, float high) {
+  return fragments::pair(T(low).bits, T(high).bits);
+}
 inline float exp2_approximate(float x) { return x < -126.0f ? 0.0f : std::exp2(x); }
 
 #endif
@@ -149,8 +179,8 @@ __device__ __forceinline__ int hidden(unsigned x) {
 }
 
 /// Starts the copy of the first `bytes` of a chunk of 16; the others become zero.
-template <bool wide>
-__device__ __forceinline__ void copy_chunk(bf16* to, const bf16* from, int bytes) {
+template <bool wide, class T>
+__device__ __forceinline__ void copy_chunk(T* to, const T* from, int bytes) {
   if constexpr (wide) {
     copy_async_16(to, from, bytes);
   } else {

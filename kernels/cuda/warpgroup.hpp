@@ -87,17 +87,21 @@ __device__ __forceinline__ void shared_to_products() { TESSERA_WARPGROUP_PTX(asm
   ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, " \
   "%89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
   "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-#define TESSERA_PRODUCT(N, places) "wgmma.mma_async.sync.aligned.m64n" N "k16.f32.bf16.bf16 {" places "}, "
+#define TESSERA_PRODUCT(type, N, places) "wgmma.mma_async.sync.aligned.m64n" N "k16.f32." type "." type " {" places "}, "
 
-/// c (64 x 64, fp32) = (add ? c : 0) + a (64 x 16) b (16 x 64). Warp w of the warpgroup holds rows 16 w.. of a and c as fragments of
-/// multiply_add. b, at the descriptor: its 64 columns as rows of a panel (16 elements from a 32-byte step on), or, if `transposed`, its 16
-/// rows as rows of a panel.
-template <bool transposed>
+/// c (64 x 64, fp32) = (add ? c : 0) + a (64 x 16) b (16 x 64), of elements T. Warp w of the warpgroup holds rows 16 w.. of a and c as
+/// fragments of multiply_add. b, at the descriptor: its 64 columns as rows of a panel (16 elements from a 32-byte step on), or, if
+/// `transposed`, its 16 rows as rows of a panel.
+template <class T, bool transposed>
 __device__ __forceinline__ void start_product(float (&c)[8][4], const std::uint32_t (&a)[4], std::uint64_t b, bool add) {
-  TESSERA_WARPGROUP_PTX(asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n" TESSERA_PRODUCT("64", TESSERA_32_PLACES) "{%32, %33, %34, %35}, %36, p, 1, 1, %38;\n}"
-      : TESSERA_8_ROWS_OF_SUMS(c, 0)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)), "n"(static_cast<int>(transposed))));
+#define TESSERA_START(type)                                                                         \
+  TESSERA_WARPGROUP_PTX(                                                                            \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n" TESSERA_PRODUCT(                    \
+                       type, "64", TESSERA_32_PLACES) "{%32, %33, %34, %35}, %36, p, 1, 1, %38;\n}" \
+                   : TESSERA_8_ROWS_OF_SUMS(c, 0)                                                   \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)), "n"(static_cast<int>(transposed))))
+  TESSERA_OF_TYPE(T, TESSERA_START)
+#undef TESSERA_START
 }
 
 #define TESSERA_OPERANDS(a, b, add, a_transposed, transposed) \
@@ -105,26 +109,38 @@ __device__ __forceinline__ void start_product(float (&c)[8][4], const std::uint3
 
 /// The same with a in shared memory too, at a descriptor: its 64 rows as rows of a panel, or, if `a_transposed`, its 16 columns. c and b
 /// have 64, 128 or 256 columns: rows of one panel, or, if `transposed`, columns of one, two or four.
-template <bool transposed, bool a_transposed = false>
+template <class T, bool transposed, bool a_transposed = false>
 __device__ __forceinline__ void start_product(float (&c)[8][4], std::uint64_t a, std::uint64_t b, bool add) {
-  TESSERA_WARPGROUP_PTX(
-      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n" TESSERA_PRODUCT("64", TESSERA_32_PLACES) "%32, %33, p, 1, 1, %35, %36;\n}"
-                   : TESSERA_8_ROWS_OF_SUMS(c, 0)
-                   : TESSERA_OPERANDS(a, b, add, a_transposed, transposed)));
+#define TESSERA_START(type)                                                                                                          \
+  TESSERA_WARPGROUP_PTX(                                                                                                             \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n" TESSERA_PRODUCT(type, "64", TESSERA_32_PLACES) "%32, %33, p, 1, 1, " \
+                                                                                                               "%35, %36;\n}"        \
+                   : TESSERA_8_ROWS_OF_SUMS(c, 0)                                                                                    \
+                   : TESSERA_OPERANDS(a, b, add, a_transposed, transposed)))
+  TESSERA_OF_TYPE(T, TESSERA_START)
+#undef TESSERA_START
 }
-template <bool transposed, bool a_transposed = false>
+template <class T, bool transposed, bool a_transposed = false>
 __device__ __forceinline__ void start_product(float (&c)[16][4], std::uint64_t a, std::uint64_t b, bool add) {
-  TESSERA_WARPGROUP_PTX(
-      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n" TESSERA_PRODUCT("128", TESSERA_64_PLACES) "%64, %65, p, 1, 1, %67, %68;\n}"
-                   : TESSERA_8_ROWS_OF_SUMS(c, 0), TESSERA_8_ROWS_OF_SUMS(c, 8)
-                   : TESSERA_OPERANDS(a, b, add, a_transposed, transposed)));
+#define TESSERA_START(type)                                                                                                           \
+  TESSERA_WARPGROUP_PTX(                                                                                                              \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n" TESSERA_PRODUCT(type, "128", TESSERA_64_PLACES) "%64, %65, p, 1, 1, " \
+                                                                                                                "%67, %68;\n}"        \
+                   : TESSERA_8_ROWS_OF_SUMS(c, 0), TESSERA_8_ROWS_OF_SUMS(c, 8)                                                       \
+                   : TESSERA_OPERANDS(a, b, add, a_transposed, transposed)))
+  TESSERA_OF_TYPE(T, TESSERA_START)
+#undef TESSERA_START
 }
-template <bool transposed, bool a_transposed = false>
+template <class T, bool transposed, bool a_transposed = false>
 __device__ __forceinline__ void start_product(float (&c)[32][4], std::uint64_t a, std::uint64_t b, bool add) {
-  TESSERA_WARPGROUP_PTX(asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %130, 0;\n" TESSERA_PRODUCT("256", TESSERA_128_PLACES) "%128, %129, p, 1, 1, %131, %132;\n}"
-      : TESSERA_8_ROWS_OF_SUMS(c, 0), TESSERA_8_ROWS_OF_SUMS(c, 8), TESSERA_8_ROWS_OF_SUMS(c, 16), TESSERA_8_ROWS_OF_SUMS(c, 24)
-      : TESSERA_OPERANDS(a, b, add, a_transposed, transposed)));
+#define TESSERA_START(type)                                                                                                      \
+  TESSERA_WARPGROUP_PTX(asm volatile(                                                                                            \
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %130, 0;\n" TESSERA_PRODUCT(type, "256", TESSERA_128_PLACES) "%128, %129, p, 1, 1, "     \
+                                                                                                     "%131, %132;\n}"            \
+      : TESSERA_8_ROWS_OF_SUMS(c, 0), TESSERA_8_ROWS_OF_SUMS(c, 8), TESSERA_8_ROWS_OF_SUMS(c, 16), TESSERA_8_ROWS_OF_SUMS(c, 24) \
+      : TESSERA_OPERANDS(a, b, add, a_transposed, transposed)))
+  TESSERA_OF_TYPE(T, TESSERA_START)
+#undef TESSERA_START
 }
 
 #else
@@ -136,7 +152,8 @@ struct Product {
   std::uint32_t a[4] = {};
   std::uint64_t left = 0, b = 0;  // left is 0 where a holds the left operand
   bool a_transposed = false, transposed = false;
-  bool chained = false;  // adds to what an earlier product of the queue leaves in c
+  float (*value)(std::uint32_t pair, int half) = nullptr;  // of an element's bits
+  bool chained = false;                                    // adds to what an earlier product of the queue leaves in c
   int columns = 0;
   std::int64_t group = 0;
   std::uint64_t digest = 0;  // of what it reads, by one lane
@@ -167,10 +184,10 @@ inline const std::byte* place(std::uint64_t descriptor, int row, int column, int
   return static_cast<const std::byte*>(emulator::dynamic_shared()) + address;
 }
 
-inline float element(std::uint64_t descriptor, int row, int column, int panels = 1) {
+inline float element(const Product& p, std::uint64_t descriptor, int row, int column, int panels = 1) {
   std::uint16_t bits;
   std::memcpy(&bits, place(descriptor, row, column, panels), sizeof bits);
-  return fragments::element(bits, 0);
+  return p.value(bits, 0);
 }
 
 inline int row_of_warp() { return static_cast<int>(threadIdx.x) % warpgroup_lanes / warp_lanes * 16; }
@@ -211,17 +228,17 @@ inline void finish(const Product& p) {
   const auto* all = reinterpret_cast<const std::uint32_t(*)[4]>(emulator::exchange(all_lanes, p.a, sizeof p.a));
   const int g = emulator::lane() / 4, t = emulator::lane() % 4, panels = p.transposed ? p.columns / panel_columns : 1;
   const auto left_element = [&](int row, int k) {
-    return p.a_transposed ? element(p.left, k, row_of_warp() + row) : element(p.left, row_of_warp() + row, k);
+    return p.a_transposed ? element(p, p.left, k, row_of_warp() + row) : element(p, p.left, row_of_warp() + row, k);
   };
   if (!p.chained) std::memcpy(p.c, p.before, static_cast<std::size_t>(p.columns / 8) * sizeof p.before[0]);
   for (int k = 0; k < 16; ++k) {
     float left[2];
     for (int half = 0; half < 2; ++half)
-      left[half] = p.left != 0 ? left_element(g + 8 * half, k) : fragments::element(all[4 * g + k % 8 / 2][k / 8 * 2 + half], k % 2);
+      left[half] = p.left != 0 ? left_element(g + 8 * half, k) : p.value(all[4 * g + k % 8 / 2][k / 8 * 2 + half], k % 2);
     for (int n = 0; n < p.columns / 8; ++n)
       for (int i = 0; i < 2; ++i) {
         const int column = 8 * n + 2 * t + i;
-        const float right = p.transposed ? element(p.b, k, column, panels) : element(p.b, column, k);
+        const float right = p.transposed ? element(p, p.b, k, column, panels) : element(p, p.b, column, k);
         p.c[n][i] += left[0] * right;
         p.c[n][2 + i] += left[1] * right;
       }
@@ -270,13 +287,13 @@ void warpgroup_wait() {
 }
 inline void shared_to_products() { emulator::products_see(); }
 
-template <bool transposed>
+template <class T, bool transposed>
 void start_product(float (&c)[8][4], const std::uint32_t (&a)[4], std::uint64_t b, bool add) {
-  products::start({.a = {a[0], a[1], a[2], a[3]}, .b = b, .transposed = transposed}, c, add);
+  products::start({.a = {a[0], a[1], a[2], a[3]}, .b = b, .transposed = transposed, .value = fragments::element<T>}, c, add);
 }
-template <bool transposed, bool a_transposed = false, int N>
+template <class T, bool transposed, bool a_transposed = false, int N>
 void start_product(float (&c)[N][4], std::uint64_t a, std::uint64_t b, bool add) {
-  products::start({.left = a, .b = b, .a_transposed = a_transposed, .transposed = transposed}, c, add);
+  products::start({.left = a, .b = b, .a_transposed = a_transposed, .transposed = transposed, .value = fragments::element<T>}, c, add);
 }
 
 #endif

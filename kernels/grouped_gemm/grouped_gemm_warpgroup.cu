@@ -1,7 +1,7 @@
-// Grouped products in bf16 for Hopper. A block has 128 x 256 results, or 128 x 128 where the wider tile would be filled up by more than an
-// eighth; each of two warpgroups has 64 of the rows, for whose products both operands lie in shared memory. Pieces of the depth go round a
-// ring of stages: while the tensor cores multiply piece k, what comes one or two further is on its way from global memory. Sums leave by
-// way of the same memory, so that rows are stored 16 bytes a thread.
+// Grouped products in bf16 and fp16 for Hopper. A block has 128 x 256 results, or 128 x 128 where the wider tile would be filled up by more
+// than an eighth; each of two warpgroups has 64 of the rows, for whose products both operands lie in shared memory. Pieces of the depth go
+// round a ring of stages: while the tensor cores multiply piece k, what comes one or two further is on its way from global memory. Sums
+// leave by way of the same memory, so that rows are stored 16 bytes a thread.
 //
 // A result is one sum over the depth in steps of 16, whichever tile it lies in and whatever rows share that.
 //
@@ -31,34 +31,35 @@ constexpr int blocks = columns == 256 ? 1 : 2;
 template <int columns>
 constexpr int stage_elements = (tile_rows + columns) * step;
 template <int columns>
-constexpr std::size_t shared_bytes = sizeof(bf16) * stages<columns>* stage_elements<columns>;
+constexpr std::size_t shared_bytes = half_bytes* stages<columns>* stage_elements<columns>;
 static_assert(1024 + shared_bytes<256> < 1 << 18);  // with what the driver takes: further() counts on it
 static_assert(shared_bytes<256> <= 227 * 1024 && 2 * (1024 + shared_bytes<128>) <= 228 * 1024);
 
 /// Rows of an operand from one on, of which `valid` are there. Element k of row i is from[i stride + k]; of an operand that is stored
 /// `down`, with rows as columns, from[k stride + i].
+template <class T>
 struct Operand {
-  const bf16* from;
+  const T* from;
   std::int64_t stride;
   int valid;
 };
 
 /// A thread's copies of pieces of `rows` rows of an operand, one after the other. A piece is one panel whose rows are those of the operand,
 /// or, if `down`, panels of `step` rows with 64 of the operand's each.
-template <bool down, int rows>
+template <class T, bool down, int rows>
 class Pieces {
  public:
-  __device__ __forceinline__ explicit Pieces(const Operand& operand)
+  __device__ __forceinline__ explicit Pieces(const Operand<T>& operand)
       : from_(Copies<width>().source(operand.from, operand.stride)), stride_(operand.stride), valid_(operand.valid) {}
   /// `there`: of the depth.
-  __device__ __forceinline__ void load(bf16* piece, int there) {
+  __device__ __forceinline__ void load(T* piece, int there) {
     load_panels_from<width, height, true>(piece, from_, stride_, down ? there : valid_, down ? valid_ : there);
     from_ += down ? step * stride_ : step;
   }
 
  private:
   static constexpr int width = down ? rows : step, height = down ? step : rows;
-  const bf16* from_;
+  const T* from_;
   std::int64_t stride_;
   int valid_;
 };
@@ -68,14 +69,14 @@ template <bool down>
 constexpr int to_next_product = down ? 16 * 128 : 32;
 
 /// sums = a b over the whole depth, which is not 0: 64 rows of a warpgroup. Afterwards nothing in shared memory is read any more.
-template <bool a_down, bool b_down, int columns>
-__device__ __forceinline__ void multiply(float (&sums)[columns / 8][4], const Operand& a, const Operand& b, std::int64_t depth) {
+template <bool a_down, bool b_down, int columns, class T>
+__device__ __forceinline__ void multiply(float (&sums)[columns / 8][4], const Operand<T>& a, const Operand<T>& b, std::int64_t depth) {
   constexpr int ring = stages<columns>, ahead = ring - 2;
   static_assert(ahead > 0);
-  bf16* shared = dynamic_shared<bf16>();
+  T* shared = dynamic_shared<T>();
   const auto stage = [&](int k) { return shared + k % ring * stage_elements<columns>; };
-  Pieces<a_down, tile_rows> of_a(a);
-  Pieces<b_down, columns> of_b(b);
+  Pieces<T, a_down, tile_rows> of_a(a);
+  Pieces<T, b_down, columns> of_b(b);
   std::int64_t left = depth;
   const auto load = [&](int k) {
     if (left > 0) {
@@ -97,7 +98,7 @@ __device__ __forceinline__ void multiply(float (&sums)[columns / 8][4], const Op
     copy_async_wait<ahead - 1>();
     shared_to_products();
     __syncthreads();  // all see piece k, and all are done with k - 2, where k + ahead goes
-    const bf16* piece = stage(k);
+    const T* piece = stage(k);
     const int own = hidden(threadIdx.x) / warpgroup_lanes * 64 * panel_columns;  // a's rows of this warpgroup, or its panel
     const std::uint64_t from_a = panel_descriptor(shared_address(piece + own)),
                         from_b = panel_descriptor(shared_address(piece + tile_rows * step), b_down ? step * 128 : 1024);
@@ -105,7 +106,8 @@ __device__ __forceinline__ void multiply(float (&sums)[columns / 8][4], const Op
     warpgroup_fence();
 #pragma unroll
     for (int i = 0; i < step / 16; ++i)
-      start_product<b_down, a_down>(sums, further(from_a, i * to_next_product<a_down>), further(from_b, i * to_next_product<b_down>), true);
+      start_product<T, b_down, a_down>(sums, further(from_a, i * to_next_product<a_down>), further(from_b, i * to_next_product<b_down>),
+                                       true);
     warpgroup_commit();
     load(k + ahead);      // beside the products
     warpgroup_wait<1>();  // those of piece k - 1
@@ -155,26 +157,26 @@ struct Place {
   }
 };
 
-template <bool b_transposed, int columns>
+template <class T, bool b_transposed, int columns>
 __global__ void __launch_bounds__(panel_threads, blocks<columns>) product_kernel(GroupedGemm p, std::int64_t row_tiles) {
   const Place place(blockIdx.x, row_tiles, (p.N + columns - 1) / columns);
   const RowTile rows = row_tile<tile_rows>(p, place.row_tile);
   if (rows.rows == 0) return;
   const std::int64_t column = place.column_tile * columns, stride = p.from_c();
   const int there = columns_from<columns>(column, p.N);
-  bf16* c = static_cast<bf16*>(p.c) + rows.row * stride + column;
+  T* c = static_cast<T*>(p.c) + rows.row * stride + column;
   if (rows.expert == p.E) {
     for (int i = static_cast<int>(threadIdx.x) * 8; i < rows.rows * columns && !p.accumulate; i += panel_threads * 8)
-      store<std::true_type, 8>(c + i / columns * stride, i % columns, there, Vector<bf16, 8>{});
+      store<std::true_type, 8>(c + i / columns * stride, i % columns, there, Vector<T, 8>{});
     return;
   }
-  const bf16* a = static_cast<const bf16*>(p.a) + rows.row * p.from_a();
-  const bf16* b = static_cast<const bf16*>(p.b) + rows.expert * p.N * p.K + (b_transposed ? column * p.K : column);
+  const T* a = static_cast<const T*>(p.a) + rows.row * p.from_a();
+  const T* b = static_cast<const T*>(p.b) + rows.expert * p.N * p.K + (b_transposed ? column * p.K : column);
   float sums[columns / 8][4];
-  multiply<false, !b_transposed, columns>(sums, {a, p.from_a(), rows.rows}, {b, b_transposed ? p.K : p.N, there}, p.K);
+  multiply<false, !b_transposed, columns>(sums, Operand<T>{a, p.from_a(), rows.rows}, Operand<T>{b, b_transposed ? p.K : p.N, there}, p.K);
   for_results<8, columns>(sums, [&](int i, int j, float(&x)[8]) {
     if (i >= rows.rows || j >= there) return;
-    bf16* to = c + i * stride;
+    T* to = c + i * stride;
     float before[8];
     if (p.accumulate) load<std::true_type, 8>(before, to, j, there);
 #pragma unroll
@@ -183,7 +185,7 @@ __global__ void __launch_bounds__(panel_threads, blocks<columns>) product_kernel
   });
 }
 
-template <int columns>
+template <class T, int columns>
 __global__ void __launch_bounds__(panel_threads, blocks<columns>) gradient_kernel(GroupedWeightGradient p) {
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * columns, row = static_cast<std::int64_t>(blockIdx.y) * tile_rows;
   const int there = columns_from<columns>(column, p.K), rows = columns_from<tile_rows>(row, p.N);
@@ -195,8 +197,8 @@ __global__ void __launch_bounds__(panel_threads, blocks<columns>) gradient_kerne
     return;
   }
   float sums[columns / 8][4];
-  multiply<true, true, columns>(sums, {static_cast<const bf16*>(p.d_y) + begin * p.from_d_y() + row, p.from_d_y(), rows},
-                                {static_cast<const bf16*>(p.x) + begin * p.K + column, p.K, there}, end - begin);
+  multiply<true, true, columns>(sums, Operand<T>{static_cast<const T*>(p.d_y) + begin * p.from_d_y() + row, p.from_d_y(), rows},
+                                Operand<T>{static_cast<const T*>(p.x) + begin * p.K + column, p.K, there}, end - begin);
   for_results<4, columns>(sums, [&](int i, int j, float(&x)[4]) {
     if (i >= rows || j >= there) return;
     float* to = d_w + i * p.K;
@@ -220,11 +222,12 @@ void with_columns(std::int64_t all, F f) {
 }  // namespace
 
 bool takes_warpgroup(const GroupedGemm& p) {
-  return p.dtype == DType::bf16 && on_sixteen_bytes(p.a, p.b, p.c) && whole_vectors(8, {p.N, p.K, p.from_a(), p.from_c()}) && is_hopper();
+  return size_of(p.dtype) == half_bytes && on_sixteen_bytes(p.a, p.b, p.c) && whole_vectors(8, {p.N, p.K, p.from_a(), p.from_c()}) &&
+         is_hopper();
 }
 
 bool takes_warpgroup(const GroupedWeightGradient& p) {
-  return p.dtype == DType::bf16 && on_sixteen_bytes(p.d_y, p.x, p.d_w) && whole_vectors(8, {p.N, p.K, p.from_d_y()}) && is_hopper();
+  return size_of(p.dtype) == half_bytes && on_sixteen_bytes(p.d_y, p.x, p.d_w) && whole_vectors(8, {p.N, p.K, p.from_d_y()}) && is_hopper();
 }
 
 void grouped_gemm_warpgroup(const Context& context, const GroupedGemm& p) {
@@ -234,8 +237,10 @@ void grouped_gemm_warpgroup(const Context& context, const GroupedGemm& p) {
       constexpr bool b_transposed = decltype(transposed)::value;
       const std::int64_t row_tiles = most_row_tiles(p, tile_rows), tiles = row_tiles * ceil_div(p.N, columns);
       TESSERA_CUDA_REQUIRE(tiles < std::int64_t{1} << 31);
-      launch(stream_of(context), static_cast<unsigned>(tiles), panel_threads, shared_bytes<columns>, product_kernel<b_transposed, columns>,
-             p, row_tiles);
+      with_half_type(p.dtype, [&](auto type) {
+        launch(stream_of(context), static_cast<unsigned>(tiles), panel_threads, shared_bytes<columns>,
+               product_kernel<decltype(type), b_transposed, columns>, p, row_tiles);
+      });
     });
   });
 }
@@ -245,7 +250,9 @@ void grouped_weight_gradient_warpgroup(const Context& context, const GroupedWeig
     constexpr int columns = decltype(width)::value;
     const dim3 grid(static_cast<unsigned>(ceil_div(p.K, columns)), static_cast<unsigned>(ceil_div(p.N, tile_rows)),
                     static_cast<unsigned>(p.E));
-    launch(stream_of(context), grid, panel_threads, shared_bytes<columns>, gradient_kernel<columns>, p);
+    with_half_type(p.dtype, [&](auto type) {
+      launch(stream_of(context), grid, panel_threads, shared_bytes<columns>, gradient_kernel<decltype(type), columns>, p);
+    });
   });
 }
 

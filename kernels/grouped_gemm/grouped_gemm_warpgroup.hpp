@@ -1,4 +1,4 @@
-// The grouped products in bf16 on Hopper's asynchronous products. grouped_gemm.cu chooses.
+// The grouped products in bf16 and fp16 on Hopper's asynchronous products. grouped_gemm.cu chooses.
 #pragma once
 #include "kernels/grouped_gemm/grouped_gemm.hpp"
 

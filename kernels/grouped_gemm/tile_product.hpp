@@ -1,5 +1,5 @@
-// A 64 x 64 tile of a product, which a block holds in registers: bf16 on the tensor cores, fp32 on the others. Sums run over the depth in
-// one order, so a row's bits do not depend on the rows beside it.
+// A 64 x 64 tile of a product, which a block holds in registers: bf16 and fp16 on the tensor cores, fp32 on the others. Sums run over the
+// depth in one order, so a row's bits do not depend on the rows beside it.
 #pragma once
 #include "kernels/attention/tensor_core_tiles.hpp"
 #include "kernels/cuda/vector.hpp"
@@ -25,15 +25,12 @@ struct Operand {
 
 /// `wide`: both operands begin on 16 bytes, and so do their rows.
 template <class T, bool a_down, bool b_down, bool wide>
-class TileProduct;
-
-template <bool a_down, bool b_down, bool wide>
-class TileProduct<bf16, a_down, b_down, wide> {
+class TileProduct {
  public:
   static constexpr int threads = tensor_core_tiles::threads;
   /// Over the whole depth, 64 at a time: while one piece is multiplied the next is on its way.
-  __device__ void run(const Operand<bf16>& a, const Operand<bf16>& b, std::int64_t depth) {
-    alignas(16) __shared__ bf16 pieces[2][2][tile * tile];
+  __device__ void run(const Operand<T>& a, const Operand<T>& b, std::int64_t depth) {
+    alignas(16) __shared__ T pieces[2][2][tile * tile];
     tensor_core_tiles::set_zero(sums_);
     const auto begin = [&](std::int64_t k, int stage) {
       const int there = static_cast<int>(depth - k < tile ? depth - k : tile);
@@ -73,21 +70,21 @@ class TileProduct<bf16, a_down, b_down, wide> {
 
   /// A piece as it is stored: rows of 64 elements along the depth, or down it.
   template <bool down>
-  __device__ static void load(bf16* piece, const Operand<bf16>& from, int there) {
+  __device__ static void load(T* piece, const Operand<T>& from, int there) {
     const int rows = down ? there : from.valid, columns = down ? from.valid : there;
     if constexpr (wide) {
       tensor_core_tiles::load_rows<tile, tile, true>(piece, from.from, from.stride, rows, columns);
     } else {
       for (int i = static_cast<int>(threadIdx.x); i < tile * tile; i += threads) {
         const int row = i / tile, column = i % tile;
-        bf16 x;
+        T x;
         if (row < rows && column < columns) x = from.from[row * from.stride + column];
         piece[tensor_core_tiles::chunk_at<tile>(row, column / 8) + column % 8] = x;
       }
     }
   }
 
-  __device__ void multiply(const bf16* a, const bf16* b) {
+  __device__ void multiply(const T* a, const T* b) {
     using tensor_core_tiles::chunk_at;
     const int lane = tensor_core_tiles::lane_index();
 #pragma unroll
@@ -111,8 +108,8 @@ class TileProduct<bf16, a_down, b_down, wide> {
           load_matrices(right, b + chunk_at<tile>(column + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2));
 #pragma unroll
         for (int m = 0; m < 2; ++m) {
-          multiply_add(sums_[m][n], left[m], right[0], right[1]);
-          multiply_add(sums_[m][n + 1], left[m], right[2], right[3]);
+          multiply_add<T>(sums_[m][n], left[m], right[0], right[1]);
+          multiply_add<T>(sums_[m][n + 1], left[m], right[2], right[3]);
         }
       }
     }

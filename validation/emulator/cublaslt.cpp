@@ -13,6 +13,7 @@
 namespace {
 
 using tessera::bf16;
+using tessera::f16;
 
 struct Description {
   cublasOperation_t first = CUBLAS_OP_N, second = CUBLAS_OP_N;
@@ -40,7 +41,8 @@ int g_products[algorithms] = {};
 bool lies_on(const void* p, std::uint32_t alignment) { return reinterpret_cast<std::uintptr_t>(p) % alignment == 0; }
 
 float element(const void* p, cudaDataType_t type, std::int64_t i) {
-  return type == CUDA_R_32F ? static_cast<const float*>(p)[i] : static_cast<float>(static_cast<const bf16*>(p)[i]);
+  if (type == CUDA_R_16BF) return static_cast<float>(static_cast<const bf16*>(p)[i]);
+  return type == CUDA_R_16F ? static_cast<float>(static_cast<const f16*>(p)[i]) : static_cast<const float*>(p)[i];
 }
 /// A whole operand as columns of fp32.
 std::vector<float> whole(const void* p, const Layout& l) {
@@ -80,10 +82,12 @@ struct Product {
         const auto at = static_cast<std::int64_t>(j) * out.stride + static_cast<std::int64_t>(i);
         float value = alpha * sum + (beta != 0 ? beta * element(c, out.type, at) : 0);
         if (what.epilogue == CUBLASLT_EPILOGUE_BIAS) value += element(what.bias, what.bias_type, static_cast<std::int64_t>(i));
-        if (out.type == CUDA_R_32F)
-          static_cast<float*>(d)[at] = value;
-        else
+        if (out.type == CUDA_R_16BF)
           static_cast<bf16*>(d)[at] = bf16(value);
+        else if (out.type == CUDA_R_16F)
+          static_cast<f16*>(d)[at] = f16(value);
+        else
+          static_cast<float*>(d)[at] = value;
       }
   }
 };

@@ -17,6 +17,7 @@
 namespace {
 
 using tessera::bf16;
+using tessera::f16;
 using Uid = tessera::kernels::cuda::CudnnTensor;
 
 struct Content;
@@ -79,13 +80,16 @@ struct View {
     return b * strides[0] + h * strides[1] + t * strides[2] + d * strides[3];
   }
   float get(std::int64_t i) const {
-    return type == CUDNN_DATA_FLOAT ? static_cast<const float*>(data)[i] : static_cast<float>(static_cast<const bf16*>(data)[i]);
+    if (type == CUDNN_DATA_BFLOAT16) return static_cast<float>(static_cast<const bf16*>(data)[i]);
+    return type == CUDNN_DATA_HALF ? static_cast<float>(static_cast<const f16*>(data)[i]) : static_cast<const float*>(data)[i];
   }
   void set(std::int64_t i, float value) const {
-    if (type == CUDNN_DATA_FLOAT)
-      static_cast<float*>(data)[i] = value;
-    else
+    if (type == CUDNN_DATA_BFLOAT16)
       static_cast<bf16*>(data)[i] = bf16(value);
+    else if (type == CUDNN_DATA_HALF)
+      static_cast<f16*>(data)[i] = f16(value);
+    else
+      static_cast<float*>(data)[i] = value;
   }
   View turned() const {
     View v = *this;

@@ -91,7 +91,7 @@ __global__ void product_of_a_changing_panel(const bf16* from, Panel kind) {
   __syncthreads();
   float sums[8][4] = {};
   const std::uint32_t ones[4] = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
-  cuda::start_product<false>(sums, ones, cuda::panel_descriptor(cuda::shared_address(panel)), true);
+  cuda::start_product<bf16, false>(sums, ones, cuda::panel_descriptor(cuda::shared_address(panel)), true);
   cuda::warpgroup_commit();
   cuda::copy_async_wait<0>();
   __syncthreads();
@@ -160,7 +160,7 @@ __global__ void product_of_a_panel(int* out, LeftOut left_out) {
   float sums[8][4] = {};
   const std::uint32_t ones[4] = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
   cuda::warpgroup_fence();
-  cuda::start_product<false>(sums, ones, cuda::panel_descriptor(cuda::shared_address(panel)), true);
+  cuda::start_product<bf16, false>(sums, ones, cuda::panel_descriptor(cuda::shared_address(panel)), true);
   cuda::warpgroup_commit();
   if (left_out != LeftOut::wait) cuda::warpgroup_wait<0>();
   __syncthreads();

@@ -53,6 +53,17 @@ TEST_F(CudnnAttention, MatchesTheHost) {
     }
 }
 
+TEST_F(CudnnAttention, MatchesTheHostInFp16) {
+  for (AttentionShape s : {shape(1, 130, 7, 1, 128), shape(2, 77, 4, 4, 64)}) {
+    s.dtype = DType::f16;
+    ASSERT_EQ(cuda::why_not_cudnn(s, cuda::AttentionPass::backward), "");
+    const AttentionOperands x(s);
+    const std::int64_t runs = cudnn_runs();
+    expect_close(s, on_device(s, x), on_host(s, x));
+    EXPECT_EQ(cudnn_runs(), runs + 2 * counts_runs);
+  }
+}
+
 // A pass of ours beside one of cuDNN's: they leave each other the same statistics.
 TEST_F(CudnnAttention, PassesMixWithOurs) {
   const AttentionShape s = shape(1, 200, 4, 2, 64);

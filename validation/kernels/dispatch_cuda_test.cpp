@@ -95,6 +95,7 @@ void check_against_the_host() {
 }
 TEST_F(DispatchCuda, HasTheBitsOfTheHostFp32) { check_against_the_host<float>(); }
 TEST_F(DispatchCuda, HasTheBitsOfTheHostBf16) { check_against_the_host<bf16>(); }
+TEST_F(DispatchCuda, HasTheBitsOfTheHostFp16) { check_against_the_host<f16>(); }
 
 TEST_F(DispatchCuda, SameBitsInEveryOrder) {
   expect_same_bits_on_device([] {

@@ -21,7 +21,7 @@ void expect_bits_of_host(std::int64_t shift) {
   }
 }
 TEST_F(ElementwiseCuda, AddHasTheBitsOfTheHost) {
-  for (std::int64_t shift : {0, 1}) expect_bits_of_host<float>(shift), expect_bits_of_host<bf16>(shift);
+  for (std::int64_t shift : {0, 1}) expect_bits_of_host<float>(shift), expect_bits_of_host<bf16>(shift), expect_bits_of_host<f16>(shift);
 }
 
 TEST_F(ElementwiseCuda, SumsOfIntegersWrapAsOnTheHost) {
@@ -57,6 +57,7 @@ void check_cast(std::int64_t shift) {
 TEST_F(ElementwiseCuda, CastHasTheBitsOfTheHost) {
   for (std::int64_t shift : {0, 3}) {
     check_cast<bf16, float>(shift), check_cast<float, bf16>(shift), check_cast<float, float>(shift), check_cast<bf16, bf16>(shift);
+    check_cast<f16, float>(shift), check_cast<float, f16>(shift), check_cast<f16, f16>(shift), check_cast<bf16, f16>(shift);
   }
 }
 
@@ -87,7 +88,7 @@ void check_sum_in_order(std::int64_t shift) {
   }
 }
 TEST_F(ElementwiseCuda, SumInOrderHasTheBitsOfTheHost) {
-  for (std::int64_t shift : {0, 1}) check_sum_in_order<float>(shift), check_sum_in_order<bf16>(shift);
+  for (std::int64_t shift : {0, 1}) check_sum_in_order<float>(shift), check_sum_in_order<bf16>(shift), check_sum_in_order<f16>(shift);
 }
 
 template <class T>
@@ -110,7 +111,8 @@ Hash128 column_sums_of(const ColumnSumsCase& c, bool compare) {
   return digest(sum.host());
 }
 TEST_F(ElementwiseCuda, ColumnSumsMatchTheHost) {
-  for (const ColumnSumsCase& c : column_sums_cases) column_sums_of<float>(c, true), column_sums_of<bf16>(c, true);
+  for (const ColumnSumsCase& c : column_sums_cases)
+    column_sums_of<float>(c, true), column_sums_of<bf16>(c, true), column_sums_of<f16>(c, true);
   expect_same_bits_on_device([] { return column_sums_of<float>({300, 300}, false); });
   expect_same_bits_on_device([] { return column_sums_of<bf16>({300, 304}, false); });
 }

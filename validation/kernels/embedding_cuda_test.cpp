@@ -21,7 +21,7 @@ void check_forward(const EmbeddingCase& c, std::int64_t shift) {
 }
 TEST_F(EmbeddingCuda, ForwardCopiesRows) {
   for (const EmbeddingCase& c : embedding_cases) {
-    for (std::int64_t shift : {0, 1}) check_forward<float>(c, shift), check_forward<bf16>(c, shift);
+    for (std::int64_t shift : {0, 1}) check_forward<float>(c, shift), check_forward<bf16>(c, shift), check_forward<f16>(c, shift);
   }
 }
 

@@ -98,6 +98,7 @@ void expect_all_layouts() {
 
 TEST_F(GemmCuda, MatchesTheHostInFp32) { expect_all_layouts<float>(); }
 TEST_F(GemmCuda, MatchesTheHostInBf16) { expect_all_layouts<bf16>(); }
+TEST_F(GemmCuda, MatchesTheHostInFp16) { expect_all_layouts<f16>(); }
 
 template <class T>
 void expect_addend() {
@@ -108,7 +109,7 @@ void expect_addend() {
       EXPECT_LT(norm_error(t.joined(&workspace, shift), t.joined(nullptr)), device_tolerance<T>()) << s;
     }
 }
-TEST_F(GemmCuda, AddsAResidual) { expect_addend<float>(), expect_addend<bf16>(); }
+TEST_F(GemmCuda, AddsAResidual) { expect_addend<float>(), expect_addend<bf16>(), expect_addend<f16>(); }
 
 /// Columns of wider matrices, scaled: a from its third on, c from its fifth on.
 template <class T>
@@ -143,7 +144,7 @@ void expect_columns() {
         EXPECT_LT(norm_error(there_c.host(), c), device_tolerance<T>()) << s;
       }
 }
-TEST_F(GemmCuda, ScalesColumnsOfWiderMatrices) { expect_columns<float>(), expect_columns<bf16>(); }
+TEST_F(GemmCuda, ScalesColumnsOfWiderMatrices) { expect_columns<float>(), expect_columns<bf16>(), expect_columns<f16>(); }
 
 // A chunk of tokens may begin on any element. The aligned product comes first: its algorithm must not serve the others.
 TEST_F(GemmCuda, TakesOperandsOnAnyElement) {

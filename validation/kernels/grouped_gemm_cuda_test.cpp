@@ -66,6 +66,7 @@ void check_against_the_host(const std::vector<Case>& cases, const std::vector<st
 }
 TEST_F(GroupedGemmCuda, MatchesTheHostFp32) { check_against_the_host<float>(grouped_gemm_cases()); }
 TEST_F(GroupedGemmCuda, MatchesTheHostBf16) { check_against_the_host<bf16>(grouped_gemm_cases()); }
+TEST_F(GroupedGemmCuda, MatchesTheHostFp16) { check_against_the_host<f16>(grouped_gemm_cases()); }
 
 /// Products of columns of wider matrices, scaled and added: of a GPU or of the host.
 template <class T>
@@ -122,6 +123,7 @@ void check_columns(const std::vector<Case>& cases, const std::vector<std::int64_
 }
 TEST_F(GroupedGemmCuda, ColumnsMatchTheHostFp32) { check_columns<float>(grouped_gemm_cases()); }
 TEST_F(GroupedGemmCuda, ColumnsMatchTheHostBf16) { check_columns<bf16>(grouped_gemm_cases()); }
+TEST_F(GroupedGemmCuda, ColumnsMatchTheHostFp16) { check_columns<f16>(grouped_gemm_cases()); }
 
 TEST_F(GroupedGemmCuda, SameBitsInEveryOrder) {
   expect_same_bits_on_device([] {
@@ -142,6 +144,9 @@ std::vector<Case> large_cases() {
 
 TEST_F(GroupedGemmOnHopper, SmallProductsMatchTheHost) {
   if (!watches_races()) check_against_the_host<bf16>(grouped_gemm_cases());
+}
+TEST_F(GroupedGemmOnHopper, ProductsInFp16MatchTheHost) {
+  if (!watches_races()) check_against_the_host<f16>(grouped_gemm_cases()), check_against_the_host<f16>({large_cases()[0]}, {0});
 }
 TEST_F(GroupedGemmOnHopper, LargeProductsMatchTheHost) { check_against_the_host<bf16>(large_cases(), {0}); }
 TEST_F(GroupedGemmOnHopper, ColumnsMatchTheHost) { check_columns<bf16>(large_cases(), {8}); }

@@ -33,6 +33,7 @@ void compare() {
 }
 TEST_F(HeadBlocksCuda, AreTheirDefinitionInFp32) { compare<float>(); }
 TEST_F(HeadBlocksCuda, AreTheirDefinitionInBf16) { compare<bf16>(); }
+TEST_F(HeadBlocksCuda, AreTheirDefinitionInFp16) { compare<f16>(); }
 
 }  // namespace
 }  // namespace tessera::kernels::testing::head_blocks_cuda_test

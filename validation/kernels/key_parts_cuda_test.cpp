@@ -35,6 +35,7 @@ void compare() {
 }
 TEST_F(KeyPartsCuda, AreTheirDefinitionInFp32) { compare<float>(); }
 TEST_F(KeyPartsCuda, AreTheirDefinitionInBf16) { compare<bf16>(); }
+TEST_F(KeyPartsCuda, AreTheirDefinitionInFp16) { compare<f16>(); }
 
 }  // namespace
 }  // namespace tessera::kernels::testing::key_parts_cuda_test

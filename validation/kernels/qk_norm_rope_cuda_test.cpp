@@ -90,7 +90,9 @@ void restart_with_documents() {
     EXPECT_EQ(restarting.backward().hash(), by_token.backward().hash());
   }
 }
-TEST_F(QkNormRopeCuda, PositionsRestartWithDocuments) { restart_with_documents<float>(), restart_with_documents<bf16>(); }
+TEST_F(QkNormRopeCuda, PositionsRestartWithDocuments) {
+  restart_with_documents<float>(), restart_with_documents<bf16>(), restart_with_documents<f16>();
+}
 
 template <class T>
 void compare_with_host() {
@@ -113,6 +115,7 @@ void compare_with_host() {
 }
 TEST_F(QkNormRopeCuda, MatchesTheHostInFp32) { compare_with_host<float>(); }
 TEST_F(QkNormRopeCuda, MatchesTheHostInBf16) { compare_with_host<bf16>(); }
+TEST_F(QkNormRopeCuda, MatchesTheHostInFp16) { compare_with_host<f16>(); }
 
 // Sums are taken in an order that depends on shapes alone: not on where operands lie, or on timing.
 template <class T>
@@ -130,7 +133,7 @@ void same_bits(const Case& c) {
   });
 }
 TEST_F(QkNormRopeCuda, SameBitsWhereverOperandsLie) {
-  for (const Case& c : qk_norm_rope_cases) same_bits<float>(c), same_bits<bf16>(c);
+  for (const Case& c : qk_norm_rope_cases) same_bits<float>(c), same_bits<bf16>(c), same_bits<f16>(c);
 }
 
 TEST_F(QkNormRopeCuda, RefusesWhatItCannotDo) {

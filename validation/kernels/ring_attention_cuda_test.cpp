@@ -75,6 +75,12 @@ std::vector<AttentionBlock> few_in_the_race_build(std::vector<AttentionBlock> al
 TEST_F(RingAttentionCuda, BlocksMatchTheHostInFp32) { compare_blocks(few_in_the_race_build(ring_attention_cases(DType::f32))); }
 TEST_F(RingAttentionCuda, BlocksMatchTheHostInBf16) { compare_blocks(few_in_the_race_build(ring_attention_cases(DType::bf16))); }
 
+TEST_F(RingAttentionCuda, BlocksMatchTheHostInFp16) {
+  std::vector<AttentionBlock> all = ring_attention_cases(DType::f16);
+  all.resize(8);  // one of each kernel
+  if (!watches_races()) compare_blocks(all);
+}
+
 /// Rows of a tile beyond the keys have scores of 0: far above those here, and with the first size their powers would overflow.
 void compare_low_scores(DType t, std::int64_t D) {
   const AttentionBlock b{{.B = 1, .T = 66, .H = 1, .G = 1, .D = D, .dtype = t}, {0, 66}, {0, 33}};

@@ -84,6 +84,7 @@ void compare_with_host() {
 }
 TEST_F(RmsnormCuda, MatchesTheHostInFp32) { compare_with_host<float>(); }
 TEST_F(RmsnormCuda, MatchesTheHostInBf16) { compare_with_host<bf16>(); }
+TEST_F(RmsnormCuda, MatchesTheHostInFp16) { compare_with_host<f16>(); }
 
 // Sums are taken in an order that depends on shapes alone: not on where operands lie, on which memory is shared, or on timing.
 template <class T>

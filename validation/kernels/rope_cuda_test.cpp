@@ -27,14 +27,16 @@ void compare(const RopeCase& c, bool inverse, std::int64_t shift, bool documents
 TEST_F(RopeCuda, HasTheBitsOfTheHost) {
   for (const RopeCase& c : rope_cases) {
     for (bool inverse : {false, true}) {
-      for (std::int64_t shift : {0, 1}) compare<float>(c, inverse, shift), compare<bf16>(c, inverse, shift);
+      for (std::int64_t shift : {0, 1})
+        compare<float>(c, inverse, shift), compare<bf16>(c, inverse, shift), compare<f16>(c, inverse, shift);
     }
   }
 }
 
 TEST_F(RopeCuda, PositionsRestartWithDocuments) {
   for (const RopeCase& c : rope_cases)
-    for (bool inverse : {false, true}) compare<float>(c, inverse, 0, true), compare<bf16>(c, inverse, 0, true);
+    for (bool inverse : {false, true})
+      compare<float>(c, inverse, 0, true), compare<bf16>(c, inverse, 0, true), compare<f16>(c, inverse, 0, true);
 }
 
 }  // namespace

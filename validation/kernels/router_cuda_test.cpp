@@ -53,6 +53,7 @@ TEST_F(RouterCuda, HasTheBitsOfTheHost) {
   for (const RouterShape& s : router_cases) {
     EXPECT_EQ(results<float>(s, false).hex(), results<float>(s, true).hex()) << describe(s);
     EXPECT_EQ(results<bf16>(s, false).hex(), results<bf16>(s, true).hex()) << describe(s);
+    EXPECT_EQ(results<f16>(s, false).hex(), results<f16>(s, true).hex()) << describe(s);
     EXPECT_EQ(results<float>(s, false, true).hex(), results<float>(s, true, true).hex()) << describe(s) << " with a bias";
   }
 }

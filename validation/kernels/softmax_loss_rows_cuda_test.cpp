@@ -82,6 +82,7 @@ void compare() {
 }
 TEST_F(SoftmaxLossRowsCuda, MatchesTheHostInFp32) { compare<float>(); }
 TEST_F(SoftmaxLossRowsCuda, MatchesTheHostInBf16) { compare<bf16>(); }
+TEST_F(SoftmaxLossRowsCuda, MatchesTheHostInFp16) { compare<f16>(); }
 
 TEST_F(SoftmaxLossRowsCuda, SameBitsInPlaceAndWhereverOperandsLie) {
   for (const Case& c : {Case{3, 64}, Case{2, 20000}, Case{1, 45056}}) {

@@ -60,6 +60,7 @@ void compare() {
 }
 TEST_F(SoftmaxSliceCuda, MatchesWholeRowsInFp32) { compare<float>(); }
 TEST_F(SoftmaxSliceCuda, MatchesWholeRowsInBf16) { compare<bf16>(); }
+TEST_F(SoftmaxSliceCuda, MatchesWholeRowsInFp16) { compare<f16>(); }
 
 TEST_F(SoftmaxSliceCuda, SameBitsInPlaceAndWhereverOperandsLie) {
   for (const SoftmaxSliceCase& c : {softmax_slice_cases[3], softmax_slice_cases[4]}) {

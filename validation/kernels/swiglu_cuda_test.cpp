@@ -64,6 +64,14 @@ TEST_F(SwigluCuda, MatchesTheHostInBf16) {
   }
 }
 
+TEST_F(SwigluCuda, MatchesTheHostInFp16) {
+  for (const SwigluCase& c : swiglu_cases) {
+    Trial<f16> t(c);
+    EXPECT_LT(norm_error(t.forward(), t.host_forward()), 1e-4) << c;
+    EXPECT_LT(norm_error(t.backward(false), t.host_backward()), 1e-4) << c;
+  }
+}
+
 TEST_F(SwigluCuda, BackwardMakesForwardsOutputAgain) {
   for (const SwigluCase& c : swiglu_cases) {
     Trial<float> whole(c);

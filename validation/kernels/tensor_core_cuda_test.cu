@@ -27,6 +27,7 @@ std::vector<T> values_of(const DeviceBytes& a) {
 }
 
 // c (16, 8) += a (16, 16) b (16, 8), fragments by the layouts in tensor_core.hpp, without load_matrices.
+template <class T>
 __global__ void multiply(float* c, const std::uint16_t* a, const std::uint16_t* b) {
   const int g = static_cast<int>(threadIdx.x) / 4, t = static_cast<int>(threadIdx.x) % 4;
   auto pair = [](std::uint16_t low, std::uint16_t high) { return low | static_cast<std::uint32_t>(high) << 16; };
@@ -38,18 +39,18 @@ __global__ void multiply(float* c, const std::uint16_t* a, const std::uint16_t* 
   for (int i = 0; i < 2; ++i) right[i] = pair(b[(2 * t + 8 * i) * 8 + g], b[(2 * t + 8 * i + 1) * 8 + g]);
   float sums[4];
   for (int i = 0; i < 4; ++i) sums[i] = c[(g + i / 2 * 8) * 8 + 2 * t + i % 2];
-  multiply_add(sums, left, right[0], right[1]);
+  multiply_add<T>(sums, left, right[0], right[1]);
   for (int i = 0; i < 4; ++i) c[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = sums[i];
 }
 
-TEST(TensorCore, MultiplyAddIsAProductOfMatrices) {
-  TESSERA_NEEDS_DEVICE();
+template <class T>
+void expect_product() {
   // Small whole numbers: every sum is exact.
   std::vector<std::uint16_t> a(256), b(128);
   std::vector<float> c(128), want(128);
   auto whole = [](std::size_t i, std::size_t prime) { return static_cast<float>(static_cast<int>(i * prime % 31) - 15); };
-  for (std::size_t i = 0; i < a.size(); ++i) a[i] = bf16(whole(i, 7)).bits;
-  for (std::size_t i = 0; i < b.size(); ++i) b[i] = bf16(whole(i, 11)).bits;
+  for (std::size_t i = 0; i < a.size(); ++i) a[i] = T(whole(i, 7)).bits;
+  for (std::size_t i = 0; i < b.size(); ++i) b[i] = T(whole(i, 11)).bits;
   for (std::size_t i = 0; i < c.size(); ++i) c[i] = whole(i, 13);
   for (std::size_t r = 0; r < 16; ++r)
     for (std::size_t n = 0; n < 8; ++n) {
@@ -57,9 +58,14 @@ TEST(TensorCore, MultiplyAddIsAProductOfMatrices) {
       for (std::size_t k = 0; k < 16; ++k) want[r * 8 + n] += whole(r * 16 + k, 7) * whole(k * 8 + n, 11);
     }
   DeviceBytes on_c(bytes_of(c)), on_a(bytes_of(a)), on_b(bytes_of(b));
-  launch(nullptr, 1, 32, 0, multiply, on_c.floats(), reinterpret_cast<const std::uint16_t*>(on_a.data()),
+  launch(nullptr, 1, 32, 0, multiply<T>, on_c.floats(), reinterpret_cast<const std::uint16_t*>(on_a.data()),
          reinterpret_cast<const std::uint16_t*>(on_b.data()));
   EXPECT_EQ(values_of<float>(on_c), want);
+}
+TEST(TensorCore, MultiplyAddIsAProductOfMatrices) {
+  TESSERA_NEEDS_DEVICE();
+  expect_product<bf16>();
+  expect_product<f16>();
 }
 
 // Shared memory holds element i = i; matrix m is rows 8m.. of a (32, 8) array.
@@ -123,30 +129,40 @@ TEST(TensorCore, CopiesArriveAndTheRestIsZero) {
   }
 }
 
+template <class T>
 __global__ void arithmetic(std::uint32_t* packed, float* powers, const float* x) {
   const int i = static_cast<int>(threadIdx.x);
-  packed[i] = pack_bf16(x[i], -x[i]);
+  packed[i] = pack<T>(x[i], -x[i]);
   powers[i] = exp2_approximate(x[i]);
 }
 
-TEST(TensorCore, PacksAndPowers) {
-  TESSERA_NEEDS_DEVICE();
+template <class T>
+void expect_packs_and_powers() {
   std::vector<float> x(32);
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = 0.731f * static_cast<float>(i) - 20;
   x[0] = -std::numeric_limits<float>::infinity();
   x[1] = -127.5f;
-  x[2] = 1 + 0x1.8p-8f;  // halfway between two bf16
+  x[2] = 1 + 0x1.8p-8f;        // halfway between two bf16
+  x[3] = 1 + 0x1.8p-11f;       // and two f16
+  x[4] = 0x1.8p-25f;           // of f16 a subnormal
+  x[5] = 65519, x[6] = 65520;  // its largest value, and infinity
   DeviceBytes from(bytes_of(x)), packed(128), powers(128);
-  launch(nullptr, 1, 32, 0, arithmetic, reinterpret_cast<std::uint32_t*>(packed.data()), powers.floats(),
+  launch(nullptr, 1, 32, 0, arithmetic<T>, reinterpret_cast<std::uint32_t*>(packed.data()), powers.floats(),
          static_cast<const float*>(from.floats()));
   const auto pairs = values_of<std::uint16_t>(packed);
   const auto y = values_of<float>(powers);
   for (std::size_t i = 0; i < x.size(); ++i) {
-    EXPECT_EQ(pairs[2 * i], bf16(x[i]).bits);
-    EXPECT_EQ(pairs[2 * i + 1], bf16(-x[i]).bits);
+    EXPECT_EQ(pairs[2 * i], T(x[i]).bits);
+    EXPECT_EQ(pairs[2 * i + 1], T(-x[i]).bits);
+    if (x[i] > 100) continue;
     const float want = i < 2 ? 0.0f : std::exp2(x[i]);
     EXPECT_NEAR(y[i], want, 3e-7 * want) << x[i];
   }
+}
+TEST(TensorCore, PacksAndPowers) {
+  TESSERA_NEEDS_DEVICE();
+  expect_packs_and_powers<bf16>();
+  expect_packs_and_powers<f16>();
 }
 
 #ifdef TESSERA_EMULATED_GPU

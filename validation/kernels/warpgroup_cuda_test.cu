@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "kernels/attention/warpgroup_tiles.hpp"
+#include "kernels/cuda/vector.hpp"
 #include "validation/kernels/device_array.hpp"
 #include "validation/kernels/warpgroup_product.hpp"
 
@@ -19,13 +20,13 @@ using namespace tessera::cuda;
 
 using warpgroup_product::multiply, warpgroup_product::whole;
 
-template <bool transposed>
+template <class T, bool transposed>
 void expect_product() {
-  const warpgroup_product::Product x(transposed);
-  DeviceArray<bf16> a(x.a), b(x.b);
+  const warpgroup_product::Product<T> x(transposed);
+  DeviceArray<T> a(x.a), b(x.b);
   DeviceArray<float> c(x.c);
-  launch(nullptr, 1, warpgroup_lanes, 8192, multiply<transposed>, c.data(), static_cast<const bf16*>(a.data()),
-         static_cast<const bf16*>(b.data()));
+  launch(nullptr, 1, warpgroup_lanes, 8192, multiply<T, transposed>, c.data(), static_cast<const T*>(a.data()),
+         static_cast<const T*>(b.data()));
   EXPECT_EQ(c.host(), x.want);
 }
 
@@ -36,20 +37,21 @@ constexpr int columns = 128, gap = 8192;  // gap: elements after each tile, of t
 constexpr float elsewhere = -1;
 constexpr std::size_t shared_elements = (tiles::rows + tiles::step) * columns + 2 * gap;
 
+template <class T>
 struct Tiles {
-  const bf16 *left, *right;  // for shared memory
-  const bf16 *q, *p;         // (128, 128) and (128, 64), for registers
+  const T *left, *right;  // for shared memory
+  const T *q, *p;         // (128, 128) and (128, 64), for registers
   float *left_right, *q_right, *p_right;
   std::uint64_t* descriptors;  // of each warpgroup's rows in left, and of right
 };
 
 // A warp's 16 rows of a (rows, width) from `row` on, as left operands.
-template <int width>
-__device__ void load_left(std::uint32_t (&left)[width / 16][4], const bf16* a, int row) {
+template <int width, class T>
+__device__ void load_left(std::uint32_t (&left)[width / 16][4], const T* a, int row) {
   const int lane = tiles::lane_index();
   for (int k = 0; k < width / 16; ++k)
     for (int i = 0; i < 4; ++i) {
-      const bf16* at = a + (row + lane / 4 + i % 2 * 8) * width + 16 * k + i / 2 * 8 + lane % 4 * 2;
+      const T* at = a + (row + lane / 4 + i % 2 * 8) * width + 16 * k + i / 2 * 8 + lane % 4 * 2;
       left[k][i] = at[0].bits | static_cast<std::uint32_t>(at[1].bits) << 16;
     }
 }
@@ -62,11 +64,12 @@ __device__ void for_sums(float (&sums)[8][4], float* c, int width, int row, F f)
   for (int i = 0; i < 32; ++i) f(sums[i / 4][i % 4], c[(row + lane / 4 + i % 4 / 2 * 8) * width + i / 4 * 8 + lane % 4 * 2 + i % 2]);
 }
 
-__global__ void __launch_bounds__(tiles::block_threads) multiply_tiles(Tiles x) {
-  bf16* left = dynamic_shared<bf16>();
-  bf16* right = left + tiles::rows * columns + gap;
+template <class T>
+__global__ void __launch_bounds__(tiles::block_threads) multiply_tiles(Tiles<T> x) {
+  T* left = dynamic_shared<T>();
+  T* right = left + tiles::rows * columns + gap;
   const int thread = static_cast<int>(threadIdx.x), row = tiles::warp_index() * 16;
-  for (int i = thread; i < static_cast<int>(shared_elements); i += tiles::block_threads) left[i].bits = 0xbf80;  // elsewhere
+  for (int i = thread; i < static_cast<int>(shared_elements); i += tiles::block_threads) left[i] = rounded<T>(elsewhere);
   __syncthreads();
   tiles::load_panels<columns, tiles::rows, true>(left, x.left, columns, tiles::rows, columns);
   tiles::load_panels<columns, tiles::step, true>(right, x.right, columns, tiles::step, columns);
@@ -120,18 +123,19 @@ struct Products {
   std::vector<std::uint64_t> descriptors;
 };
 
+template <class T = bf16>
 Products multiply_tiles(const Matrix& left, const Matrix& right, const Matrix& q, const Matrix& p, const Matrix& sums) {
-  const auto rounded = [](const Matrix& m) {
-    std::vector<bf16> r;
+  const auto in_type = [](const Matrix& m) {
+    std::vector<T> r;
     for (float x : m) r.emplace_back(x);
     return r;
   };
-  DeviceArray<bf16> on_left(rounded(left)), on_right(rounded(right)), on_q(rounded(q)), on_p(rounded(p));
+  DeviceArray<T> on_left(in_type(left)), on_right(in_type(right)), on_q(in_type(q)), on_p(in_type(p));
   DeviceArray<float> left_right(128 * 64), q_right(128 * 64), p_right(sums);
   DeviceArray<std::uint64_t> descriptors(3);
-  launch(nullptr, 1, tiles::block_threads, shared_elements * sizeof(bf16), multiply_tiles,
-         Tiles{on_left.data(), on_right.data(), on_q.data(), on_p.data(), left_right.data(), q_right.data(), p_right.data(),
-               descriptors.data()});
+  launch(nullptr, 1, tiles::block_threads, shared_elements * half_bytes, multiply_tiles<T>,
+         Tiles<T>{on_left.data(), on_right.data(), on_q.data(), on_p.data(), left_right.data(), q_right.data(), p_right.data(),
+                  descriptors.data()});
   return {left_right.host(), q_right.host(), p_right.host(), descriptors.host()};
 }
 
@@ -260,13 +264,14 @@ void expect_equal(const char* name, const Matrix& got, const Matrix& want, int w
 }
 
 // Whole numbers, so that every sum is exact.
+template <class T>
 void expect_products_of_tiles() {
   const auto numbers = [](int rows, int width, std::size_t prime) {
     return matrix(rows, width, [&](int r, int c) { return whole(static_cast<std::size_t>(r * width + c), prime); });
   };
   const Matrix left = numbers(128, 128, 7), right = numbers(64, 128, 11), q = numbers(128, 128, 17), p = numbers(128, 64, 19),
                sums = numbers(128, 128, 13);
-  const Products got = multiply_tiles(left, right, q, p, sums);
+  const Products got = multiply_tiles<T>(left, right, q, p, sums);
   const auto by_rows = [&](const Matrix& a) {
     return matrix(128, 64, [&](int m, int n) {
       float sum = 0;
@@ -289,11 +294,11 @@ void expect_products_of_tiles() {
 
 // c (64, columns) = a b, both in shared memory, over a depth of 64 that is along their rows or, if `down`, down their columns: a is (64,
 // 64), b (columns, 64) or (64, columns).
-template <int columns, bool a_down, bool b_down>
-__global__ void multiply_shared(float* c, const bf16* a, const bf16* b) {
+template <class T, int columns, bool a_down, bool b_down>
+__global__ void multiply_shared(float* c, const T* a, const T* b) {
   constexpr int b_rows = b_down ? 64 : columns, b_columns = b_down ? columns : 64;
-  bf16* left = dynamic_shared<bf16>();
-  bf16* right = left + 64 * 64;
+  T* left = dynamic_shared<T>();
+  T* right = left + 64 * 64;
   const int thread = static_cast<int>(threadIdx.x);
   for (int i = thread; i < 64 * 8; i += warpgroup_lanes) copy_async_16(left + panel_chunk_at<64>(i / 8, i % 8), a + i * 8, 16);
   for (int i = thread; i < columns * 8; i += warpgroup_lanes)
@@ -309,8 +314,8 @@ __global__ void multiply_shared(float* c, const bf16* a, const bf16* b) {
   warpgroup_fence();
 #pragma unroll
   for (int k = 0; k < 4; ++k)
-    start_product<b_down, a_down>(sums, further(from_a, k * (a_down ? 16 * 128 : 32)), further(from_b, k * (b_down ? 16 * 128 : 32)),
-                                  k > 0);
+    start_product<T, b_down, a_down>(sums, further(from_a, k * (a_down ? 16 * 128 : 32)), further(from_b, k * (b_down ? 16 * 128 : 32)),
+                                     k > 0);
   warpgroup_commit();
   warpgroup_wait<0>();
   fence_registers(sums);
@@ -320,19 +325,19 @@ __global__ void multiply_shared(float* c, const bf16* a, const bf16* b) {
 }
 
 // Whole numbers again. A sum that is wrong from column 64 on alone, of b down its columns, names the leading offset (bits 16-29).
-template <int columns, bool a_down, bool b_down>
+template <class T, int columns, bool a_down, bool b_down>
 void expect_shared_product() {
   const auto at = [](bool down, int i, int k, int width, std::size_t prime) {
     return whole(static_cast<std::size_t>(down ? k * width + i : i * 64 + k), prime);
   };
   const auto stored = [](int count, std::size_t prime) {
-    std::vector<bf16> x;
+    std::vector<T> x;
     for (int i = 0; i < count; ++i) x.emplace_back(whole(static_cast<std::size_t>(i), prime));
     return x;
   };
-  DeviceArray<bf16> a(stored(64 * 64, 7)), b(stored(columns * 64, 11));
+  DeviceArray<T> a(stored(64 * 64, 7)), b(stored(columns * 64, 11));
   DeviceArray<float> c(64 * columns);
-  launch(nullptr, 1, warpgroup_lanes, (64 + columns) * 128, multiply_shared<columns, a_down, b_down>, c.data(), a.data(), b.data());
+  launch(nullptr, 1, warpgroup_lanes, (64 + columns) * 128, multiply_shared<T, columns, a_down, b_down>, c.data(), a.data(), b.data());
   const auto name = "both in shared memory, " + std::to_string(columns) + " columns, left " + (a_down ? "down" : "along") + ", right " +
                     (b_down ? "down" : "along");
   expect_equal(name.c_str(), c.host(),
@@ -345,12 +350,12 @@ void expect_shared_product() {
                columns);
 }
 
-template <int columns>
+template <class T, int columns>
 void expect_shared_products() {
-  expect_shared_product<columns, false, false>();
-  expect_shared_product<columns, false, true>();
-  expect_shared_product<columns, true, false>();
-  expect_shared_product<columns, true, true>();
+  expect_shared_product<T, columns, false, false>();
+  expect_shared_product<T, columns, false, true>();
+  expect_shared_product<T, columns, true, false>();
+  expect_shared_product<T, columns, true, true>();
 }
 
 class Warpgroup : public ::testing::Test {
@@ -365,15 +370,15 @@ class Warpgroup : public ::testing::Test {
   }
 };
 
-TEST_F(Warpgroup, MultipliesRowsByRows) { expect_product<false>(); }
-TEST_F(Warpgroup, MultipliesRowsByColumns) { expect_product<true>(); }
+TEST_F(Warpgroup, MultipliesRowsByRows) { expect_product<bf16, false>(), expect_product<f16, false>(); }
+TEST_F(Warpgroup, MultipliesRowsByColumns) { expect_product<bf16, true>(), expect_product<f16, true>(); }
 TEST_F(Warpgroup, ReadsTheRightTileInPlace) { expect_right_in_place(); }
 TEST_F(Warpgroup, ReadsTheLeftTileInPlace) { expect_left_in_place(); }
-TEST_F(Warpgroup, MultipliesTilesOfAttention) { expect_products_of_tiles(); }
+TEST_F(Warpgroup, MultipliesTilesOfAttention) { expect_products_of_tiles<bf16>(), expect_products_of_tiles<f16>(); }
 TEST_F(Warpgroup, MultipliesTilesInSharedMemory) {
-  expect_shared_products<64>();
-  expect_shared_products<128>();
-  expect_shared_products<256>();
+  expect_shared_products<bf16, 64>(), expect_shared_products<f16, 64>();
+  expect_shared_products<bf16, 128>(), expect_shared_products<f16, 128>();
+  expect_shared_products<bf16, 256>(), expect_shared_products<f16, 256>();
 }
 
 }  // namespace

@@ -7,10 +7,10 @@
 namespace tessera::kernels::testing::warpgroup_product {
 
 // c (64, 64) = c + a (64, 64) b, where b is (64 columns, 64) or, if transposed, (64, 64 columns): four products, started together.
-template <bool transposed>
-__global__ void multiply(float* c, const bf16* a, const bf16* b) {
+template <class T, bool transposed>
+__global__ void multiply(float* c, const T* a, const T* b) {
   using namespace tessera::cuda;
-  bf16* panel = dynamic_shared<bf16>();
+  T* panel = dynamic_shared<T>();
   const int thread = static_cast<int>(threadIdx.x), lane = thread % warp_lanes, warp = thread / warp_lanes;
   for (int i = thread; i < 64 * 8; i += warpgroup_lanes) copy_async_16(panel + panel_chunk_at<64>(i / 8, i % 8), b + i * 8, 16);
   copy_async_commit();
@@ -22,7 +22,7 @@ __global__ void multiply(float* c, const bf16* a, const bf16* b) {
   const int row = 16 * warp + lane / 4, column = lane % 4 * 2;
   for (int k = 0; k < 4; ++k)
     for (int i = 0; i < 4; ++i) {
-      const bf16* at = a + (row + i % 2 * 8) * 64 + 16 * k + i / 2 * 8 + column;
+      const T* at = a + (row + i % 2 * 8) * 64 + 16 * k + i / 2 * 8 + column;
       left[k][i] = at[0].bits | static_cast<std::uint32_t>(at[1].bits) << 16;
     }
   for (int i = 0; i < 32; ++i) sums[i / 4][i % 4] = c[(row + i % 4 / 2 * 8) * 64 + i / 4 * 8 + column + i % 2];
@@ -31,7 +31,7 @@ __global__ void multiply(float* c, const bf16* a, const bf16* b) {
   warpgroup_fence();
 #pragma unroll
   for (int k = 0; k < 4; ++k)
-    start_product<transposed>(sums, left[k], panel_descriptor(shared_address(panel) + k * (transposed ? 16 * 128 : 32)), true);
+    start_product<T, transposed>(sums, left[k], panel_descriptor(shared_address(panel) + k * (transposed ? 16 * 128 : 32)), true);
   warpgroup_commit();
   warpgroup_wait<0>();
   fence_registers(sums);
@@ -41,12 +41,13 @@ __global__ void multiply(float* c, const bf16* a, const bf16* b) {
 inline float whole(std::size_t i, std::size_t prime) { return static_cast<float>(static_cast<int>(i * prime % 31) - 15); }
 
 /// Operands, and what the product makes of c: small whole numbers, so that every sum is exact.
+template <class T>
 struct Product {
-  std::vector<bf16> a = std::vector<bf16>(4096), b = std::vector<bf16>(4096);
+  std::vector<T> a = std::vector<T>(4096), b = std::vector<T>(4096);
   std::vector<float> c = std::vector<float>(4096), want = std::vector<float>(4096);
 
   explicit Product(bool transposed) {
-    for (std::size_t i = 0; i < 4096; ++i) a[i] = bf16(whole(i, 7)), b[i] = bf16(whole(i, 11)), c[i] = whole(i, 13);
+    for (std::size_t i = 0; i < 4096; ++i) a[i] = T(whole(i, 7)), b[i] = T(whole(i, 11)), c[i] = whole(i, 13);
     for (std::size_t r = 0; r < 64; ++r)
       for (std::size_t n = 0; n < 64; ++n) {
         want[r * 64 + n] = c[r * 64 + n];

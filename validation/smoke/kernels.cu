@@ -25,14 +25,14 @@ __global__ void multiply(float* c, const bf16* a, const bf16* b) {
       std::uint32_t left[4];
       for (int i = 0; i < 4; ++i) left[i] = pair(a + (row + i % 2 * 8) * 64 + k + i / 2 * 8 + 2 * t);
       const bf16* const right = b + (n + g) * 64 + k + 2 * t;
-      multiply_add(sums, left, pair(right), pair(right + 8));
+      multiply_add<bf16>(sums, left, pair(right), pair(right + 8));
     }
     out[0] = sums[0], out[1] = sums[1], out[8 * 64] = sums[2], out[8 * 64 + 1] = sums[3];
   }
 }
 
 void check(void (*kernel)(float*, const bf16*, const bf16*)) {
-  const product::Product x(false);
+  const product::Product<bf16> x(false);
   const DeviceValues<bf16> a(x.a), b(x.b);
   const DeviceValues<float> c(x.c);
   launch(nullptr, 1, warpgroup_lanes, 8192, kernel, c.data(), static_cast<const bf16*>(a.data()), static_cast<const bf16*>(b.data()));
@@ -53,6 +53,6 @@ CodeVersions run_empty_kernel() {
 }
 
 void check_warp_product() { check(multiply); }
-void check_warpgroup_product() { check(product::multiply<false>); }
+void check_warpgroup_product() { check(product::multiply<bf16, false>); }
 
 }  // namespace tessera::smoke
