@@ -130,7 +130,7 @@ Outputs reference(const Case& s, const std::vector<double>& x) {
 TEST(Head, MatchesFp64) {
   for (Case s : {Case{1, 8, 2, 4}, Case{1, 48, 1013, 1}, Case{77, 48, 1013, 32}, Case{33, 65, 257, 100},
                  Case{20, 64, 1013, 7, DType::f32, false, 40}})
-    for (DType t : {DType::f32, DType::bf16})
+    for (DType t : {DType::f32, DType::bf16, DType::f16})
       for (bool reproducible : {false, true}) {
         s.dtype = t;
         s.reproducible = reproducible;

@@ -577,6 +577,29 @@ TEST(Engine, GradientsInBf16AreThoseInFp32Rounded) {
   }
 }
 
+// Three steps, so that what the updates write is read again, by each way in which weights reach the kernels.
+TEST(Engine, StepsInFp16AreNearThoseInFp32) {
+  const std::vector<std::vector<std::string>> models = {
+      {}, {"model.qk_norm=true", "model.qkv_bias=true", "run.reproducible=true"}, {"zero.stage=3", "zero.offload_optimizer.device=host"}};
+  for (const auto& overrides : models) {
+    Deck deck = test::tiny_deck(overrides);
+    std::vector<StepReport> reports[2];
+    for (const DType type : {DType::f32, DType::f16}) {
+      deck.precision.compute = type;
+      Engine engine(test::plan_alone(deck));
+      set(engine, random_weights(deck, 1));
+      fill_batch(engine, deck, accumulation_steps(deck, 1), 2);
+      for (int step = 0; step < 3; ++step) reports[type == DType::f16].push_back(engine.step(step));
+    }
+    for (std::size_t step = 0; step < 3; ++step) {
+      const StepReport &whole = reports[0][step], &half = reports[1][step];
+      EXPECT_NEAR(half.loss / whole.loss, 1, 1e-3) << "step " << step;
+      EXPECT_NE(half.loss, whole.loss);
+      EXPECT_NEAR(half.grad_norm / whole.grad_norm, 1, 1e-2) << "step " << step;
+    }
+  }
+}
+
 TEST(Engine, APlanThatDoesNotFitIsRefusedWithWhatToChange) {
   const Deck deck = test::tiny_deck({"memory.host=64 KiB"});
   const std::string text = test::error_of(ExitCode::memory, [&] { require_fits(test::plan_alone(deck), limits_here(deck, 1)); });
