@@ -30,7 +30,7 @@ DENSE = [(1, {}), (2, SHARDED), (2, {"mesh__tp": 2}), (2, {"mesh__pp": 2}), (4, 
 EXPERTS = [(1, {}), (2, {"mesh__ep": 2}), (4, {"mesh__ep": 2, **SHARDED}), (4, {"mesh__ep": 2, "mesh__tp": 2})]
 LAYOUTS = {"llama": DENSE + [(2, {**SHARDED, "zero__offload_optimizer__device": "nvme"})], "qwen3": DENSE[1:5], "qwen2": DENSE[2:3],
            "mixtral": EXPERTS, "qwen2_moe": EXPERTS[1:2]}
-TYPES = {"llama": ("fp32", "bf16"), "mixtral": ("fp32", "bf16")}  # of exports; others: fp32
+TYPES = {"llama": ("fp32", "bf16", "fp16"), "mixtral": ("fp32", "bf16")}  # of exports; others: fp32
 
 
 def consolidate(folder, step, name, *options):
