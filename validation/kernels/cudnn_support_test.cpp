@@ -50,6 +50,15 @@ TEST_F(CudnnSupport, OurShapesHaveEnginesWithinThePlannedWorkspace) {
                                                  << (deterministic ? " deterministic" : "");
 }
 
+TEST_F(CudnnSupport, Fp16IsLikeBf16) {
+  for (int major : {8, 9})
+    for (AttentionShape s : {shape(8, 1024, 12, 12, 64), shape(1, 8192, 32, 8, 128, true), shape(3, 333, 8, 2, 40)})
+      for (auto pass : {cuda::AttentionPass::forward, cuda::AttentionPass::backward}) {
+        s.dtype = DType::f16;
+        EXPECT_EQ(why_not(major, s, pass), "") << major << " T" << s.T << " D" << s.D;
+      }
+}
+
 TEST_F(CudnnSupport, WhatItHasNotIsSaidInItsWords) {
   EXPECT_NE(why_not(9, shape(1, 1, 4, 4, 64), cuda::AttentionPass::backward), "");
   EXPECT_NE(why_not(8, shape(1, 300, 4, 4, 256), cuda::AttentionPass::backward), "");

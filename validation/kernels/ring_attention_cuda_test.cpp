@@ -171,6 +171,8 @@ TEST_F(RingAttentionCuda, MergeHasTheBitsOfTheHost) {
       compare_merge<float>(s, {s.T / 2, s.T - s.T / 2}, shift);
       s.dtype = DType::bf16;
       compare_merge<bf16>(s, {s.T / 2, s.T - s.T / 2}, shift);
+      s.dtype = DType::f16;
+      compare_merge<f16>(s, {s.T / 2, s.T - s.T / 2}, shift);
     }
 }
 
@@ -196,6 +198,7 @@ TEST_F(RingAttentionCuda, GradientsAreAddedAsOnTheHost) {
         compare_add<float>(2, 31, W, {0, 15}, first, shift);
         compare_add<float>(1, 6, W, {0, 6}, first, shift);
         compare_add<bf16>(2, 31, W, {15, 16}, first, shift);
+        compare_add<f16>(2, 31, W, {15, 16}, first, shift);
       }
 }
 
@@ -225,6 +228,8 @@ TEST_F(RingAttentionCuda, GradientsBeginAndEndAsOnTheHost) {
       compare_gradients<float>(s, shift);
       s.dtype = DType::bf16;
       compare_gradients<bf16>(s, shift);
+      s.dtype = DType::f16;
+      compare_gradients<f16>(s, shift);
     }
 }
 
@@ -250,6 +255,7 @@ void compare_copies(AttentionShape s) {
 TEST_F(RingAttentionCuda, KeysArePackedAndSumsBeginAndEnd) {
   compare_copies<float>({.B = 2, .T = 5, .H = 4, .G = 2, .D = 6});
   compare_copies<bf16>({.B = 2, .T = 5, .H = 4, .G = 2, .D = 6});
+  compare_copies<f16>({.B = 2, .T = 5, .H = 4, .G = 2, .D = 6});
 }
 
 }  // namespace
