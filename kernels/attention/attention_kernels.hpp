@@ -1,6 +1,5 @@
 // Our GPU code of attention by element type, and what its files share. attention.cu chooses among it.
 #pragma once
-#include <bit>
 #include <type_traits>
 
 #include "kernels/attention/native_attention.hpp"
@@ -33,7 +32,7 @@ void attention_backward_fp32(const Context& context, const BackwardPass& pass, c
 
 __device__ __forceinline__ float as_float(float x) { return x; }
 __device__ __forceinline__ float as_float(bf16 x) { return __uint_as_float(static_cast<unsigned>(x.bits) << 16); }
-__device__ __forceinline__ float as_float(f16 x) { return __half2float(std::bit_cast<__half_raw>(x)); }
+__device__ __forceinline__ float as_float(f16 x) { return __half2float(__ushort_as_half(x.bits)); }
 
 /// Eight elements of a row of which `valid` are left, zeros after them; 16 bytes a load if `wide`.
 template <class T>

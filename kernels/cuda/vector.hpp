@@ -129,7 +129,7 @@ __device__ void keep_packed(Vector<T, N>& v) {
 __device__ inline float to_float(float x) { return x; }
 __device__ inline float to_float(bf16 x) { return std::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16); }
 
-__device__ inline float to_float(f16 x) { return __half2float(std::bit_cast<__half_raw>(x)); }
+__device__ inline float to_float(f16 x) { return __half2float(__ushort_as_half(x.bits)); }
 
 template <class T, int N>
 struct Converter;

@@ -9,7 +9,6 @@
 #include <sstream>
 
 #include "kernels/attention/warpgroup_tiles.hpp"
-#include "kernels/cuda/vector.hpp"
 #include "validation/kernels/device_array.hpp"
 #include "validation/kernels/warpgroup_product.hpp"
 
@@ -69,7 +68,8 @@ __global__ void __launch_bounds__(tiles::block_threads) multiply_tiles(Tiles<T> 
   T* left = dynamic_shared<T>();
   T* right = left + tiles::rows * columns + gap;
   const int thread = static_cast<int>(threadIdx.x), row = tiles::warp_index() * 16;
-  for (int i = thread; i < static_cast<int>(shared_elements); i += tiles::block_threads) left[i] = rounded<T>(elsewhere);
+  for (int i = thread; i < static_cast<int>(shared_elements); i += tiles::block_threads)
+    left[i].bits = std::is_same_v<T, bf16> ? 0xbf80 : 0xbc00;  // elsewhere
   __syncthreads();
   tiles::load_panels<columns, tiles::rows, true>(left, x.left, columns, tiles::rows, columns);
   tiles::load_panels<columns, tiles::step, true>(right, x.right, columns, tiles::step, columns);

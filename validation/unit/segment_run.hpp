@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 
+#include "kernels/elementwise/elementwise.hpp"
 #include "kernels/step/step.hpp"
 #include "model/record/passes.hpp"
 #include "validation/kernels/workspace.hpp"
@@ -32,19 +33,9 @@ class SegmentRun {
   }
   std::vector<double> doubles(ValueKind kind, const std::string& name, DType type) {
     const std::span<const std::byte> memory = bytes(kind, name);
-    std::vector<double> result;
-    for (std::size_t i = 0; i < memory.size(); i += size_of(type)) {
-      float f = 0;
-      if (type == DType::f32) {
-        std::memcpy(&f, &memory[i], sizeof f);
-      } else {
-        bf16 h;
-        std::memcpy(&h.bits, &memory[i], sizeof h.bits);
-        f = static_cast<float>(h);
-      }
-      result.push_back(static_cast<double>(f));
-    }
-    return result;
+    std::vector<float> wide(memory.size() / size_of(type));
+    kernels::cast({}, wide.data(), DType::f32, memory.data(), type, std::ssize(wide));
+    return {wide.begin(), wide.end()};
   }
 
   /// False where a call wrote beside a value or its workspace.
