@@ -589,7 +589,7 @@ TEST(Engine, StepsInFp16AreNearThoseInFp32) {
       Engine engine(test::plan_alone(deck));
       set(engine, random_weights(deck, 1));
       fill_batch(engine, deck, accumulation_steps(deck, 1), 2);
-      for (int step = 0; step < 3; ++step) reports[type == DType::f16].push_back(engine.step(step));
+      for (int step = 0; step < 3; ++step) reports[type == DType::f16].push_back(engine.step());
     }
     for (std::size_t step = 0; step < 3; ++step) {
       const StepReport &whole = reports[0][step], &half = reports[1][step];
