@@ -60,6 +60,7 @@ TESSERA_BOTH inline void finish(const FinishStep& p) {
     report.skipped = s.faults > 0;
     report.lowest = !update_loss_scale(p.run->loss_scale, in.scaling, s.faults > 0);
     report.not_finite = report.lowest;
+    if (report.skipped) report.grad_norm = 0;  // of what was finite it would say nothing
   }
   const bool skip = report.not_finite || report.skipped;
   p.run->sample_cursor += in.samples;

@@ -604,7 +604,8 @@ const std::vector<Key> table = with_choices({
 
     {KEY(kernels.attention), .type = text, .fallback = "\"auto\"", .automatic = Auto::kept,
      .help =
-         "On a GPU, whose attention runs: ours, or cuDNN's (bf16, head dims that are multiples of 8), which plans more workspace. auto "
+         "On a GPU, whose attention runs: ours, or cuDNN's (bf16 or fp16, head dims that are multiples of 8), which plans more workspace. "
+         "auto "
          "times both at the start, forward and backward apart, says which it took, and keeps that with gemm_search's choices; it is ours "
          "in fp32, where there is no cuDNN and in reproducible mode, where cuDNN's workspace grows with the square of the sequence."},
 

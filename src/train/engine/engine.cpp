@@ -40,7 +40,11 @@ kernels::RopeMethod rope_method(RopeMode scaling) {
 }  // namespace
 
 Engine::Engine(RunPlan plan, const EngineOptions& options, RankLinks links)
-    : plan_(std::move(plan)), links_(std::move(links)), memory_(plan_, links_.node, links_.communicators), state_(plan_, memory_) {
+    : plan_(std::move(plan)),
+      links_(std::move(links)),
+      memory_(plan_, links_.node, links_.communicators),
+      state_(plan_, memory_),
+      counts_targets_(plan_.request.group(axes({Axis::tp})).rank == 0) {
   const Deck& deck = plan_.request.deck;
   const kernels::Backend backend = schedule().shape.backend;
   executor_ = make_executor(schedule(), plan_.memory, memory_.bases(), options.lanes, deck.kernels.cuda_graph,
@@ -96,9 +100,8 @@ void Engine::set_weights(const std::function<void(const Parameter&, std::int64_t
 std::vector<Range> Engine::positions() const { return positions_of(schedule().shape, plan_.request.group(axes({Axis::cp})).rank); }
 
 std::int64_t Engine::counted_targets(std::int64_t micro_batches) const {
-  const BuildRequest& request = plan_.request;
   std::int64_t count = 0;
-  for (std::int64_t m = 0; m < micro_batches && request.group(axes({Axis::tp})).rank == 0; ++m)
+  for (std::int64_t m = 0; m < micro_batches && counts_targets_; ++m)
     count += std::ranges::count_if(targets(m), [](std::int32_t target) { return target != kernels::no_target; });
   return count;
 }

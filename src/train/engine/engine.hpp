@@ -146,7 +146,7 @@ class Engine {
   T& value(const char* buffer) const {
     return *reinterpret_cast<T*>(memory_.address(memory_.host_side(buffer)));
   }
-  /// Those that count in this rank's micro-batches: of ranks that share a batch out along tp one counts them.
+  /// Those that count in this rank's micro-batches; 0 where another counts them.
   std::int64_t counted_targets(std::int64_t micro_batches) const;
   void fill_rope_table() const;
   kernels::StepInputs inputs_of_step(const StepOptions& options) const;
@@ -163,6 +163,7 @@ class Engine {
   ModelState state_;
   std::unique_ptr<Executor> executor_;
   std::array<int, std::size(input_rows)> inputs_{};  ///< buffers that the host fills, by row
+  bool counts_targets_;                              ///< of ranks that have the same targets, along tp, the first counts them
   bool pending_ = false;                             ///< a step has left its update
   bool copies_ = false;                              ///< the next step copies the state
   double waited_for_copies_ = 0;

@@ -10,8 +10,8 @@ import subprocess
 import choices
 from decks import NODE, RANKS, rid_of_plain, runs
 
-# Of a loss, where sums have another order: of fp32, and of values that are rounded to bf16 on the way. A gradient's norm sums more of what differs.
-NEAR = {'"fp32"': (1e-4, 2e-3), '"bf16"': (1e-2, 5e-2)}
+# Of a loss, where sums have another order: of fp32, and of values that are rounded to 16 bits on the way. A gradient's norm sums more of what differs.
+NEAR = {'"fp32"': (1e-4, 2e-3), '"bf16"': (1e-2, 5e-2), '"fp16"': (1e-2, 5e-2)}
 FAR = 0.5  # of a gradient's norm in bf16 after updates, which round otherwise: whether rounding is all of it, the same deck in fp32 tells
 STATUSES = (2, 3, 4, 5, 6)  # of ExitCode: those of a run that is refused before its first step
 FIGURES = ("val_loss", "targets", "document_squares", "dropped", "expert_load", "router_balance", "router_z", "samples_of_files", "targets_of_files", "loss_of_files")
