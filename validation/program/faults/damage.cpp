@@ -16,6 +16,7 @@
 
 #include "base/hash.hpp"
 #include "deck/deck.hpp"
+#include "io/checkpoint/format.hpp"
 #include "io/safetensors/safetensors.hpp"
 #include "io/safetensors/safetensors_model.hpp"
 #include "io/tokens/tokens.hpp"
@@ -43,6 +44,7 @@ std::string checkpoint_digest(const std::string& folder) {
   reader.verify([](std::int64_t, std::int64_t) {});
   const io::CheckpointMeta& meta = reader.meta();
   std::string text = fmt::format("{} {} {} {} {} {}\n", meta.step, meta.sample_cursor, meta.seed, meta.identity, meta.version, meta.deck);
+  text += io::values_text(meta.values) + "\n";
   for (const std::string& group : reader.layout().groups)
     for (const io::CheckpointTensor& tensor : reader.layout().tensors)
       text += fmt::format("{} {} {}\n", group, tensor.name, reader.tensor_hash(group, tensor));

@@ -58,6 +58,7 @@ struct SmallModel {
                       {"layers.0.conv", {3, 5, 7, 11}, 1, 2400}, {"layers.0.norm", {97}, 1, 4000},
                       {"layers.0.scale", Shape(), 1, 5002},      {"head.bias", {3, 1}, 2, 0}};
     meta = {step, 123456789, 0xfedcba9876543210ull, "[run]\nname = \"tiny\"\n", "00ff", "0.1.0"};
+    meta.values = {{"applied_updates", true, 997}, {"loss_scale", false, 0x1.8p-3}};
     for (std::size_t g = 0; g < layout.groups.size(); ++g) {
       values.emplace_back();
       for (std::size_t u = 0; u < layout.units.size(); ++u)

@@ -22,6 +22,7 @@ TEST_P(Shards, ReadBack) {
   EXPECT_EQ(reader.meta().deck, m.meta.deck);
   EXPECT_EQ(reader.meta().identity, "00ff");
   EXPECT_EQ(reader.meta().version, "0.1.0");
+  EXPECT_EQ(reader.meta().values, m.meta.values);
   EXPECT_EQ(layout_text(reader.layout()), layout_text(m.layout));
   EXPECT_EQ(reader.find("nothing"), nullptr);
   std::mt19937 engine(3);
