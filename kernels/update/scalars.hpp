@@ -8,8 +8,8 @@ namespace tessera::kernels {
 struct UpdateScalars {
   float learning_rate = 0, beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f;
   float bias_correction1 = 1, bias_correction2 = 1;  ///< 1 - beta^step
-  float grad_scale = 1;                              ///< clip factor, or 0 with `skip`
-  std::int32_t skip = 0;                             ///< 1: leave everything as it is
+  float grad_scale = 1;                              ///< clip factor, over the scale of gradients that carry one
+  std::int32_t skip = 0;                             ///< 1: leave weights and state as they are
   float momentum = 0;                                ///< of SGD
 };
 

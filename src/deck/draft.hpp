@@ -67,6 +67,8 @@ void check_optimizer(Draft& draft);
 void check_momentum(Draft& draft);
 /// What goes with model.rope_scaling.
 void check_rotation(Draft& draft);
+/// What goes with types of numbers.
+void check_precision(Draft& draft);
 /// What goes with adapters.
 void check_lora(Draft& draft);
 /// How documents of the data become sequences.

@@ -173,20 +173,6 @@ void check_batch(Draft& draft) {
                           global, micro, multiples_around(global, micro), one_of(divisors_near(global, micro))));
 }
 
-/// A sum of several micro-batches would be rounded after each, and lose what is small beside it.
-void check_gradients(Draft& draft) {
-  if (!draft.good({"precision.gradients", "batch.global", "batch.micro", "mesh.dp"})) return;
-  const std::int64_t global = draft.deck.batch.global, micro = draft.deck.batch.micro, ranks = draft.deck.mesh.dp;
-  if (draft.deck.precision.gradients != DType::bf16 || ranks == 0 || global % micro != 0 || global / micro <= ranks) return;
-  std::int64_t larger = ceil_div(global, ranks);
-  while (global % larger != 0) ++larger;
-  draft.fault(
-      {"precision.gradients", "batch.micro", "batch.global"},
-      fmt::format("gradients are summed in bf16 over one micro-batch a rank alone, and batch.global {} / (batch.micro {} x {} rank{}) "
-                  "makes {} of them; set precision.gradients = \"fp32\" or batch.micro = {}, or start {} ranks",
-                  global, micro, ranks, ranks == 1 ? "" : "s", ceil_div(global / micro, ranks), larger, global / micro));
-}
-
 void check_evaluation(Draft& draft) {
   const Deck& d = draft.deck;
   if (!draft.good({"evaluate.every", "data.validation"})) return;
@@ -266,41 +252,6 @@ void check_attention(Draft& draft) {
                 "kernels.attention = \"native\"");
   if (draft.deck.model.head_dim % 8 != 0)
     draft.fault({"kernels.attention", "model.head_dim"}, "cuDNN's head dims are multiples of 8; set kernels.attention = \"native\"");
-}
-
-bool is_power_of_two(double x) { return std::exp2(std::round(std::log2(x))) == x; }
-
-/// Scales are powers of two: what they multiply keeps its digits, and sums that are exact stay so.
-void check_loss_scale(Draft& draft) {
-  if (!draft.good({"precision.compute", "precision.loss_scale.minimum", "precision.loss_scale.fixed"})) return;
-  constexpr std::string_view moving[] = {"precision.loss_scale.initial_power", "precision.loss_scale.window",
-                                         "precision.loss_scale.consecutive_hysteresis", "precision.loss_scale.minimum"};
-  const LossScaleKeys& scale = draft.deck.precision.loss_scale;
-  if (!draft.deck.precision.scales_loss()) {
-    for (const std::string_view key :
-         {"precision.loss_scale.initial_power", "precision.loss_scale.window", "precision.loss_scale.hysteresis",
-          "precision.loss_scale.consecutive_hysteresis", "precision.loss_scale.minimum", "precision.loss_scale.fixed"})
-      if (draft.differs(key))
-        draft.idle(key, "precision.compute",
-                   fmt::format("fp16 alone scales the loss, and precision.compute is \"{}\"; leave {} out or set precision.compute = "
-                               "\"fp16\"",
-                               name_of(draft.deck.precision.compute), key));
-    return;
-  }
-  for (const auto& [key, value] : {std::pair{"precision.loss_scale.minimum", scale.minimum}, {"precision.loss_scale.fixed", scale.fixed}})
-    if (value > 0 && !is_power_of_two(value))
-      draft.fault({key}, fmt::format("{:g} is no power of two; nearest valid values: {:g} or {:g}", value,
-                                     std::exp2(std::floor(std::log2(value))), std::exp2(std::ceil(std::log2(value)))));
-  if (scale.fixed > 0) {
-    for (const std::string_view key : moving)
-      if (draft.differs(key))
-        draft.idle(key, "precision.loss_scale.fixed",
-                   fmt::format("a fixed scale does not move; leave {} out or set precision.loss_scale.fixed = 0", key));
-  } else if (draft.good({"precision.loss_scale.initial_power"}) && scale.initial() < scale.minimum) {
-    draft.fault({"precision.loss_scale.initial_power", "precision.loss_scale.minimum"},
-                fmt::format("the scale begins with 2^{} = {:g}, below its minimum {:g}; raise initial_power or lower minimum",
-                            scale.initial_power, scale.initial(), scale.minimum));
-  }
 }
 
 void check_processors(Draft& draft) {
@@ -416,14 +367,13 @@ void check_rules(Draft& draft) {
   check_batch(draft);
   check_optimizer(draft);
   check_momentum(draft);
-  check_gradients(draft);
   check_evaluation(draft);
   check_lanes(draft);
   check_offload(draft);
   check_attention(draft);
   check_lora(draft);
   check_data(draft);
-  check_loss_scale(draft);
+  check_precision(draft);
   check_processors(draft);
   check_packing(draft);
   check_activation(draft);

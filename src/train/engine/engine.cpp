@@ -106,13 +106,14 @@ std::int64_t Engine::counted_targets(std::int64_t micro_batches) const {
   return count;
 }
 
-kernels::StepInputs Engine::inputs_of_step(const StepOptions& options) const {
+kernels::StepInputs Engine::inputs_of_step(const StepOptions& options) {
   const Deck& deck = plan_.request.deck;
   const OptimizerKeys& o = deck.optimizer;
   const LossScaleKeys& scale = deck.precision.loss_scale;
   const auto tokens = static_cast<double>(deck.batch.global * deck.batch.sequence_length);
   const std::int64_t updates = run_values().applied_updates;
   const ScheduledUpdate scheduled = scheduled_update(deck, updates);
+  learning_rate_ = scheduled.learning_rate;
   // Of a beta that changes, the update's own, as in DeepSpeed's Adam.
   const auto correction = [&](double beta) { return static_cast<float>(1 - std::pow(beta, static_cast<double>(updates + 1))); };
   return {.targets = counted_targets(accumulation()),

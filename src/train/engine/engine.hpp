@@ -111,7 +111,7 @@ class Engine {
   /// One optimizer step, the next after those that the run's values count; collective over the group.
   StepReport step(const StepOptions& options = {});
   /// Of the last step.
-  double learning_rate() const { return static_cast<double>(value<kernels::StepInputs>("inputs").learning_rate); }
+  double learning_rate() const { return learning_rate_; }
   /// Mean loss over the targets of the evaluation micro-batches of weight 1, which have so many tokens over all ranks.
   StepReport evaluate(std::int64_t tokens);
   /// Over the targets of each group in the last step or evaluation, over all ranks; empty where there are no groups.
@@ -149,7 +149,7 @@ class Engine {
   /// Those that count in this rank's micro-batches; 0 where another counts them.
   std::int64_t counted_targets(std::int64_t micro_batches) const;
   void fill_rope_table() const;
-  kernels::StepInputs inputs_of_step(const StepOptions& options) const;
+  kernels::StepInputs inputs_of_step(const StepOptions& options);
   void run_step(ProgramKind kind, Timeline* timeline);
   /// On a GPU: searches for the fastest kernels and loads all of them, on weights of noise, which it leaves zeroed.
   void warm_up(const std::string& kernel_choices);
@@ -166,7 +166,7 @@ class Engine {
   bool counts_targets_;                              ///< of ranks that have the same targets, along tp, the first counts them
   bool pending_ = false;                             ///< a step has left its update
   bool copies_ = false;                              ///< the next step copies the state
-  double waited_for_copies_ = 0;
+  double waited_for_copies_ = 0, learning_rate_ = 0;
 };
 
 }  // namespace tessera
