@@ -29,12 +29,20 @@ struct StepScalars {
 };
 inline constexpr std::int64_t step_counts = 2, step_sums = 11;
 
+/// Optimizers that a run's tensors may have, at most.
+inline constexpr int most_optimizers = 4;
+/// What the host knows of one of them before a step.
+struct OptimizerInputs {
+  float bias_correction1 = 1, bias_correction2 = 1;
+  float beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f, momentum = 0;
+};
 /// Written by the host before a step.
 struct StepInputs {
   std::int64_t targets = 0, document_squares = 0;  ///< of this rank's part of the batch, each counted by one of the ranks that share it
   double tokens = 1;                               ///< of the global batch, or of the evaluation
-  float learning_rate = 0, bias_correction1 = 1, bias_correction2 = 1;
-  float beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f, momentum = 0;
+  float learning_rate = 0;
+  std::int32_t optimizers = 1;
+  OptimizerInputs optimizer[most_optimizers] = {};
   double clipping = 0;       ///< largest global norm; 0: none
   std::int64_t samples = 0;  ///< of the step
   LossScaleRules scaling = {};
@@ -90,7 +98,7 @@ TESSERA_OP(count_flags, (const Context& context, StepScalars* scalars, const Ste
 struct FinishStep {
   const StepScalars* scalars = nullptr;
   const StepInputs* inputs = nullptr;
-  UpdateScalars* update = nullptr;  ///< null in an evaluation
+  UpdateScalars* update = nullptr;  ///< one of each optimizer; null in an evaluation
   StepReport* report = nullptr;
   RunValues* run = nullptr;  ///< null in an evaluation
 };

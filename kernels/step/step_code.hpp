@@ -66,15 +66,19 @@ TESSERA_BOTH inline void finish(const FinishStep& p) {
   p.run->sample_cursor += in.samples;
   p.run->applied_updates += !skip;
   const double clipped = in.clipping > 0 && factor < 1 ? factor : 1;
-  *p.update = {.learning_rate = in.learning_rate,
-               .beta1 = in.beta1,
-               .beta2 = in.beta2,
-               .eps = in.eps,
-               .bias_correction1 = in.bias_correction1,
-               .bias_correction2 = in.bias_correction2,
-               .grad_scale = static_cast<float>(in.scaled_gradients ? clipped / static_cast<double>(scale) : clipped),
-               .skip = skip,
-               .momentum = in.momentum};
+  const auto grad_scale = static_cast<float>(in.scaled_gradients ? clipped / static_cast<double>(scale) : clipped);
+  for (int k = 0; k < in.optimizers; ++k) {
+    const OptimizerInputs& of = in.optimizer[k];
+    p.update[k] = {.learning_rate = in.learning_rate,
+                   .beta1 = of.beta1,
+                   .beta2 = of.beta2,
+                   .eps = of.eps,
+                   .bias_correction1 = of.bias_correction1,
+                   .bias_correction2 = of.bias_correction2,
+                   .grad_scale = grad_scale,
+                   .skip = skip,
+                   .momentum = of.momentum};
+  }
 }
 
 }  // namespace tessera::kernels::step

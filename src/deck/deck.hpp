@@ -89,6 +89,9 @@ struct DataKeys {
 struct OptimizerGroup {
   std::vector<std::string> tensors = {};  // patterns
   std::optional<double> learning_rate = {}, weight_decay = {};
+  std::optional<std::string> type = {};  // another optimizer, with keys of its own
+  std::optional<double> beta1 = {}, beta2 = {}, eps = {}, momentum = {};
+  std::optional<bool> nesterov = {};
   friend bool operator==(const OptimizerGroup&, const OptimizerGroup&) = default;
 };
 

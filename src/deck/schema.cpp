@@ -280,10 +280,11 @@ const std::vector<Key> table = with_choices({
     {KEY(optimizer.gradient_clipping), .type = real, .unit = "norm", .limits = {.least = 0, .most = 1e12}, .fallback = "1.0",
      .identity = true, .help = "Largest norm of the whole gradient, to which it is scaled down; 0: no clipping."},
     {KEY(optimizer.groups), .type = groups, .fallback = "[]", .identity = true, .silent = true,
-     .help = "Tensors whose update differs, a table [[optimizer.groups]] each: `tensors` (patterns of names, as in model.freeze), and "
-             "`learning_rate` (the peak; the schedule scales it as it does optimizer.learning_rate) or `weight_decay` (of vectors too) or "
-             "both. The "
-             "first group that has a tensor counts. A pattern of no tensor that is trained is refused."},
+     .help =
+         "Tensors whose update differs, a table [[optimizer.groups]] each: `tensors` (patterns of names, as in model.freeze), and "
+         "any of `learning_rate` (the peak; the schedule scales it as it does optimizer.learning_rate), `weight_decay` (of vectors "
+         "too) and `type`, another optimizer, with the keys that it reads of `beta1`, `beta2`, `eps`, `momentum` and `nesterov` (else its "
+         "defaults). The first group that has a tensor counts. A pattern of no tensor that is trained is refused."},
 
     // [learning_rate]
     {KEY(learning_rate.schedule), .type = text, .fallback = "\"cosine\"", .identity = true, .refused = other_schedules,

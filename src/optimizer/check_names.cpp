@@ -3,6 +3,7 @@
 #include "model/record/recompute.hpp"
 #include "model/table/parameters.hpp"
 #include "optimizer/groups.hpp"
+#include "optimizer/state.hpp"
 
 namespace tessera {
 namespace {
@@ -47,7 +48,11 @@ void check_names(ParsedDeck& parsed) {
         fail(ExitCode::usage, "activation.keep: {}", fault);
     });
   if (!deck.model.freeze.empty() || !deck.model.lora.targets.empty() || !deck.optimizer.groups.empty())
-    check([&] { require_groups(deck.optimizer, parameter_table(deck.model)); });
+    check([&] {
+      std::vector<Parameter> table = parameter_table(deck.model);
+      require_groups(deck.optimizer, table);
+      assign_optimizers(deck.optimizer, table);
+    });
 }
 
 }  // namespace tessera

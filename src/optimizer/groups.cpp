@@ -12,16 +12,16 @@
 namespace tessera {
 namespace {
 
+bool is_updated(const Parameter& p) { return p.trained && !p.frozen; }
+
+}  // namespace
+
 const OptimizerGroup* group_of(const OptimizerKeys& keys, const std::string& tensor) {
   const auto found = std::ranges::find_if(keys.groups, [&](const OptimizerGroup& group) {
     return std::ranges::any_of(group.tensors, [&](const std::string& pattern) { return matches_glob(pattern, tensor); });
   });
   return found == keys.groups.end() ? nullptr : &*found;
 }
-
-bool is_updated(const Parameter& p) { return p.trained && !p.frozen; }
-
-}  // namespace
 
 UpdateRates rates_of(const OptimizerKeys& keys, const Parameter& p) {
   UpdateRates rates{.weight_decay = p.decay ? static_cast<float>(keys.weight_decay) : 0.0f};
@@ -45,6 +45,11 @@ std::vector<std::string> describe_groups(const OptimizerKeys& keys, const std::v
   std::vector<std::string> lines;
   for (const OptimizerGroup& group : keys.groups) {
     std::vector<std::string> says;
+    if (group.type) says.push_back(*group.type);
+    for (const auto& [name, value] :
+         {std::pair("beta1", group.beta1), {"beta2", group.beta2}, {"eps", group.eps}, {"momentum", group.momentum}})
+      if (value) says.push_back(fmt::format("{} {}", name, *value));
+    if (group.nesterov.value_or(false)) says.push_back("nesterov");
     if (group.learning_rate) says.push_back(fmt::format("learning rate {}", *group.learning_rate));
     if (group.weight_decay) says.push_back(fmt::format("weight decay {}", *group.weight_decay));
     std::int64_t tensors = 0, parameters = 0;

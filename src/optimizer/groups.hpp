@@ -14,6 +14,9 @@ struct UpdateRates {
   float weight_decay = 0;
 };
 
+/// The first group whose patterns describe the tensor, or nullptr.
+const OptimizerGroup* group_of(const OptimizerKeys& keys, const std::string& tensor);
+
 /// Of the first group that has the tensor. Without one, or where the group does not say it, the learning rate is the step's, and matrices
 /// have optimizer.weight_decay.
 UpdateRates rates_of(const OptimizerKeys& keys, const Parameter& parameter);

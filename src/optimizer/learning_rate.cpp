@@ -40,12 +40,14 @@ double learning_rate_at(const LearningRateKeys& keys, double peak, std::int64_t 
   return row_of(keys.schedule).rate({.keys = keys, .peak = peak, .steps = steps, .updates = updates});
 }
 
-ScheduledUpdate scheduled_update(const Deck& deck, std::int64_t updates) {
-  const OptimizerKeys& o = deck.optimizer;
-  const schedules::Asked asked{.keys = deck.learning_rate, .peak = o.learning_rate, .steps = deck.run.steps, .updates = updates};
+ScheduledUpdate scheduled_update(const Deck& deck, const OptimizerKeys& o, std::int64_t updates) {
+  const schedules::Asked asked{
+      .keys = deck.learning_rate, .peak = deck.optimizer.learning_rate, .steps = deck.run.steps, .updates = updates};
   const ScheduleRow& row = row_of(deck.learning_rate.schedule);
   const auto betas = row.betas ? row.betas(asked) : std::nullopt;
   return {.learning_rate = row.rate(asked), .beta1 = betas ? betas->beta1 : o.beta1, .beta2 = betas ? betas->beta2 : o.beta2};
 }
+
+ScheduledUpdate scheduled_update(const Deck& deck, std::int64_t updates) { return scheduled_update(deck, deck.optimizer, updates); }
 
 }  // namespace tessera

@@ -15,5 +15,7 @@ struct ScheduledUpdate {
   double learning_rate, beta1, beta2;
 };
 ScheduledUpdate scheduled_update(const Deck& deck, std::int64_t updates);
+/// Of one of the deck's optimizers.
+ScheduledUpdate scheduled_update(const Deck& deck, const OptimizerKeys& optimizer, std::int64_t updates);
 
 }  // namespace tessera

@@ -1,9 +1,10 @@
-// What an optimizer keeps of each parameter between steps, and how it updates it: of a deck.
+// The optimizers of a deck: which updates which tensors, and what it keeps of each parameter between steps.
 #pragma once
 #include <string_view>
 #include <vector>
 
 #include "deck/deck.hpp"
+#include "model/table/parameters.hpp"
 #include "optimizer/texts/update_text.hpp"
 
 namespace tessera {
@@ -11,14 +12,24 @@ namespace tessera {
 /// The first group of every optimizer: fp32 weights, which are the compute copy itself where that is fp32.
 inline constexpr std::string_view master_group = "master";
 
-/// The text of optimizer.type, read.
-UpdateRecord update_of(const OptimizerKeys& keys);
+/// One of a deck's optimizers.
+struct ChosenOptimizer {
+  std::string name;    ///< Parameter::optimizer: "" for that of optimizer.type; "lion", and "lion-2" where groups have two with unlike keys
+  OptimizerKeys keys;  ///< of the optimizer alone
+  UpdateRecord update;  ///< its text, read
+};
+/// That of optimizer.type, then those of its groups that name another, each once.
+std::vector<ChosenOptimizer> chosen_optimizers(const OptimizerKeys& keys);
 
-/// Names of the groups that the optimizer keeps: "master", then its state. Checkpoints and buffers carry them; new runs begin with state of
-/// zero.
+/// Says of each tensor that is trained which optimizer updates it. Throws Error(usage) that names two tensors of one product which groups
+/// give unlike ones, and more optimizers than a step has values for.
+void assign_optimizers(const OptimizerKeys& keys, std::vector<Parameter>& table);
+
+/// Names of the groups that the optimizers keep: "master", then their state. Checkpoints and buffers carry them; new runs begin with state
+/// of zero.
 std::vector<std::string_view> state_groups(const OptimizerKeys& keys);
 
-/// Of one parameter, master weights apart.
-std::int64_t state_bytes(const OptimizerKeys& keys);
+/// Of one parameter that the optimizer of this name updates, master weights apart.
+std::int64_t state_bytes(const OptimizerKeys& keys, std::string_view name = "");
 
 }  // namespace tessera

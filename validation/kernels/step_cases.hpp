@@ -1,5 +1,6 @@
 // Steps of a run: losses, norms and flags of micro-batches, and what a step makes of them by definition.
 #pragma once
+#include <array>
 #include <memory>
 #include <ostream>
 
@@ -24,16 +25,17 @@ struct StepCase {
     return !std::isfinite(loss) || misfits & fixed_not_finite;
   }
   StepInputs inputs() const {
-    return {.targets = 1013,
-            .tokens = 1024,
-            .learning_rate = 3e-4f,
-            .bias_correction1 = 0.1f,
-            .bias_correction2 = 0.05f,
-            .clipping = 1,
-            .samples = 12,
-            .scaling = {.on = loss_scale > 0, .minimum = 2, .hysteresis = 1},
-            .scaled_gradients = scaled_sums,
-            .stop = stop};
+    return {
+        .targets = 1013,
+        .tokens = 1024,
+        .learning_rate = 3e-4f,
+        .optimizers = 2,
+        .optimizer = {{.bias_correction1 = 0.1f, .bias_correction2 = 0.05f}, {.bias_correction1 = 0.3f, .beta1 = 0.7f, .momentum = 0.6f}},
+        .clipping = 1,
+        .samples = 12,
+        .scaling = {.on = loss_scale > 0, .minimum = 2, .hysteresis = 1},
+        .scaled_gradients = scaled_sums,
+        .stop = stop};
   }
 };
 inline std::vector<StepCase> step_cases() {
@@ -57,7 +59,7 @@ inline std::ostream& operator<<(std::ostream& out, const StepCase& c) { return o
 /// What a step leaves.
 struct StepLeft {
   StepScalars scalars;
-  UpdateScalars update;
+  UpdateScalars update, second;  ///< of two optimizers
   StepReport report;
   RunValues run;
   GradientScale gradient_scale;
@@ -77,7 +79,7 @@ StepLeft run_step(Backend backend, const StepCase& c, Put put, Get get) {
   EXPECT_TRUE(first.squares.add(c.norm * c.norm));
   first.misfits = c.misfits;
   auto* scalars = put(first);
-  auto* update = put(UpdateScalars{});
+  auto* update = put(std::array<UpdateScalars, 2>{});
   auto* report = put(StepReport{});
   auto* run = put(RunValues{.applied_updates = 7, .sample_cursor = 84, .loss_scale = {.value = c.loss_scale > 0 ? c.loss_scale : 1}});
   auto* gradient_scale = put(GradientScale{});
@@ -85,8 +87,9 @@ StepLeft run_step(Backend backend, const StepCase& c, Put put, Get get) {
   for (std::size_t i = 0; i < c.losses.size(); ++i)
     add_loss(context, {.scalars = scalars, .loss_sum = put(c.losses[i]), .weight = put(c.weights[i])});
   count_flags(context, scalars, inputs);
-  finish_step(context, {.scalars = scalars, .inputs = inputs, .update = update, .report = report, .run = run});
-  return {get(scalars), get(update), get(report), get(run), get(gradient_scale)};
+  finish_step(context, {.scalars = scalars, .inputs = inputs, .update = update->data(), .report = report, .run = run});
+  const auto updates = get(update);
+  return {get(scalars), updates[0], updates[1], get(report), get(run), get(gradient_scale)};
 }
 
 inline StepLeft step_on_host(const StepCase& c) {
@@ -129,8 +132,13 @@ inline void expect_by_definition(const StepCase& c, const StepLeft& left) {
   const double clip = std::min(1.0, 1 / (c.norm + 1e-6)), unscaled = c.scaled_sums ? 1 / static_cast<double>(scale) : 1;
   EXPECT_NEAR(left.update.grad_scale, clip * unscaled, 1e-7 * unscaled);
   EXPECT_EQ(left.update.learning_rate, c.inputs().learning_rate);
-  EXPECT_EQ(left.update.bias_correction1, c.inputs().bias_correction1);
-  EXPECT_EQ(left.update.bias_correction2, c.inputs().bias_correction2);
+  EXPECT_EQ(left.update.bias_correction1, 0.1f);
+  EXPECT_EQ(left.update.bias_correction2, 0.05f);
+  EXPECT_EQ(left.second.bias_correction1, 0.3f);
+  EXPECT_EQ(left.second.beta1, 0.7f);
+  EXPECT_EQ(left.second.momentum, 0.6f);
+  EXPECT_EQ(left.second.grad_scale, left.update.grad_scale);
+  EXPECT_EQ(left.second.learning_rate, left.update.learning_rate);
 }
 
 /// Sums of two tiers that join.

@@ -35,6 +35,7 @@ void expect_same(const StepLeft& a, const StepLeft& b) {
   EXPECT_EQ(a.update.bias_correction2, b.update.bias_correction2);
   EXPECT_EQ(a.update.grad_scale, b.update.grad_scale);
   EXPECT_EQ(a.update.skip, b.update.skip);
+  EXPECT_EQ(std::memcmp(&a.second, &b.second, sizeof a.second), 0);
   EXPECT_EQ(a.report.skipped, b.report.skipped);
   EXPECT_EQ(a.run.loss_scale.value, b.run.loss_scale.value);
   EXPECT_EQ(a.gradient_scale.of_targets, b.gradient_scale.of_targets);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <span>
+#include <tuple>
 
 #include "base/check.hpp"
 
@@ -100,15 +101,20 @@ class Units {
     units.back().name = name;
     return units.back();
   }
+  /// Of the last ones those whose names begin so, in this order, and of each what is trained and what the deck's own optimizer updates
+  /// first.
   std::vector<Unit> take(std::span<const std::string_view> order) {
-    for (const std::string_view name : order)
-      for (Unit& unit : last_)
-        if (unit.name == name) units_.push_back(std::move(unit));
+    std::ranges::stable_sort(last_, {}, [&](const Unit& unit) {
+      const auto row = std::ranges::find(order, std::string_view(unit.name).substr(0, unit.name.find('.')));
+      return std::tuple(row - order.begin(), unit.frozen, unit.optimizer);
+    });
+    for (Unit& unit : last_) units_.push_back(std::move(unit));
     return std::move(units_);
   }
 
  private:
-  static constexpr std::size_t most_of_layer = 6;  // the layer, its shared expert and its experts, each with what of it is frozen
+  // The layer, its shared expert and its experts, each with what of it is frozen and with what other optimizers update.
+  static constexpr std::size_t most_of_layer = 15;
 
   std::vector<Unit> units_, last_;
 };
@@ -133,8 +139,8 @@ Layout make_layout(std::vector<Parameter> table, int shards, std::int64_t persis
     if (!keeps(layout.table, kept, group)) continue;
     const Parameter& p = layout.table[group.first];
     const auto unit_of = [&](const std::string& name, Unit kind, bool last) -> Unit& {
-      kind.frozen = p.frozen;
-      return units.at(name + (p.frozen ? ".frozen" : ""), kind, last);
+      kind.frozen = p.frozen, kind.optimizer = p.optimizer;
+      return units.at(name + (p.frozen ? ".frozen" : "") + (p.optimizer.empty() ? "" : "." + p.optimizer), kind, last);
     };
     const bool of_parted = parted && p.part == Part::experts, shared_apart = copied && p.part == Part::shared;
     const bool at_ends = replication.embedding_at_ends && p.part == Part::embedding;
@@ -150,7 +156,7 @@ Layout make_layout(std::vector<Parameter> table, int shards, std::int64_t persis
       if (at_ends) unit.owners |= pipeline_ends, unit.shards *= 2, unit.persistent = true;
     }
   }
-  constexpr std::array<std::string_view, 5> last = {"persistent", "persistent.frozen", "replicated", "replicated.frozen", "untrained"};
+  constexpr std::array<std::string_view, 3> last = {"persistent", "replicated", "untrained"};
   layout.units = units.take(last);
   for (Unit& unit : layout.units) unit.elements = round_up(unit.elements, unit.shards * shard_block);
   layout.places = places_of(layout);

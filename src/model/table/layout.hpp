@@ -25,13 +25,14 @@ struct Slot {
 struct Unit {
   std::string
       name;  ///< "embedding", "layers.3", "layers.3.shared", "layers.3.experts", "head", "persistent", "untrained", "layers.3.frozen"
-  std::vector<Slot> slots;    ///< in table order; none for a tensor of which this rank keeps nothing
-  std::int64_t elements = 0;  ///< padded: a multiple of shards * shard_block
-  bool persistent = false;    ///< small tensors of all layers, of which every rank keeps a compute copy at stage 3
-  Axes owners = data_axes;    ///< the ranks that differ along these share its state
-  int shards = 1;             ///< how many they are
-  bool trained = true;        ///< false: the tensors of all layers that are not, whole on each of its ranks
-  bool frozen = false;        ///< its tensors are: it is stored as others are, and has neither gradients nor state of an optimizer
+  std::vector<Slot> slots;     ///< in table order; none for a tensor of which this rank keeps nothing
+  std::int64_t elements = 0;   ///< padded: a multiple of shards * shard_block
+  bool persistent = false;     ///< small tensors of all layers, of which every rank keeps a compute copy at stage 3
+  Axes owners = data_axes;     ///< the ranks that differ along these share its state
+  int shards = 1;              ///< how many they are
+  bool trained = true;         ///< false: the tensors of all layers that are not, whole on each of its ranks
+  bool frozen = false;         ///< its tensors are: it is stored as others are, and has neither gradients nor state of an optimizer
+  std::string optimizer = {};  ///< Parameter::optimizer of its tensors
 
   /// Whether it has gradients, and an optimizer updates it.
   bool learns() const { return trained && !frozen; }
@@ -68,7 +69,8 @@ struct Layout {
 /// that they share. The `shards` ranks differ along `owners`. Experts of a layer may have other owners: fewer where ranks have unlike ones,
 /// more where ranks that an axis cuts have the same; they stay out of "persistent" and "replicated" whatever their size. The expert of all
 /// tokens, which is as large and cut by none, is a unit of its own where there is "replicated", gathered at stage 3 as all are. What is not
-/// trained goes to the unit "untrained". What is frozen goes to units of its own, "NAME.frozen" beside NAME, where it would else have gone.
+/// trained goes to the unit "untrained". What is frozen goes to units of its own, "NAME.frozen" beside NAME, where it would else have gone;
+/// so do tensors that another optimizer updates, to "NAME.lion".
 struct Replication {
   Axes over = 0;
   int copies = 1;  ///< ranks along them

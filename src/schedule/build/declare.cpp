@@ -38,11 +38,12 @@ void ScheduleBuilder::declare_all() {
   if (frame_.training() && (on_disk || frame_.deck.activation.offload == OffloadDevice::nvme))
     buffers_.declare("nvme.requests", Category::workspace, Tier::host,
                      (frame_.deck.nvme.queue_depth + frame_.deck.nvme.threads) * frame_.deck.nvme.block_bytes(), Life::run);
+  const std::int64_t update_bytes = std::ssize(frame_.optimizers) * static_cast<std::int64_t>(sizeof(kernels::UpdateScalars));
   if (frame_.offloads()) {
-    buffers_.input("update", Category::scalars, sizeof(kernels::UpdateScalars));
+    buffers_.input("update", Category::scalars, update_bytes);
     buffers_.input("offloaded_sums", Category::scalars, sizeof(kernels::StepScalars));
   } else {
-    buffers_.declare("update", Category::scalars, frame_.local_tier, sizeof(kernels::UpdateScalars), Life::run);
+    buffers_.declare("update", Category::scalars, frame_.local_tier, update_bytes, Life::run);
   }
   buffers_.input("report", Category::scalars, sizeof(kernels::StepReport));
   if (!frame_.training()) return;
@@ -76,7 +77,7 @@ void ScheduleBuilder::declare_unit(int unit) {
         {.group = std::string(master_group), .unit = unit, .elements = p.state, .use = buffers_.parameters(unit, p.state, Access::read)});
   else
     hold(master_group, Category::master, 4 * p.state.size());
-  for (const StateRow& row : frame_.update.state) hold(row.group, Category::state, row.bytes(p.state.size()));
+  for (const StateRow& row : frame_.optimizer_of(unit).update.state) hold(row.group, Category::state, row.bytes(p.state.size()));
   if (!frame_.unit_at(unit).learns()) return;
   if (!p.gradient.offloaded || p.storage.gradients_whole)
     buffers_.declare("gradients." + name, Category::gradients, p.storage.gradients_whole ? frame_.comm_tier : frame_.local_tier,

@@ -62,7 +62,7 @@ Frame::Frame(const BuildRequest& r, const ModelShape& s, const std::vector<Segme
       local_tier(kernel_tier(r)),
       comm_tier(r.mesh.ranks() > 1 && local_tier == Tier::host ? Tier::shared : local_tier),
       below_tier(below(deck.zero.offload_optimizer.pin_memory)),
-      update(update_of(deck.optimizer)),
+      optimizers(chosen_optimizers(deck.optimizer)),
       chunks_(chunks_of(r.stage, segments)) {
   const UnitRules rules{.stage = static_cast<int>(deck.zero.stage),
                         .reproducible = deck.run.reproducible,
@@ -80,6 +80,12 @@ Frame::Frame(const BuildRequest& r, const ModelShape& s, const std::vector<Segme
   if (deck.kernels.pack_weights && training() && seen.empty())
     fail(ExitCode::usage, "kernels.pack_weights = true, and this processor's {} product has no packed form: leave the key out",
          name_of(compute()));
+}
+
+int Frame::optimizer_number(int unit) const {
+  const auto found = std::ranges::find(optimizers, unit_at(unit).optimizer, &ChosenOptimizer::name);
+  TESSERA_REQUIRE(found != optimizers.end(), "unit {} is updated by {}", unit_at(unit).name, unit_at(unit).optimizer);
+  return static_cast<int>(found - optimizers.begin());
 }
 
 bool Frame::offloads() const { return training() && deck.zero.offload_optimizer.device != OffloadDevice::none; }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "optimizer/state.hpp"
 #include "schedule/build/micro_batches.hpp"
 #include "schedule/build/request.hpp"
 #include "schedule/task.hpp"
@@ -25,10 +26,10 @@ class Frame {
   const Deck& deck;
   const Layout& layout;
   const ModelShape& shape;
-  const Tier local_tier;      ///< where kernels work
-  const Tier comm_tier;       ///< what collectives touch
-  const Tier below_tier;      ///< where gradients and pieces of the optimizer pass
-  const UpdateRecord update;  ///< of the deck's optimizer
+  const Tier local_tier;  ///< where kernels work
+  const Tier comm_tier;   ///< what collectives touch
+  const Tier below_tier;  ///< where gradients and pieces of the optimizer pass
+  const std::vector<ChosenOptimizer> optimizers;
 
   bool training() const { return request.training(); }
   bool on_gpu() const { return shape.backend == kernels::Backend::cuda; }
@@ -50,6 +51,9 @@ class Frame {
   int units() const { return static_cast<int>(layout.units.size()); }
   const Unit& unit_at(int unit) const { return layout.units[index(unit)]; }
   const UnitPlan& plan(int unit) const { return plans_[index(unit)]; }
+  /// That updates a unit's tensors, and its number among all.
+  int optimizer_number(int unit) const;
+  const ChosenOptimizer& optimizer_of(int unit) const { return optimizers[index(optimizer_number(unit))]; }
   DType compute() const { return deck.precision.compute; }
   /// Whether gradients carry a scale of the loss until they are exact sums, or, where they are none, until norm and update read them.
   bool scales_loss() const { return training() && deck.precision.scales_loss(); }

@@ -1,5 +1,6 @@
 #include "schedule/build/request.hpp"
 #include "optimizer/groups.hpp"
+#include "optimizer/state.hpp"
 
 #include "base/types.hpp"
 
@@ -50,8 +51,9 @@ Axes BuildRequest::axes() const {
 
 Layout layout_for(const Deck& deck, const Mesh& mesh, int world_rank) {
   const Group owners = group_of(mesh, owner_axes(mesh), world_rank), tensor = group_of(mesh, axes({Axis::tp}), world_rank);
-  const std::vector<Parameter> table = parameter_table(deck.model);
+  std::vector<Parameter> table = parameter_table(deck.model);
   require_groups(deck.optimizer, table);
+  assign_optimizers(deck.optimizer, table);
   const std::int64_t small = deck.zero.stage == 3 && owners.size > 1 ? deck.zero.param_persistence_threshold : 0;
   const Stage stage = stage_of(deck, mesh, world_rank);
   const Group experts = group_of(mesh, axes({Axis::ep}), world_rank);

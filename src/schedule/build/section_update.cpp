@@ -182,13 +182,15 @@ Use SectionBuilder::bind(const UpdateUse& use, int unit, const Range& elements) 
     case UpdateOperand::Kind::master:
       return buffers_.master(unit, elements, use.access);
     case UpdateOperand::Kind::state:
-      return buffers_.state(frame_.update.state[index(use.operand.row)], unit, elements, use.access);
+      return buffers_.state(frame_.optimizer_of(unit).update.state[index(use.operand.row)], unit, elements, use.access);
     case UpdateOperand::Kind::gradient:
       return buffers_.gradients(unit, elements, use.access);
     case UpdateOperand::Kind::copy:
       return below ? made_on_host(unit, elements) : buffers_.parameters(unit, elements, use.access);
-    case UpdateOperand::Kind::values:
-      return buffers_.whole(below ? buffers_.on_host("update") : "update", use.access);
+    case UpdateOperand::Kind::values: {
+      constexpr std::int64_t bytes = sizeof(kernels::UpdateScalars);
+      return {buffers_.named(below ? buffers_.on_host("update") : "update"), bytes * frame_.optimizer_number(unit), bytes, use.access};
+    }
   }
   fail(ExitCode::internal, "operand {} of an update", static_cast<int>(use.operand.kind));
 }
@@ -210,7 +212,7 @@ void SectionBuilder::emit_optimizer(int unit) {
 }
 
 OptimizerStep SectionBuilder::optimizer_step(int unit, const Range& elements) const {
-  OptimizerStep op{.update = frame_.update.call,
+  OptimizerStep op{.update = frame_.optimizer_of(unit).update.call,
                    .gradient = frame_.plan(unit).gradient.kept,
                    .parameters = frame_.compute(),
                    .begin = elements.begin,

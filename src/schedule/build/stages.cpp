@@ -51,14 +51,14 @@ double flops_of(const Segment& segment) {
 }
 
 /// Bytes a parameter that a rank keeps through the run.
-double kept_bytes(const Deck& deck, int shards, bool frozen) {
+double kept_bytes(const Deck& deck, int shards, const Parameter& p) {
   const double ranks = shards, stage = static_cast<double>(deck.zero.stage);
   const double copy = static_cast<double>(size_of(deck.precision.compute));
-  const double optimizer = (copy < 4 ? 4 : 0) + static_cast<double>(state_bytes(deck.optimizer));
+  const double optimizer = (copy < 4 ? 4 : 0) + static_cast<double>(state_bytes(deck.optimizer, p.optimizer));
   const bool fixed = deck.run.reproducible && deck.precision.gradients == DType::f32;
   const auto gradient = static_cast<double>(size_of(fixed ? DType::i64 : deck.precision.gradients));
   const double compute = copy / (stage == 3 ? ranks : 1);
-  return frozen ? compute : compute + gradient / (stage >= 2 ? ranks : 1) + optimizer / (stage >= 1 ? ranks : 1);
+  return p.frozen ? compute : compute + gradient / (stage >= 2 ? ranks : 1) + optimizer / (stage >= 1 ? ranks : 1);
 }
 
 /// FLOPs and activations of each layer.
@@ -83,10 +83,12 @@ std::vector<LayerCost> costs_of_layers(const Deck& deck, const std::vector<Segme
 /// Bytes of what lies on a rank through the run.
 void add_state(Costs& costs, const Deck& deck, const ModelKeys& model, const Mesh& mesh) {
   const int owners = group_of(mesh, owner_axes(mesh), 0).size, experts = group_of(mesh, expert_owner_axes(mesh), 0).size;
-  for (const Parameter& p : parameter_table(model)) {
+  std::vector<Parameter> table = parameter_table(model);
+  assign_optimizers(deck.optimizer, table);
+  for (const Parameter& p : table) {
     const int shards = p.part == Part::experts ? experts : p.part == Part::shared ? owners * mesh.size(Axis::tp) : owners;
     const double parts = p.part == Part::experts ? mesh.size(Axis::ep) : p.tp_dim >= 0 ? mesh.size(Axis::tp) : 1;
-    const double state = kept_bytes(deck, shards, p.frozen) * static_cast<double>(p.shape.elements()) / parts;
+    const double state = kept_bytes(deck, shards, p) * static_cast<double>(p.shape.elements()) / parts;
     if (p.part == Part::embedding)
       costs.embedding_state += state;
     else if (p.part == Part::head)
@@ -106,6 +108,12 @@ Costs costs_of(const Deck& deck, const Mesh& mesh) {
   const Layout layout = make_layout(parameter_table(model), 1, 0);
   leave_frozen(segments, layout, 0);
   Costs costs{.layers = costs_of_layers(deck, segments), .ended = {}, .head_flops = flops_of(segments.back())};
+  // Patterns of groups may give a layer another optimizer than its neighbour.
+  if (const bool alike = frozen || deck.optimizer.groups.empty(); !alike) {
+    costs.layers.resize(static_cast<std::size_t>(deck.model.layers), costs.layers.front());
+    add_state(costs, deck, deck.model, mesh);
+    return costs;
+  }
   add_state(costs, deck, model, mesh);
   if (!frozen) {
     costs.layers.resize(static_cast<std::size_t>(deck.model.layers), costs.layers.front());

@@ -44,6 +44,7 @@ Engine::Engine(RunPlan plan, const EngineOptions& options, RankLinks links)
       links_(std::move(links)),
       memory_(plan_, links_.node, links_.communicators),
       state_(plan_, memory_),
+      optimizers_(chosen_optimizers(plan_.request.deck.optimizer)),
       counts_targets_(plan_.request.group(axes({Axis::tp})).rank == 0) {
   const Deck& deck = plan_.request.deck;
   const kernels::Backend backend = schedule().shape.backend;
@@ -112,30 +113,34 @@ kernels::StepInputs Engine::inputs_of_step(const StepOptions& options) {
   const LossScaleKeys& scale = deck.precision.loss_scale;
   const auto tokens = static_cast<double>(deck.batch.global * deck.batch.sequence_length);
   const std::int64_t updates = run_values().applied_updates;
-  const ScheduledUpdate scheduled = scheduled_update(deck, updates);
-  learning_rate_ = scheduled.learning_rate;
-  // Of a beta that changes, the update's own, as in DeepSpeed's Adam.
-  const auto correction = [&](double beta) { return static_cast<float>(1 - std::pow(beta, static_cast<double>(updates + 1))); };
-  return {.targets = counted_targets(accumulation()),
-          .document_squares = options.document_squares,
-          .tokens = tokens,
-          .learning_rate = static_cast<float>(scheduled.learning_rate),
-          .bias_correction1 = correction(scheduled.beta1),
-          .bias_correction2 = correction(scheduled.beta2),
-          .beta1 = static_cast<float>(scheduled.beta1),
-          .beta2 = static_cast<float>(scheduled.beta2),
-          .eps = static_cast<float>(o.eps),
-          .momentum = static_cast<float>(o.momentum),
-          .clipping = o.gradient_clipping,
-          .samples = deck.batch.global,
-          .scaling = {.on = deck.precision.scales_loss(),
-                      .fixed = scale.fixed > 0,
-                      .refills = scale.consecutive_hysteresis,
-                      .minimum = static_cast<float>(scale.minimum),
-                      .window = scale.window,
-                      .hysteresis = scale.hysteresis},
-          .scaled_gradients = deck.precision.scales_loss() && !deck.run.reproducible,
-          .stop = options.stop};
+  learning_rate_ = scheduled_update(deck, updates).learning_rate;
+  kernels::StepInputs inputs{.targets = counted_targets(accumulation()),
+                             .document_squares = options.document_squares,
+                             .tokens = tokens,
+                             .learning_rate = static_cast<float>(learning_rate_),
+                             .clipping = o.gradient_clipping,
+                             .samples = deck.batch.global,
+                             .scaling = {.on = deck.precision.scales_loss(),
+                                         .fixed = scale.fixed > 0,
+                                         .refills = scale.consecutive_hysteresis,
+                                         .minimum = static_cast<float>(scale.minimum),
+                                         .window = scale.window,
+                                         .hysteresis = scale.hysteresis},
+                             .scaled_gradients = deck.precision.scales_loss() && !deck.run.reproducible,
+                             .stop = options.stop};
+  inputs.optimizers = 0;
+  for (const ChosenOptimizer& chosen : optimizers_) {
+    const ScheduledUpdate scheduled = scheduled_update(deck, chosen.keys, updates);
+    // Of a beta that changes, the update's own, as in DeepSpeed's Adam.
+    const auto correction = [&](double beta) { return static_cast<float>(1 - std::pow(beta, static_cast<double>(updates + 1))); };
+    inputs.optimizer[inputs.optimizers++] = {.bias_correction1 = correction(scheduled.beta1),
+                                             .bias_correction2 = correction(scheduled.beta2),
+                                             .beta1 = static_cast<float>(scheduled.beta1),
+                                             .beta2 = static_cast<float>(scheduled.beta2),
+                                             .eps = static_cast<float>(chosen.keys.eps),
+                                             .momentum = static_cast<float>(chosen.keys.momentum)};
+  }
+  return inputs;
 }
 
 StepReport Engine::step(const StepOptions& options) {
@@ -175,8 +180,8 @@ const ModelState& Engine::state() const {
 
 StepReport Engine::evaluate(std::int64_t tokens) {
   settle();
-  value<kernels::StepInputs>("inputs") = {.targets = counted_targets(plan_.request.evaluation_micro_batches),
-                                          .tokens = static_cast<double>(tokens)};
+  value<kernels::StepInputs>("inputs") =
+      kernels::StepInputs{.targets = counted_targets(plan_.request.evaluation_micro_batches), .tokens = static_cast<double>(tokens)};
   executor_->run(ProgramKind::evaluate);
   return value<StepReport>("report");
 }

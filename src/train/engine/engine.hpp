@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/step/step.hpp"
+#include "optimizer/state.hpp"
 #include "schedule/build/micro_batches.hpp"
 #include "schedule/inputs.hpp"
 #include "schedule/run/make_executor.hpp"
@@ -161,6 +162,7 @@ class Engine {
   RankLinks links_;
   RankMemory memory_;
   ModelState state_;
+  std::vector<ChosenOptimizer> optimizers_;
   std::unique_ptr<Executor> executor_;
   std::array<int, std::size(input_rows)> inputs_{};  ///< buffers that the host fills, by row
   bool counts_targets_;                              ///< of ranks that have the same targets, along tp, the first counts them

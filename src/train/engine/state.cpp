@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include "io/checkpoint/finite.hpp"
@@ -47,6 +48,31 @@ void require_same_model(const std::vector<Parameter>& table, const io::Checkpoin
       if (std::none_of(table.begin(), table.end(), [&](const Parameter& p) { return p.name == t.name; }))
         fail(ExitCode::checkpoint, "{} holds another model: its tensor {} ({}) is not in this deck's model. Check the deck's [model].",
              reader.folder(), t.name, t.shape.str());
+}
+
+/// Names of what each optimizer of a deck keeps of a tensor that it updates, by tensor.
+std::map<std::string, std::vector<std::string_view>> states_by_tensor(const OptimizerKeys& keys, std::vector<Parameter> table) {
+  const std::vector<ChosenOptimizer> optimizers = chosen_optimizers(keys);
+  assign_optimizers(keys, table);
+  std::map<std::string, std::vector<std::string_view>> states;
+  for (const Parameter& p : table)
+    for (const StateRow& row : std::ranges::find(optimizers, p.optimizer, &ChosenOptimizer::name)->update.state)
+      if (p.trained && !p.frozen) states[p.name].push_back(row.group);
+  return states;
+}
+
+/// Where groups of a deck name optimizers, a checkpoint has zeros where a tensor's own optimizer keeps nothing.
+void require_same_groups(const Deck& deck, const std::vector<Parameter>& table, const io::CheckpointReader& reader) {
+  const Deck there = parse_stored_deck(reader.meta().deck, reader.folder() + "/checkpoint.h5:deck").deck;
+  if (deck.optimizer.groups == there.optimizer.groups) return;
+  const auto mine = states_by_tensor(deck.optimizer, table), saved = states_by_tensor(there.optimizer, table);
+  for (const auto& [tensor, states] : mine)
+    if (const auto found = saved.find(tensor); found == saved.end() || found->second != states)
+      fail(ExitCode::checkpoint,
+           "{}: {} was updated by an optimizer that keeps {}, and this deck's keeps {}. Set the optimizer.groups that saved it (`tessera "
+           "inspect` shows its deck), or begin a run with its weights alone: `tessera consolidate {} FOLDER`, and run.init = \"FOLDER\".",
+           reader.folder(), tensor, found == saved.end() ? "nothing" : fmt::format("{}", fmt::join(found->second, ", ")),
+           fmt::join(states, ", "), reader.folder());
 }
 
 /// What one optimizer keeps means nothing to another.
@@ -252,6 +278,7 @@ void ModelState::load(const io::CheckpointReader& reader) const {
   require_same_model(plan_.layout().table, reader);
   if (!plan_.request.training()) return load_weights(reader);
   require_same_optimizer(plan_.request.deck.optimizer, reader);
+  if (!has_weights_alone(reader)) require_same_groups(plan_.request.deck, plan_.layout().table, reader);
   load_run_values(reader);
   for (const Held& held : plan_.schedule.state) {
     leave_if_stopped();
@@ -365,8 +392,11 @@ std::vector<io::ShardSlice> ModelState::slices_of(const std::vector<Held>& all) 
     slices.push_back({.group = group, .unit = unit, .data = source_of(held, mine)});
     // Every tensor has every group in a checkpoint, so that a run that trains what this one freezes can go on from it.
     const auto zeros = [](std::int64_t, std::span<float> out) { std::ranges::fill(out, 0.0f); };
-    for (int moment = 1; unit_of(held).frozen && moment < static_cast<int>(groups.size()); ++moment)
-      slices.push_back({.group = moment, .unit = unit, .data = {mine.size(), zeros}});
+    const auto lacks = [&](std::string_view name) {
+      return std::ranges::none_of(all, [&](const Held& other) { return other.unit == held.unit && other.group == name; });
+    };
+    for (int moment = 1; held.group == master_group && moment < static_cast<int>(groups.size()); ++moment)
+      if (lacks(groups[static_cast<std::size_t>(moment)])) slices.push_back({.group = moment, .unit = unit, .data = {mine.size(), zeros}});
   }
   return slices;
 }

@@ -53,11 +53,18 @@ TEST(OptimizerGroups, WhatCannotBeIsNamed) {
   const auto names = [](const std::string& message, std::string_view part) { return message.find(part) != message.npos; };
   EXPECT_PRED2(names, fault(R"([{ tensors = ["a"], learning_rat = 1 }])"), "group 1 has learning_rat, which is none of");
   EXPECT_PRED2(names, fault(R"([{ tensors = ["a"], learning_rate = 1 }, { weight_decay = 1 }])"), "group 2 has no tensors");
-  EXPECT_PRED2(names, fault(R"([{ tensors = ["a"] }])"), "group 1 has neither learning_rate nor weight_decay");
+  EXPECT_PRED2(names, fault(R"([{ tensors = ["a"] }])"), "group 1 has neither type, learning_rate nor weight_decay");
   EXPECT_PRED2(names, fault(R"([{ tensors = "a", weight_decay = 1 }])"), "has tensors that are no list");
   EXPECT_PRED2(names, fault(R"([{ tensors = [1], weight_decay = 1 }])"), "has tensors that are no texts");
   EXPECT_PRED2(names, fault(R"([{ tensors = ["a"], weight_decay = -1 }])"), "has a weight_decay that is no number from 0 to 1000");
   EXPECT_PRED2(names, fault(R"(["a"])"), "expected a list of groups");
+  EXPECT_PRED2(names, fault(R"([{ tensors = ["a"], type = "lio" }])"), "group 1 has a type that is none of \"adamw\", \"adam\"");
+  EXPECT_PRED2(names, fault(R"([{ tensors = ["a"], type = 3 }])"), "group 1 has a type that is none of");
+  EXPECT_PRED2(names, fault(R"([{ tensors = ["a"], type = "lion", eps = 1e-8 }])"), "group 1 has eps, which \"lion\" does not read");
+  EXPECT_PRED2(names, fault(R"([{ tensors = ["a"], type = "lion", beta1 = 1 }])"), "group 1 has a beta1 that is no number from 0 to 1");
+  EXPECT_PRED2(names, fault(R"([{ tensors = ["a"], weight_decay = 1, beta1 = 0.5 }])"), "group 1 has beta1 without a type");
+  EXPECT_PRED2(names, fault(R"([{ tensors = ["a"], type = "sgd", nesterov = true }])"), "group 1 has nesterov without a momentum");
+  EXPECT_PRED2(names, fault(R"([{ tensors = ["a"], type = "sgd", nesterov = 1 }])"), "neither true nor false");
   EXPECT_EQ(fault("[]"), "");
   const Deck slip = deck_with(R"([{ tensors = ["head.*", "hed.*"], weight_decay = 1 }])");
   EXPECT_THROW(require_groups(slip.optimizer, parameter_table(slip.model)), Error);
@@ -70,6 +77,10 @@ TEST(OptimizerGroups, AreDescribed) {
   const std::vector<std::string> lines = describe_groups(deck.optimizer, parameter_table(deck.model));
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_EQ(lines[0], "head.*: learning rate 0.0001, weight decay 0; 2 tensors, 1.98 K parameters");
+  const Deck other = deck_with(R"([{ tensors = ["head.*"], type = "sgd", momentum = 0.9, nesterov = true }])");
+  EXPECT_EQ(describe_groups(other.optimizer, parameter_table(other.model))[0],
+            "head.*: sgd, momentum 0.9, nesterov; 2 tensors, 1.98 K parameters");
+  EXPECT_EQ(require_deck(parse_deck_text(print_deck(other), "again.toml", {}, 1)), other);
 }
 
 }  // namespace
