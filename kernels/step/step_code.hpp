@@ -64,6 +64,7 @@ TESSERA_BOTH inline void finish(const FinishStep& p) {
   }
   const bool skip = report.not_finite || report.skipped;
   p.run->sample_cursor += in.samples;
+  const auto number = static_cast<std::uint32_t>(p.run->applied_updates);
   p.run->applied_updates += !skip;
   const double clipped = in.clipping > 0 && factor < 1 ? factor : 1;
   const auto grad_scale = static_cast<float>(in.scaled_gradients ? clipped / static_cast<double>(scale) : clipped);
@@ -77,7 +78,8 @@ TESSERA_BOTH inline void finish(const FinishStep& p) {
                    .bias_correction2 = of.bias_correction2,
                    .grad_scale = grad_scale,
                    .skip = skip,
-                   .momentum = of.momentum};
+                   .momentum = of.momentum,
+                   .number = number};
   }
 }
 

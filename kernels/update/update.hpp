@@ -5,17 +5,26 @@
 #include "kernels/arithmetic.hpp"
 #include "kernels/context.hpp"
 #include "kernels/update/scalars.hpp"
+#include "kernels/update/state_type.hpp"
+#include "kernels/update/stochastic.hpp"
 
 namespace tessera::kernels {
 
 /// Numbers that the optimizers of this program keep of a parameter, at most, beside its master weight.
 inline constexpr int most_update_states = 2;
 
+/// What chance draws from for state s in this update.
+TESSERA_BOTH inline std::uint32_t state_seed(const UpdateScalars& scalars, int s) {
+  return (scalars.number * 4 + static_cast<std::uint32_t>(s)) * 0x85ebca6bu;
+}
+
 /// With scalars->skip the copy alone is made. n may be any number; elements are independent and their bits do not depend on where in the
 /// range they lie.
 struct Update {
   float* master = nullptr;
-  float* state[most_update_states] = {};  ///< what the optimizer keeps, in the order in which its text names it
+  void* state[most_update_states] = {};   ///< what the optimizer keeps, in the order in which its text names it
+  StateType state_type = StateType::f32;  ///< of those: f32 or bf16; kernels of blocks know theirs
+  bool stochastic = false;                ///< state in bf16 is rounded by chance, not to the nearest
   void* param = nullptr;                  ///< copy to write, or null when the master is the compute copy
   DType param_dtype = DType::bf16;        ///< of the copy: bf16 or f16
   const void* grad = nullptr;             ///< fp32, bf16, or fixed-point int64 (value * 2^-44)

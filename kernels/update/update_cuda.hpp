@@ -17,7 +17,7 @@ template <class Grad>
 inline constexpr int elements = sizeof(Grad) == 8 ? 2 : 4;  // of the fp32 operands sixteen bytes or eight
 constexpr int unroll = 2;
 
-template <class Rule, class Grad, class Param, class Whole>
+template <class Rule, class Grad, class Param, class State, class Whole>
 __global__ void __launch_bounds__(block_threads) update_kernel(Update p) {
   constexpr int N = elements<Grad>;
   const bool skip = p.scalars->skip;
@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(block_threads) update_kernel(Update p) {
     const std::int64_t i = tile.at(u);
     grad[u] = load<Whole, N>(static_cast<const Grad*>(p.grad), i, p.n);
 #pragma unroll
-    for (int s = 0; s < Rule::states; ++s) load<Whole>(state[u][s], p.state[s], i, p.n);
+    for (int s = 0; s < Rule::states; ++s) load<Whole>(state[u][s], static_cast<const State*>(p.state[s]), i, p.n);
   }
   const Rule rule(*p.scalars, p);
 #pragma unroll
@@ -47,18 +47,22 @@ __global__ void __launch_bounds__(block_threads) update_kernel(Update p) {
       float of_element[most_update_states];
 #pragma unroll
       for (int s = 0; s < Rule::states; ++s) of_element[s] = state[u][s][k];
-      rule(w[u][k], of_element, gradient_of(grad[u].value[k]));
+      const float g = gradient_of(grad[u].value[k]);
+      rule(w[u][k], of_element, g);
 #pragma unroll
-      for (int s = 0; s < Rule::states; ++s) state[u][s][k] = of_element[s];
+      for (int s = 0; s < Rule::states; ++s) {
+        if (sizeof(State) == 2 && p.stochastic) of_element[s] = stochastic_bf16(of_element[s], g, state_seed(*p.scalars, s));
+        state[u][s][k] = of_element[s];
+      }
     }
 #pragma unroll
-    for (int s = 0; s < Rule::states; ++s) store<Whole>(p.state[s], i, p.n, state[u][s]);
+    for (int s = 0; s < Rule::states; ++s) store<Whole>(static_cast<State*>(p.state[s]), i, p.n, state[u][s]);
     store<Whole>(p.master, i, p.n, w[u]);
     if (p.param) store<Whole>(static_cast<Param*>(p.param), i, p.n, w[u]);
   }
 }
 
-template <class Rule, class Grad>
+template <class Rule, class Grad, class State>
 void run(const Context& context, const Update& p) {
   constexpr int N = elements<Grad>;
   bool aligned = on_sixteen_bytes(p.master, p.param, p.grad);
@@ -66,7 +70,7 @@ void run(const Context& context, const Update& p) {
   with_whole(aligned && whole_vectors(N, {p.n}), [&](auto whole) {
     with_half_type(p.param_dtype, [&](auto param) {
       launch(stream_of(context), Tile<N, unroll>::blocks(p.n), block_threads, 0,
-             update_kernel<Rule, Grad, decltype(param), decltype(whole)>, p);
+             update_kernel<Rule, Grad, decltype(param), State, decltype(whole)>, p);
     });
   });
 }
@@ -76,7 +80,11 @@ void run(const Context& context, const Update& p) {
 template <class Rule>
 void update_elements(const Context& context, const Update& p) {
   if (p.n == 0) return;
-  tessera::cuda::with_sum_type(p.grad_dtype, [&](auto type) { update_detail::run<Rule, decltype(type)>(context, p); });
+  tessera::cuda::with_sum_type(p.grad_dtype, [&](auto type) {
+    if (p.state_type == StateType::f32 || Rule::states == 0) return update_detail::run<Rule, decltype(type), float>(context, p);
+    TESSERA_CUDA_REQUIRE(p.state_type == StateType::bf16);
+    if constexpr (Rule::states > 0) update_detail::run<Rule, decltype(type), bf16>(context, p);
+  });
 }
 
 }  // namespace tessera::kernels::cuda

@@ -29,36 +29,49 @@ constexpr std::int64_t ahead = 256;
 
 enum class Copy { none, cached, streamed };
 
-template <class Rule, class Grad, class Param, Copy copy>
+/// State s of an update, which `unlike` changed.
+template <class State>
+TESSERA_INLINE f32x16 to_keep(const f32x16& x, [[maybe_unused]] const f32x16& unlike, [[maybe_unused]] const Update& p,
+                              [[maybe_unused]] int s) {
+  if constexpr (std::is_same_v<State, float>)
+    return x;
+  else
+    return p.stochastic ? stochastic_bf16(x, unlike, state_seed(*p.scalars, s)) : x;
+}
+
+template <class Rule, class Grad, class Param, class State, Copy copy>
 void update_range(Update p, Rule rule, std::int64_t begin, std::int64_t end) {  // by value: known not to alias the stores
   const Grad* grad = static_cast<const Grad*>(p.grad);
   Param* param = static_cast<Param*>(p.param);
+  State* kept[most_update_states] = {};
+  for (int s = 0; s < Rule::states; ++s) kept[s] = static_cast<State*>(p.state[s]);
   for_vectors(begin, end, [&](std::int64_t i, auto n) {
     prefetch(p.master + i + ahead), prefetch(grad + i + ahead);
     if constexpr (sizeof(Grad) == 8) prefetch(grad + i + ahead + lanes / 2);
     f32x16 w = load(p.master + i, n), state[most_update_states];
     unrolled<Rule::states>([&](auto k) __attribute__((always_inline)) {
-      prefetch(p.state[k] + i + ahead);
-      state[k] = load(p.state[k] + i, n);
+      prefetch(kept[k] + i + ahead);
+      state[k] = load(kept[k] + i, n);
     });
-    rule(w, state, load_grad(grad + i, n));
-    unrolled<Rule::states>([&](auto k) __attribute__((always_inline)) { store(p.state[k] + i, state[k], n); });
+    const f32x16 g = load_grad(grad + i, n);
+    rule(w, state, g);
+    unrolled<Rule::states>([&](auto k) __attribute__((always_inline)) { store(kept[k] + i, to_keep<State>(state[k], g, p, k), n); });
     store(p.master + i, w, n);
     if constexpr (copy != Copy::none) store<copy == Copy::streamed>(param + i, w, n);
   });
   if constexpr (copy == Copy::streamed) stream_fence();
 }
 
-template <class Rule, class Grad>
+template <class Rule, class Grad, class State>
 void run(const Update& p) {
   const Rule rule(*p.scalars, p);
   // What else the call touches, at least the bytes of master and state read and written, leaves no copy in the caches to whoever takes it
   // up.
-  const bool stream = p.param && worth_streaming(p.param, p.n * 4 * (1 + Rule::states), 64);
+  const bool stream = p.param && worth_streaming(p.param, p.n * (4 + Rule::states * static_cast<std::int64_t>(sizeof(State))), 64);
   with_half_type(p.param_dtype, "the copy of an update", [&](auto type) {
     using T = decltype(type);
-    auto* range = stream ? update_range<Rule, Grad, T, Copy::streamed> : update_range<Rule, Grad, T, Copy::cached>;
-    if (!p.param) range = update_range<Rule, Grad, bf16, Copy::none>;
+    auto* range = stream ? update_range<Rule, Grad, T, State, Copy::streamed> : update_range<Rule, Grad, T, State, Copy::cached>;
+    if (!p.param) range = update_range<Rule, Grad, bf16, State, Copy::none>;
     parallel_ranges(p.n, 4096, [&](std::int64_t begin, std::int64_t end) { range(p, rule, begin, end); });
   });
 }
@@ -70,7 +83,11 @@ void update_elements(const char* op, const Update& p) {
   if (p.n == 0) return;
   // Where the copy is on its way to kernels, it is made in memory that others have used meanwhile.
   if (p.scalars->skip) return p.param ? host::cast({}, p.param, p.param_dtype, p.master, DType::f32, p.n) : void();
-  with_sum_type(p.grad_dtype, op, [&](auto type) { update_detail::run<Rule, decltype(type)>(p); });
+  with_sum_type(p.grad_dtype, op, [&](auto type) {
+    if (p.state_type == StateType::f32 || Rule::states == 0) return update_detail::run<Rule, decltype(type), float>(p);
+    TESSERA_REQUIRE(p.state_type == StateType::bf16, "{}: state of type {}", op, static_cast<int>(p.state_type));
+    if constexpr (Rule::states > 0) update_detail::run<Rule, decltype(type), bf16>(p);
+  });
 }
 
 }  // namespace tessera::kernels::host

@@ -100,7 +100,9 @@ struct OptimizerKeys {
   double learning_rate = 0, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0, gradient_clipping = 0;
   double momentum = 0;
   bool nesterov = false;
-  std::vector<OptimizerGroup> groups = {};  // the first that has a tensor
+  DType moments = DType::f32;
+  MomentsRounding moments_rounding = MomentsRounding::stochastic;  // to bf16
+  std::vector<OptimizerGroup> groups = {};                         // the first that has a tensor
   friend bool operator==(const OptimizerKeys&, const OptimizerKeys&) = default;
 };
 

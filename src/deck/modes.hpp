@@ -40,6 +40,11 @@ enum class TooLong : std::uint8_t { refuse, truncate, split };
 template <>
 inline constexpr auto enum_words<TooLong> = std::to_array<std::string_view>({"refuse", "truncate", "split"});
 
+/// optimizer.moments_rounding
+enum class MomentsRounding : std::uint8_t { stochastic, nearest };
+template <>
+inline constexpr auto enum_words<MomentsRounding> = std::to_array<std::string_view>({"stochastic", "nearest"});
+
 /// learning_rate.schedule
 enum class RateSchedule : std::uint8_t {
   cosine,

@@ -42,6 +42,16 @@ void check_momentum(Draft& draft) {
         "optimizer.nesterov looks ahead by a momentum, and optimizer.momentum is 0; set it, for example to 0.9, or leave nesterov out");
 }
 
+void check_moments(Draft& draft) {
+  if (!draft.good({"optimizer.type", "optimizer.moments", "optimizer.moments_rounding"})) return;
+  const OptimizerKeys& o = draft.deck.optimizer;
+  if (o.moments == DType::f32 && draft.differs("optimizer.moments_rounding"))
+    draft.idle("optimizer.moments_rounding", "optimizer.moments", "is of optimizer.moments = \"bf16\"; set that, or leave this key out");
+  if (o.moments != DType::f32 && o.type == "sgd" && o.momentum == 0 && o.groups.empty())
+    draft.idle("optimizer.moments", "optimizer.momentum",
+               "says what moments lie in, and sgd without optimizer.momentum has none; leave it out");
+}
+
 std::vector<std::string_view> readers_of(const Key& key) {
   std::vector<std::string_view> readers;
   if (key.section() != "optimizer") return readers;

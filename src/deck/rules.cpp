@@ -367,6 +367,7 @@ void check_rules(Draft& draft) {
   check_batch(draft);
   check_optimizer(draft);
   check_momentum(draft);
+  check_moments(draft);
   check_evaluation(draft);
   check_lanes(draft);
   check_offload(draft);

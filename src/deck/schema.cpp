@@ -274,6 +274,13 @@ const std::vector<Key> table = with_choices({
      .help = "What of a step's direction goes into the next one's; 0: nothing, and no state is kept."},
     {KEY(optimizer.nesterov), .type = boolean, .fallback = "false", .identity = true, .silent = true,
      .help = "Nesterov's momentum: a step looks ahead by the momentum that it leaves."},
+    {KEY(optimizer.moments), .type = text, .choices = {"fp32", "bf16"}, .fallback = "\"fp32\"", .identity = true, .silent = true,
+     .help = "Type of what the optimizer keeps of each parameter beside its fp32 weight: with bf16 a moment takes 2 bytes in place of 4. "
+             "Checkpoints hold fp32 of either."},
+    {KEY(optimizer.moments_rounding), .type = text, .fallback = "\"stochastic\"", .identity = true, .silent = true,
+     .help = "With optimizer.moments = \"bf16\": stochastic rounds a moment up or down by chance, the nearer of two values more often, so "
+             "that small changes add up over steps; nearest loses those below 1/256 of a moment, as a second moment's are with a beta2 "
+             "close to 1. The chance is drawn from value, gradient and step, so that bits do not depend on the layout."},
     {KEY(optimizer.weight_decay), .type = real, .limits = {.least = 0, .most = 1000}, .fallback = "0.1", .identity = true,
      .help = "Weight decay of matrices, times the learning rate; biases and norm weights have none. adam and sgd have it in the "
              "gradient, as L2 regularisation; the others decouple it."},

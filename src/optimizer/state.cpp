@@ -6,6 +6,7 @@
 
 #include "base/check.hpp"
 #include "kernels/step/step.hpp"
+#include "model/table/layout.hpp"
 #include "optimizer/groups.hpp"
 #include "optimizer/texts/table.hpp"
 
@@ -13,7 +14,11 @@ namespace tessera {
 namespace {
 
 UpdateRecord update_of(const OptimizerKeys& keys) {
-  UpdateText text({.momentum = keys.momentum > 0, .nesterov = keys.nesterov});
+  const bool halves = keys.moments == DType::bf16;
+  UpdateText text({.momentum = keys.momentum > 0,
+                   .nesterov = keys.nesterov,
+                   .moments = halves ? kernels::StateType::bf16 : kernels::StateType::f32,
+                   .stochastic = halves && keys.moments_rounding == MomentsRounding::stochastic});
   optimizer_named(keys.type).text(text);
   return text.record();
 }
@@ -27,13 +32,14 @@ OptimizerKeys alone(const OptimizerKeys& keys) {
     if (leaf == "eps") own.eps = keys.eps;
     if (leaf == "momentum") own.momentum = keys.momentum;
     if (leaf == "nesterov") own.nesterov = keys.nesterov;
+    if (leaf == "moments") own.moments = keys.moments, own.moments_rounding = keys.moments_rounding;
   }
   return own;
 }
 
-/// What a group does not say of its optimizer has the defaults of that one.
-OptimizerKeys keys_of(const OptimizerGroup& group) {
-  OptimizerKeys keys{.type = *group.type};
+/// What a group does not say of its optimizer has the defaults of that one, but for what moments lie in.
+OptimizerKeys keys_of(const OptimizerGroup& group, const OptimizerKeys& of_deck) {
+  OptimizerKeys keys{.type = *group.type, .moments = of_deck.moments, .moments_rounding = of_deck.moments_rounding};
   for (const auto& [leaf, value] : optimizer_named(keys.type).defaults) {
     TESSERA_REQUIRE(leaf == "beta2", "a default of {}", leaf);
     keys.beta2 = value;
@@ -58,33 +64,63 @@ struct Optimizers {
     all.push_back({std::move(name), keys, update_of(keys)});
     return all.back().name;
   }
+  /// Of these keys, or of the row that updates what theirs does not take.
+  OptimizerKeys that_takes(const OptimizerKeys& keys, bool taken) {
+    if (taken) return keys;
+    OptimizerKeys rest = keys;
+    rest.type = optimizer_named(keys.type).rest;
+    return alone(rest);
+  }
+  void add(const OptimizerKeys& keys) {
+    named(keys);
+    if (optimizer_named(keys.type).takes) named(that_takes(keys, false));
+  }
 };
+
+/// Tensors [first, last) of the table lie beside each other. Whether an optimizer takes them all.
+bool takes(const Optimizer& row, const std::vector<Parameter>& table, std::size_t first, std::size_t last, int tensor_ranks) {
+  std::int64_t before = 0;
+  for (std::size_t i = first; i < last && row.takes; ++i) {
+    const std::int64_t elements = table[i].shape.elements();
+    if (!row.takes({.elements = elements, .begins_block = before % shard_block == 0})) return false;
+    before += elements / (table[i].tp_dim >= 0 ? tensor_ranks : 1);
+  }
+  return true;
+}
 
 }  // namespace
 
 std::vector<ChosenOptimizer> chosen_optimizers(const OptimizerKeys& keys) {
   Optimizers optimizers;
-  optimizers.named(alone(keys));
+  optimizers.add(alone(keys));
   for (const OptimizerGroup& group : keys.groups)
-    if (group.type) optimizers.named(keys_of(group));
+    if (group.type) optimizers.add(keys_of(group, keys));
   return std::move(optimizers.all);
 }
 
-void assign_optimizers(const OptimizerKeys& keys, std::vector<Parameter>& table) {
+void assign_optimizers(const OptimizerKeys& keys, std::vector<Parameter>& table, int tensor_ranks) {
   Optimizers optimizers{chosen_optimizers(keys)};
   if (std::ssize(optimizers.all) > kernels::most_optimizers)
     fail(ExitCode::usage, "optimizer.groups: {} optimizers; a run has {} at most. Groups share one where their type and its keys agree.",
          optimizers.all.size(), kernels::most_optimizers);
   if (optimizers.all.size() == 1) return;
-  for (Parameter& p : table)
-    if (const OptimizerGroup* group = p.trained && !p.frozen ? group_of(keys, p.name) : nullptr; group && group->type)
-      p.optimizer = optimizers.named(keys_of(*group));
-  for (std::size_t i = 1; i < table.size(); ++i)
-    if (table[i].joined && table[i].optimizer != table[i - 1].optimizer)
-      fail(ExitCode::usage,
-           "optimizer.groups: {} and {} lie beside each other, as parts of one product, and groups give them two optimizers. Give both the "
-           "same.",
-           table[i - 1].name, table[i].name);
+  const auto asked = [&](const Parameter& p) {
+    const OptimizerGroup* group = group_of(keys, p.name);
+    return group && group->type ? keys_of(*group, keys) : alone(keys);
+  };
+  for (std::size_t first = 0, last = 0; first < table.size(); first = last) {
+    for (last = first + 1; last < table.size() && table[last].joined;) ++last;
+    if (!table[first].trained || table[first].frozen) continue;
+    const OptimizerKeys of_first = asked(table[first]);
+    for (std::size_t i = first + 1; i < last; ++i)
+      if (asked(table[i]) != of_first)
+        fail(ExitCode::usage,
+             "optimizer.groups: {} and {} lie beside each other, as parts of one product, and groups give them two optimizers. Give both "
+             "the same.",
+             table[i - 1].name, table[i].name);
+    const bool taken = takes(optimizer_named(of_first.type), table, first, last, tensor_ranks);
+    for (std::size_t i = first; i < last; ++i) table[i].optimizer = optimizers.named(optimizers.that_takes(of_first, taken));
+  }
 }
 
 std::vector<std::string_view> state_groups(const OptimizerKeys& keys) {

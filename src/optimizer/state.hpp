@@ -18,12 +18,12 @@ struct ChosenOptimizer {
   OptimizerKeys keys;  ///< of the optimizer alone
   UpdateRecord update;  ///< its text, read
 };
-/// That of optimizer.type, then those of its groups that name another, each once.
+/// That of optimizer.type, then those of its groups that name another, and those that update what one of these does not take, each once.
 std::vector<ChosenOptimizer> chosen_optimizers(const OptimizerKeys& keys);
 
-/// Says of each tensor that is trained which optimizer updates it. Throws Error(usage) that names two tensors of one product which groups
-/// give unlike ones, and more optimizers than a step has values for.
-void assign_optimizers(const OptimizerKeys& keys, std::vector<Parameter>& table);
+/// Says of each tensor that is trained which optimizer updates it, where `tensor_ranks` share those that mesh.tp cuts. Throws Error(usage)
+/// that names two tensors of one product which groups give unlike ones, and more optimizers than a step has values for.
+void assign_optimizers(const OptimizerKeys& keys, std::vector<Parameter>& table, int tensor_ranks = 1);
 
 /// Names of the groups that the optimizers keep: "master", then their state. Checkpoints and buffers carry them; new runs begin with state
 /// of zero.

@@ -287,14 +287,17 @@ struct RunValue {
   Use use;
 };
 
-/// A unit's part of a group of optimizer state on this rank: what is initialised, saved and loaded, one number an element.
+/// A unit's part of a group of optimizer state on this rank: what is initialised, saved and loaded, one number an element (in checkpoints
+/// fp32, whatever it is in memory).
 struct Held {
   std::string group;  ///< of state_groups
   int unit = 0;
   Range elements;  ///< of the unit
   Use use;
-  DType type =
-      DType::f32;  ///< of what is frozen the compute type; it is master weights alone, and its moments are zeros where others have some
+  /// Of what is frozen the compute type; it is master weights alone, and its moments are zeros where others have some.
+  kernels::StateType type = kernels::StateType::f32;
+
+  std::int64_t bytes(std::int64_t count) const { return kernels::state_bytes(type, count); }
 };
 
 struct Schedule {

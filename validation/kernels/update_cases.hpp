@@ -187,6 +187,60 @@ struct UpdateTested {
     for (const DType t : {DType::u32, DType::f16}) EXPECT_THROW(step(state, grad.data(), t, scalars_of_step(1, 1, 1), 0), Error);
   }
 
+  /// State in bf16: the weights of state in fp32, and each state the nearer of its two neighbours, or one of them by a chance that leaves
+  /// the mean where it is, that is another in the next update, and that does not know where elements lie.
+  void expect_states_in_bf16() const {
+    constexpr std::int64_t n = 100003;
+    for (const std::int64_t count : {std::int64_t{77}, n})
+      for (const bool stochastic : {false, true}) {
+        SCOPED_TRACE(::testing::Message() << count << (stochastic ? " by chance" : " to the nearest"));
+        const auto grad = random_values<float>(count, 9, 0.01f);
+        UpdateState plain(count);
+        std::vector<bf16> halves[most_update_states];
+        for (int s = 0; s < most_update_states; ++s) {
+          halves[s] = {plain.state[s].begin(), plain.state[s].end()};
+          plain.state[s] = {halves[s].begin(), halves[s].end()};
+        }
+        UpdateState short_of = plain;
+        UpdateScalars scalars = scalars_of_step(7, 1e-2f, 0.7f);
+        scalars.number = 6;
+        step(plain, grad.data(), DType::f32, scalars, 0.1f);
+        const auto in_halves = [&](std::vector<bf16>* to, std::int64_t piece) {
+          UpdateState weights = short_of;
+          for (std::int64_t i = 0; i < count; i += piece) {
+            Update p = weights.call(i);
+            p.state[0] = to[0].data() + i, p.state[1] = to[1].data() + i, p.state_type = StateType::bf16, p.stochastic = stochastic;
+            p.grad = grad.data() + i, p.n = std::min(piece, count - i), p.weight_decay = 0.1f, p.scalars = &scalars;
+            run({}, p);
+          }
+          return digest(weights.master, weights.param);
+        };
+        std::vector<bf16> whole[most_update_states] = {halves[0], halves[1]}, cut[most_update_states] = {halves[0], halves[1]};
+        EXPECT_EQ(in_halves(whole, count), digest(plain.master, plain.param));
+        EXPECT_EQ(in_halves(cut, 4001), digest(plain.master, plain.param));
+        EXPECT_EQ(digest(cut[0], cut[1]), digest(whole[0], whole[1]));
+        for (int s = 0; s < states; ++s) {
+          double off = 0, apart = 0;
+          for (std::size_t i = 0; i < whole[s].size(); ++i) {
+            const auto exact = plain.state[s][i], kept = static_cast<float>(whole[s][i]), nearest = static_cast<float>(bf16(exact));
+            if (!stochastic) {
+              ASSERT_EQ(kept, nearest) << i;
+            }
+            const auto far = static_cast<double>(std::abs(kept - exact)), gap = std::ldexp(1.0, std::ilogb(exact) - 7);
+            ASSERT_LT(far, gap) << i;
+            off += static_cast<double>(kept - exact) / gap, apart += kept != nearest;
+          }
+          if (!stochastic || count < n) continue;
+          EXPECT_NEAR(off / static_cast<double>(n), 0, 0.005) << "a sum of numbers of deviation 0.41";
+          EXPECT_NEAR(apart / static_cast<double>(n), 0.25, 0.02) << "the farther neighbour as often as it is near";
+        }
+        scalars.number = 7;
+        std::vector<bf16> later[most_update_states] = {halves[0], halves[1]};
+        in_halves(later, count);
+        EXPECT_EQ(digest(later[0], later[1]) == digest(whole[0], whole[1]), !stochastic || states == 0);
+      }
+  }
+
   void expect_bits_of_any_thread_count() const {
     expect_same_bits([this] {
       constexpr std::int64_t n = 100003;
@@ -202,6 +256,7 @@ struct UpdateTested {
     expect_bits_of_any_place();
     expect_copies_in_fp16();
     expect_any_gradient();
+    expect_states_in_bf16();
     expect_bits_of_any_thread_count();
   }
 };

@@ -87,7 +87,7 @@ std::vector<ForeignKey> precision_keys() {
       unneeded("bf16.immediate_grad_update", boolean, "gradients are added to their sums by the products that make them, or right after"),
       unneeded("bf16.check_grad_overflow", boolean, "a loss or gradient that is not finite always ends the run, with status 8"),
       refused("bf16.bf16_master_weights_and_grads", boolean, "false", masters),
-      refused("bf16.bf16_optimizer_states", boolean, "false", masters),
+      together(mapped("bf16.bf16_optimizer_states", boolean, "optimizer.moments", "true is \"bf16\", here rounded by chance")),
       open(gone_since("0.19.8", unless_given("precision.compute", refused("amp", section, "enabled",
                                                                           "Apex is not used; write \"bf16\": {\"enabled\": true}, or say "
                                                                           "precision.compute=bf16 on the command line")))),

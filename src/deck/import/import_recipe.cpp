@@ -167,6 +167,8 @@ void import_optimizer(Importer& in) {
   if (!put_number(in, "optimizer.params.eps", "optimizer.eps") && reads("eps")) in.assume("optimizer.eps", "1e-8", "DeepSpeed's default");
   if (!put_number(in, "optimizer.params.weight_decay", "optimizer.weight_decay", "of matrices only"))
     in.assume("optimizer.weight_decay", "0.0", "DeepSpeed's default");
+  constexpr std::string_view halves = "bf16.bf16_optimizer_states";
+  if (in.is_true(halves)) in.put("optimizer.moments", "\"bf16\"", halves);
   in.assume("optimizer.gradient_clipping", "1.0", "DeepSpeed's default since June 2026; before that it was 0.0, no clipping");
 }
 

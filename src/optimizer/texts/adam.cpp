@@ -13,7 +13,12 @@ void adam_text(UpdateText& t) {
 
 // DeepSpeed's "Adam" is AdamW, but for adam_w_mode = false: the import knows.
 Optimizer adam() {
-  return {.name = "adam", .deepspeed = {}, .trainer = {}, .keys = {"beta1", "beta2", "eps"}, .defaults = {}, .text = adam_text};
+  return {.name = "adam",
+          .deepspeed = {},
+          .trainer = {},
+          .keys = {"beta1", "beta2", "eps", "moments", "moments_rounding"},
+          .defaults = {},
+          .text = adam_text};
 }
 
 }  // namespace tessera

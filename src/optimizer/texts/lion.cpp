@@ -15,7 +15,7 @@ Optimizer lion() {
   return {.name = "lion",
           .deepspeed = {"lion", "fusedlion", "deepspeedcpulion"},
           .trainer = {"lion_32bit", "paged_lion_32bit"},
-          .keys = {"beta1", "beta2"},
+          .keys = {"beta1", "beta2", "moments", "moments_rounding"},
           .defaults = {{"beta2", 0.99}},
           .text = lion_text};
 }

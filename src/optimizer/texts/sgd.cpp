@@ -15,7 +15,12 @@ void sgd_text(UpdateText& t) {
 }  // namespace
 
 Optimizer sgd() {
-  return {.name = "sgd", .deepspeed = {"sgd"}, .trainer = {"sgd"}, .keys = {"momentum", "nesterov"}, .defaults = {}, .text = sgd_text};
+  return {.name = "sgd",
+          .deepspeed = {"sgd"},
+          .trainer = {"sgd"},
+          .keys = {"momentum", "nesterov", "moments", "moments_rounding"},
+          .defaults = {},
+          .text = sgd_text};
 }
 
 }  // namespace tessera

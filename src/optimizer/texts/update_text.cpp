@@ -4,15 +4,17 @@
 
 namespace tessera {
 
-UpdateOperand UpdateText::state(std::string_view group) {
+UpdateOperand UpdateText::state(std::string_view group) { return state(group, shape.moments); }
+
+UpdateOperand UpdateText::state(std::string_view group, kernels::StateType type) {
   TESSERA_REQUIRE(std::ssize(record_.state) < kernels::most_update_states, "{} is more than an update keeps", group);
-  record_.state.push_back({group});
-  return {UpdateOperand::Kind::state, static_cast<int>(record_.state.size()) - 1};
+  record_.state.push_back({group, type});
+  return {UpdateOperand::Kind::state, static_cast<int>(record_.state.size()) - 1, type};
 }
 
 void UpdateText::run(std::string_view kernel, std::vector<UpdateUse> uses, decltype(UpdateCall::code) code) {
   TESSERA_REQUIRE(!record_.call.code, "{} runs after {}", kernel, record_.call.kernel);
-  record_.call = {kernel, std::move(uses), code};
+  record_.call = {kernel, std::move(uses), code, shape.moments, shape.stochastic};
 }
 
 }  // namespace tessera

@@ -23,6 +23,7 @@ struct UpdateOperand {
   };
   Kind kind = Kind::master;
   int row = 0;  ///< of state
+  kernels::StateType type = kernels::StateType::f32;
 
   friend UpdateUse read(UpdateOperand operand);
   friend UpdateUse add(UpdateOperand operand);
@@ -36,17 +37,21 @@ inline UpdateUse read(UpdateOperand operand) { return {operand, Access::read}; }
 inline UpdateUse add(UpdateOperand operand) { return {operand, Access::add}; }
 inline UpdateUse write(UpdateOperand operand) { return {operand, Access::write}; }
 
-/// What an optimizer keeps of every parameter between steps: one fp32 number.
+/// What an optimizer keeps of every parameter between steps: a number, as fp32 or in fewer bits.
 struct StateRow {
   std::string_view group;  ///< as buffers and checkpoints call it
+  kernels::StateType type = kernels::StateType::f32;
 
-  std::int64_t bytes(std::int64_t elements) const { return 4 * elements; }
+  /// Of whole blocks, where they lie in such.
+  std::int64_t bytes(std::int64_t elements) const { return kernels::state_bytes(type, elements); }
 };
 
 struct UpdateCall {
   std::string_view kernel;
   std::vector<UpdateUse> uses;
   void (*code)(const kernels::Context&, const kernels::Update&) = nullptr;
+  kernels::StateType state_type = kernels::StateType::f32;  ///< of what is kept, where it is a number an element
+  bool stochastic = false;                                  ///< how that is rounded
 };
 
 /// A text as it was read.
@@ -58,6 +63,8 @@ struct UpdateRecord {
 /// What of a deck a text depends on.
 struct UpdateShape {
   bool momentum = false, nesterov = false;
+  kernels::StateType moments = kernels::StateType::f32;  ///< f32 or bf16
+  bool stochastic = false;                               ///< how moments in bf16 are rounded
 };
 
 /// What a text is written in.
@@ -72,12 +79,20 @@ class UpdateText {
   static UpdateOperand values() { return {UpdateOperand::Kind::values}; }
   /// A number that is kept of each parameter; a kernel finds them in Update::state in the order in which the text names them.
   UpdateOperand state(std::string_view group);
+  /// The same in 8 bits, in blocks.
+  UpdateOperand state(std::string_view group, kernels::StateType blocks);
   void run(std::string_view kernel, std::vector<UpdateUse> uses, decltype(UpdateCall::code) code);
 
   const UpdateRecord& record() const { return record_; }
 
  private:
   UpdateRecord record_;
+};
+
+/// What a row knows of a tensor that it may update.
+struct UpdatedTensor {
+  std::int64_t elements = 0;
+  bool begins_block = true;  ///< of shard_block elements, on every rank
 };
 
 /// A row of the table.
@@ -88,6 +103,8 @@ struct Optimizer {
   std::vector<std::string_view> keys;                         ///< of the deck's [optimizer] those that it reads and not all do
   std::vector<std::pair<std::string_view, double>> defaults;  ///< of its keys, where the schema has another
   void (*text)(UpdateText&) = nullptr;
+  bool (*takes)(const UpdatedTensor&) = nullptr;  ///< null: all tensors
+  std::string_view rest = {};                     ///< the row that updates those that it does not take
 };
 
 }  // namespace tessera

@@ -131,9 +131,8 @@ void ScheduleBuilder::build_saving() {
   for (const Held& held : schedule_.state) {
     const Unit& unit = frame_.unit_at(held.unit);
     const Range mine = owned_range(frame_.layout, held.unit, frame_.request.group(unit.owners).rank);
-    const auto size = static_cast<std::int64_t>(size_of(held.type));
-    const std::int64_t bytes = size * mine.size();
-    const Use from{held.use.buffer, held.use.offset + size * (mine.begin - held.elements.begin), bytes, Access::read};
+    const std::int64_t bytes = held.bytes(mine.size());
+    const Use from{held.use.buffer, held.use.offset + held.bytes(mine.begin - held.elements.begin), bytes, Access::read};
     if (unit.frozen) {  // no step changes it: it is read where it lies
       schedule_.copies.push_back({held.group, held.unit, mine, from, held.type});
       continue;

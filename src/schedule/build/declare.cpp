@@ -63,21 +63,24 @@ void ScheduleBuilder::declare_unit(int unit) {
                                .unit = unit,
                                .elements = p.state,
                                .use = buffers_.parameters(unit, p.state, Access::read),
-                               .type = frame_.type_of(unit)});
+                               .type = kernels::state_type_of(frame_.type_of(unit))});
     return;
   }
-  const auto hold = [&](std::string_view group, Category category, std::int64_t bytes) {
+  const auto hold = [&](const StateRow& row, Category category) {
     const Tier tier = p.gradient.offloaded ? frame_.state_home() : frame_.local_tier;
-    const int buffer = buffers_.declare(fmt::format("{}.{}", group, name), category, tier, bytes, Life::run);
-    schedule_.state.push_back(
-        {.group = std::string(group), .unit = unit, .elements = p.state, .use = buffers_.whole(buffer, Access::read)});
+    const int buffer = buffers_.declare(fmt::format("{}.{}", row.group, name), category, tier, row.bytes(p.state.size()), Life::run);
+    schedule_.state.push_back({.group = std::string(row.group),
+                               .unit = unit,
+                               .elements = p.state,
+                               .use = buffers_.whole(buffer, Access::read),
+                               .type = row.type});
   };
   if (frame_.type_of(unit) == DType::f32 && p.parameters_offloaded == p.gradient.offloaded)
     schedule_.state.push_back(
         {.group = std::string(master_group), .unit = unit, .elements = p.state, .use = buffers_.parameters(unit, p.state, Access::read)});
   else
-    hold(master_group, Category::master, 4 * p.state.size());
-  for (const StateRow& row : frame_.optimizer_of(unit).update.state) hold(row.group, Category::state, row.bytes(p.state.size()));
+    hold({master_group}, Category::master);
+  for (const StateRow& row : frame_.optimizer_of(unit).update.state) hold(row, Category::state);
   if (!frame_.unit_at(unit).learns()) return;
   if (!p.gradient.offloaded || p.storage.gradients_whole)
     buffers_.declare("gradients." + name, Category::gradients, p.storage.gradients_whole ? frame_.comm_tier : frame_.local_tier,

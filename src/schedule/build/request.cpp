@@ -53,7 +53,7 @@ Layout layout_for(const Deck& deck, const Mesh& mesh, int world_rank) {
   const Group owners = group_of(mesh, owner_axes(mesh), world_rank), tensor = group_of(mesh, axes({Axis::tp}), world_rank);
   std::vector<Parameter> table = parameter_table(deck.model);
   require_groups(deck.optimizer, table);
-  assign_optimizers(deck.optimizer, table);
+  assign_optimizers(deck.optimizer, table, tensor.size);
   const std::int64_t small = deck.zero.stage == 3 && owners.size > 1 ? deck.zero.param_persistence_threshold : 0;
   const Stage stage = stage_of(deck, mesh, world_rank);
   const Group experts = group_of(mesh, axes({Axis::ep}), world_rank);

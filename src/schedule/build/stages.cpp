@@ -84,7 +84,7 @@ std::vector<LayerCost> costs_of_layers(const Deck& deck, const std::vector<Segme
 void add_state(Costs& costs, const Deck& deck, const ModelKeys& model, const Mesh& mesh) {
   const int owners = group_of(mesh, owner_axes(mesh), 0).size, experts = group_of(mesh, expert_owner_axes(mesh), 0).size;
   std::vector<Parameter> table = parameter_table(model);
-  assign_optimizers(deck.optimizer, table);
+  assign_optimizers(deck.optimizer, table, mesh.size(Axis::tp));
   for (const Parameter& p : table) {
     const int shards = p.part == Part::experts ? experts : p.part == Part::shared ? owners * mesh.size(Axis::tp) : owners;
     const double parts = p.part == Part::experts ? mesh.size(Axis::ep) : p.tp_dim >= 0 ? mesh.size(Axis::tp) : 1;

@@ -107,7 +107,7 @@ struct Runner {
         update.master = at<float>(r, use) + offset;
         return;
       case UpdateOperand::Kind::state:
-        update.state[operand.row] = at<float>(r, use) + offset;
+        update.state[operand.row] = at<std::byte>(r, use) + kernels::state_bytes(operand.type, offset);
         return;
       case UpdateOperand::Kind::gradient:
         update.grad = at<std::byte>(r, use) + offset * static_cast<std::int64_t>(size_of(update.grad_dtype));
@@ -123,7 +123,9 @@ struct Runner {
 
   void operator()(const OptimizerStep& op) const {
     for (std::size_t i = 0; i < op.pieces.size(); ++i) {
-      kernels::Update update{.grad_dtype = op.gradient,
+      kernels::Update update{.state_type = op.update.state_type,
+                             .stochastic = op.update.stochastic,
+                             .grad_dtype = op.gradient,
                              .n = op.pieces[i].elements,
                              .rate_scale = op.rates[i].learning_rate_scale,
                              .weight_decay = op.rates[i].weight_decay};

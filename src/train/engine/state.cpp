@@ -15,6 +15,9 @@
 #include "train/engine/device.hpp"
 
 namespace tessera {
+
+using kernels::StateType;
+
 namespace {
 
 /// Of state on its way between a GPU and the host at a time; whole blocks of a checkpoint's checksums.
@@ -121,7 +124,7 @@ Piece part_of(const Piece& piece, std::int64_t at, std::int64_t n) {
 }  // namespace
 
 std::byte* ModelState::address(const Held& held, std::int64_t element) const {
-  return memory_.address(held.use) + (element - held.elements.begin) * static_cast<std::int64_t>(size_of(held.type));
+  return memory_.address(held.use) + held.bytes(element - held.elements.begin);
 }
 
 kernels::Context ModelState::context(const Held& held) const {
@@ -133,23 +136,22 @@ kernels::Context ModelState::context(const Held& held) const {
 void ModelState::clear(const Held& held) const {
   if (!memory_.on_disk(held.use.buffer))
     return kernels::fill_zero(context(held), address(held, held.elements.begin),
-                              static_cast<std::size_t>(held.elements.size()) * size_of(held.type));
+                              static_cast<std::size_t>(held.bytes(held.elements.size())));
   if (plan_.request.deck.zero.offload_optimizer.fast_init && !memory_.disk()->written()) return;
   write(held, held.elements.begin, held.elements.size(), [](std::int64_t, std::span<float> out) { std::ranges::fill(out, 0.0f); });
 }
 
 void ModelState::write(const Held& held, std::int64_t begin, std::int64_t n, const Fill& fill) const {
-  if (memory_.on_host(held.use.buffer) && held.type == DType::f32)
+  if (memory_.on_host(held.use.buffer) && held.type == StateType::f32)
     return fill(begin, {reinterpret_cast<float*>(address(held, begin)), static_cast<std::size_t>(n)});
   std::vector<float> staging(static_cast<std::size_t>(std::min(n, staged_elements)));
-  const bool as_filled = held.type == DType::f32;
-  std::vector<std::byte> rounded(as_filled ? 0 : staging.size() * size_of(held.type));
+  const bool as_filled = held.type == StateType::f32;
+  std::vector<std::byte> encoded(as_filled ? 0 : static_cast<std::size_t>(held.bytes(std::ssize(staging))));
   for (std::int64_t at = begin; at < begin + n; at += staged_elements) {
     const std::span<float> piece(staging.data(), static_cast<std::size_t>(std::min(staged_elements, begin + n - at)));
     fill(at, piece);
-    const auto bytes = std::ssize(piece) * static_cast<std::int64_t>(size_of(held.type));
-    if (!as_filled) kernels::cast({}, rounded.data(), held.type, piece.data(), DType::f32, std::ssize(piece));
-    memory_.copy(address(held, at), as_filled ? static_cast<const void*>(piece.data()) : rounded.data(), bytes);
+    if (!as_filled) kernels::encode_state(held.type, encoded.data(), piece.data(), std::ssize(piece));
+    memory_.copy(address(held, at), as_filled ? static_cast<const void*>(piece.data()) : encoded.data(), held.bytes(std::ssize(piece)));
   }
 }
 
@@ -180,7 +182,7 @@ void ModelState::draw(const Held& held, const Piece& piece) const {
         });
       });
     case Init::normal:
-      if (memory_.on_disk(held.use.buffer) || held.type != DType::f32)
+      if (memory_.on_disk(held.use.buffer) || held.type != StateType::f32)
         return on_host([&](std::int64_t at, std::span<float> out) { normal({}, at, out.data(), std::ssize(out)); });
       // Where tasks use the state: a GPU makes numbers, the host's bits, faster than they would travel.
       return normal(context(held), piece.unit_offset, reinterpret_cast<float*>(address(held, piece.unit_offset)), piece.elements);
@@ -366,15 +368,15 @@ bool ModelState::constants_on_host() const {
 
 io::ShardSource ModelState::source_of(const Held& held, const Range& mine) const {
   const std::byte* from = address(held, mine.begin);
-  const DType type = held.type;
+  const StateType type = held.type;
   const bool here = memory_.on_host(held.use.buffer);
-  if (here && type == DType::f32) return std::span(reinterpret_cast<const float*>(from), static_cast<std::size_t>(mine.size()));
+  if (here && type == StateType::f32) return std::span(reinterpret_cast<const float*>(from), static_cast<std::size_t>(mine.size()));
   return {mine.size(), [this, from, type, here](std::int64_t at, std::span<float> out) {
-            const std::byte* values = from + at * static_cast<std::int64_t>(size_of(type));
-            if (type == DType::f32) return memory_.copy(out.data(), values, std::ssize(out) * 4);
-            std::vector<std::byte> copied(here ? 0 : out.size() * size_of(type));
+            const std::byte* values = from + kernels::state_bytes(type, at);
+            if (type == StateType::f32) return memory_.copy(out.data(), values, std::ssize(out) * 4);
+            std::vector<std::byte> copied(here ? 0 : static_cast<std::size_t>(kernels::state_bytes(type, std::ssize(out))));
             if (!here) memory_.copy(copied.data(), values, std::ssize(copied)), values = copied.data();
-            kernels::cast({}, out.data(), DType::f32, values, type, std::ssize(out));
+            kernels::decode_state(type, out.data(), values, std::ssize(out));
           }};
 }
 

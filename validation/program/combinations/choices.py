@@ -52,6 +52,8 @@ VALUES = {
     "optimizer.beta2": [..., "0.5"],
     "optimizer.eps": [..., "1e-4"],
     "optimizer.momentum": [..., "0.9"],
+    "optimizer.moments": [..., "bf16"],
+    "optimizer.moments_rounding": [..., "nearest"],
     "optimizer.weight_decay": [..., "0.0", "1.0"],
     "optimizer.gradient_clipping": [..., "0.0", "0.05"],
     "optimizer.groups": [..., '[{ tensors = ["embedding.*"], learning_rate = 1e-3 }]',

@@ -997,7 +997,9 @@ def lora(folder, dtype, device):
 # What of a deck's [optimizer] shapes an update, beside its defaults.
 GROUPS = ("[{ tensors = ['layers.*.mlp.w_*', 'head.*'], type = 'lion', beta2 = 0.9 }, { tensors = ['layers.1.*'], type = 'sgd', momentum = 0.5 },"
           " { tensors = ['*'], weight_decay = 0.01 }]")
-OF_OPTIMIZERS = {"adamw": [{}, {"optimizer__groups": GROUPS}], "sgd": [{}, {"optimizer__momentum": 0.9}, {"optimizer__momentum": 0.9, "optimizer__nesterov": True}]}
+OF_OPTIMIZERS = {"adamw": [{}, {"optimizer__groups": GROUPS}, {"optimizer__moments": "bf16"}],
+                 "adam8bit": [{"model__ff_width": 160}],  # of which the layers have whole blocks, some of their tensors
+                 "lion": [{}, {"optimizer__moments": "bf16", "optimizer__moments_rounding": "nearest"}], "sgd": [{}, {"optimizer__momentum": 0.9}, {"optimizer__momentum": 0.9, "optimizer__nesterov": True}]}
 
 
 def optimizers(folder, dtype, device):
@@ -1031,6 +1033,11 @@ def optimizers(folder, dtype, device):
         folder.train(run, 2, run__resume=start, **with_memory_between(folder, 2, {**layout_keys(3, 2), **of_it}))
         good &= runs.same(run + " losses", folder.losses(run), {s: v for s, v in losses.items() if s > half})
         good &= runs.same(run + " state", folder.hashes(run), hashes)
+    # What AdamW keeps in fp32 may go on in fewer bits.
+    for title, shape in {"adamw-8bit": {"optimizer__type": "adam8bit"}, "adamw-bf16": {"optimizer__moments": "bf16"}}.items():
+        folder.train(title, 1, run__resume=folder.run("adamw") + f"/checkpoints/step-{half:08d}", **{**common, **shape})
+        after = {step: loss for step, loss in folder.losses("adamw").items() if step > half}
+        good &= set(folder.losses(title)) == set(after) and near(title, folder.losses(title), after, dtype)
     return good & refused_state(folder, common, names) & refused_groups(folder, common)
 
 

@@ -160,7 +160,7 @@ inline constexpr DeepSpeedCase deepspeed_cases[] = {
     {"bf16.immediate_grad_update", "true", DeepSpeedCase::unneeded},
     {"bf16.check_grad_overflow", "false", DeepSpeedCase::unneeded},
     {"bf16.bf16_master_weights_and_grads", "true", DeepSpeedCase::refused},
-    {"bf16.bf16_optimizer_states", "true", DeepSpeedCase::refused},
+    {"bf16.bf16_optimizer_states", "true", DeepSpeedCase::mapped, "optimizer.moments = \"bf16\""},
     {"amp.enabled", "true", DeepSpeedCase::refused},
     {"torch_autocast.enabled", "true", DeepSpeedCase::mapped, R"(precision.compute = "bf16")",
      R"({"torch_autocast": {"dtype": "bfloat16"}})"},

@@ -162,6 +162,8 @@ TEST(Print, AKeyThatCameLaterLeavesTheIdentityOfEarlierRuns) {
                                             "lora.init",
                                             "optimizer.groups",
                                             "optimizer.momentum",
+                                            "optimizer.moments",
+                                            "optimizer.moments_rounding",
                                             "optimizer.nesterov",
                                             "data.weights",
                                             "run.epochs",

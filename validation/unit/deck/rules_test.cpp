@@ -80,6 +80,10 @@ TEST(Rules, AnOptimizerReadsItsOwnKeys) {
   EXPECT_TRUE(says(faults({"optimizer.momentum=0.9"}), "is of optimizer.type = \"sgd\", and \"adamw\" does not read it"));
   EXPECT_TRUE(says(faults({"optimizer.type=sgd", "optimizer.nesterov=true"}), "looks ahead by a momentum"));
   EXPECT_EQ(faults({"optimizer.type=sgd", "optimizer.nesterov=true", "optimizer.momentum=0.9"}), "");
+  EXPECT_EQ(faults({"optimizer.moments=bf16", "optimizer.moments_rounding=nearest"}), "");
+  EXPECT_TRUE(says(faults({"optimizer.moments_rounding=nearest"}), "is of optimizer.moments = \"bf16\""));
+  EXPECT_TRUE(says(faults({"optimizer.type=sgd", "optimizer.moments=bf16"}), "sgd without optimizer.momentum has none"));
+  EXPECT_TRUE(says(faults({"optimizer.type=adam8bit", "optimizer.moments=bf16"}), "\"adam8bit\" does not read it"));
   // Lion's own default, which a value that is given takes the place of.
   const auto beta2 = [](const std::vector<std::string>& overrides) {
     const Deck deck = require_deck(parse_deck_text(small_deck, "d", overrides, 1));

@@ -246,6 +246,7 @@ TEST(Trainer, ValuesBecomeTheDecks) {
            {{{"optim", "adamw_torch_fused"}}, "optimizer.type", "\"adamw\""},
            {{{"optim", "lion_32bit"}, {"adam_beta2", 0.98}}, "optimizer.beta2", "0.98"},
            {{{"optim", "sgd"}, {"adam_beta2", 0.98}}, "optimizer.type", "\"sgd\""},
+           {{{"optim", "adamw_bnb_8bit"}}, "optimizer.type", "\"adam8bit\""},
            {{{"bf16", true}}, "precision.compute", "\"bf16\""},
            {{{"fp16", true}}, "precision.compute", "\"fp16\""},
            {{{"activation_checkpointing", true}, {"activation_checkpointing_kwargs", {{"every_n_layers", 2}}}}, "activation.every", "2"},
@@ -276,7 +277,7 @@ TEST(Trainer, WhatIsNotHereIsRefusedUnlessTheCommandLineSettlesIt) {
     std::vector<std::string> settles;
   };
   for (const Case& c : std::vector<Case>{
-           {{{"optim", "adamw_bnb_8bit"}}, "optim: as optimizer.type: \"adamw_bnb_8bit\" is not a value", {"optimizer.type=adamw"}},
+           {{{"optim", "lion_8bit"}}, "optim: as optimizer.type: \"lion_8bit\" is not a value", {"optimizer.type=adamw"}},
            {{{"optim", "adafactor"}}, "optim: as optimizer.type", {"optimizer.type=adamw"}},
            {{{"lr_scheduler_type", "polynomial"}}, "powers other than 1", {"learning_rate.schedule=linear"}},
            {{{"lr_scheduler_type", "warmup_stable_decay"}, {"lr_scheduler_kwargs", {{"num_decay_steps", 5}}}},

@@ -195,12 +195,13 @@ TEST(Modes, EachWordIsReadAndPrintedAndNoOtherIsTaken) {
     }
     EXPECT_EQ(printed.size(), mode->words.size()) << "two values have one word";
   }
-  EXPECT_EQ(modes, 21);
+  EXPECT_EQ(modes, 22);
 }
 
 // Choices beside modes: types of numbers, a word in the place of a number, and the table of optimizers.
 TEST(Modes, KeysOfFixedWordsAreModes) {
-  const std::set<std::string_view> others{"precision.compute", "precision.gradients", "checkpoint.files", "optimizer.type"};
+  const std::set<std::string_view> others{"precision.compute", "precision.gradients", "optimizer.moments", "checkpoint.files",
+                                          "optimizer.type"};
   for (const Key& key : deck_keys())
     EXPECT_EQ(!key.choices.empty() || key.type == KeyType::toggle,
               std::holds_alternative<ModeField>(key.field) || others.contains(key.name))
