@@ -23,17 +23,23 @@ std::string mfu_text(double full, double causal) {
                      causal > 1 ? ": no share, since the product was measured on a busy machine" : "");
 }
 
-Progress::Progress(std::int64_t first_step, std::int64_t steps, std::int64_t log_every, std::string memory)
-    : steps_(steps), done_(first_step), log_every_(log_every), memory_(std::move(memory)), terminal_(isatty(STDERR_FILENO)) {}
+Progress::Progress(std::int64_t first_step, std::int64_t steps, std::int64_t log_every, std::string memory,
+                   std::function<double(std::int64_t)> left)
+    : steps_(steps),
+      done_(first_step),
+      log_every_(log_every),
+      memory_(std::move(memory)),
+      terminal_(isatty(STDERR_FILENO)),
+      left_(left ? std::move(left) : [steps](std::int64_t done) { return static_cast<double>(steps - done); }) {}
 
 void Progress::step(const StepFigures& f, std::span<const std::pair<std::string, double>> loss_of_files) {
   done_ = f.step;
-  seconds_per_step_ = seconds_per_step_ == 0 ? f.seconds : 0.9 * seconds_per_step_ + 0.1 * f.seconds;
-  const double left = seconds_per_step_ * static_cast<double>(steps_ - done_);
+  const double seconds = f.seconds / (left_(done_ - 1) - left_(done_));
+  seconds_of_unit_ = seconds_of_unit_ == 0 ? seconds : 0.9 * seconds_of_unit_ + 0.1 * seconds;
   if (f.step % log_every_ == 0 || f.step == steps_)
     note(fmt::format("step {:>{}}/{}  loss {:.4f}  grad norm {:.3f}  lr {:.2e}  {} tokens/s  MFU {}  memory {}  left {}", f.step,
                      std::to_string(steps_).size(), steps_, f.loss, f.grad_norm, f.learning_rate, human_count(f.tokens_per_second),
-                     mfu_text(f.mfu_full, f.mfu_causal), memory_, human_duration(left)));
+                     mfu_text(f.mfu_full, f.mfu_causal), memory_, human_duration(seconds_left())));
   if (!loss_of_files.empty() && (f.step % log_every_ == 0 || f.step == steps_)) {
     std::string line = "  loss of files";
     for (const auto& [path, loss] : loss_of_files)
@@ -54,10 +60,7 @@ void Progress::draw_bar() {
   constexpr int width = 30;
   const int filled = static_cast<int>(width * done_ / steps_);
   const std::string bar = std::string(static_cast<std::size_t>(filled), '#') + std::string(static_cast<std::size_t>(width - filled), '.');
-  std::fputs(fmt::format("\r\033[K[{}] {}/{} steps, {} left", bar, done_, steps_,
-                         human_duration(seconds_per_step_ * static_cast<double>(steps_ - done_)))
-                 .c_str(),
-             stderr);
+  std::fputs(fmt::format("\r\033[K[{}] {}/{} steps, {} left", bar, done_, steps_, human_duration(seconds_left())).c_str(), stderr);
   std::fflush(stderr);
 }
 

@@ -1,6 +1,7 @@
 // What a person watches: a line a step, and on a terminal a bar with the time left.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <utility>
@@ -23,7 +24,9 @@ struct StepFigures {
 
 class Progress {
  public:
-  Progress(std::int64_t first_step, std::int64_t steps, std::int64_t log_every, std::string memory);
+  /// `left`: what is to be done after so many steps, in a unit of which each takes as long; none: in steps.
+  Progress(std::int64_t first_step, std::int64_t steps, std::int64_t log_every, std::string memory,
+           std::function<double(std::int64_t done)> left = {});
   /// `loss_of_files`: of a mixture, by their paths; no number for a file that gave no target.
   void step(const StepFigures& figures, std::span<const std::pair<std::string, double>> loss_of_files = {});
   /// A line of its own, without tearing the bar.
@@ -32,10 +35,12 @@ class Progress {
 
  private:
   void draw_bar();
+  double seconds_left() const { return seconds_of_unit_ * left_(done_); }
   std::int64_t steps_, done_, log_every_;
   std::string memory_;
   bool terminal_;
-  double seconds_per_step_ = 0;
+  std::function<double(std::int64_t)> left_;
+  double seconds_of_unit_ = 0;
 };
 
 }  // namespace tessera

@@ -50,6 +50,16 @@ Json groups_json(const std::vector<OptimizerGroup>& groups) {
   return list;
 }
 
+Json phases_json(const std::vector<RampPhase>& phases) {
+  auto list = Json::array();
+  for (const RampPhase& phase : phases) {
+    list.push_back({{"until_step", phase.until_step}});
+    if (phase.global > 0) list.back()["global"] = phase.global;
+    if (phase.sequence_length > 0) list.back()["sequence_length"] = phase.sequence_length;
+  }
+  return list;
+}
+
 /// Every key with its typed value, nested by section.
 Json values_json(const Deck& deck) {
   Json values;
@@ -60,6 +70,8 @@ Json values_json(const Deck& deck) {
           using Value = std::decay_t<decltype(v)>;
           if constexpr (std::is_same_v<Value, std::vector<OptimizerGroup>>)
             slot = groups_json(v);
+          else if constexpr (std::is_same_v<Value, std::vector<RampPhase>>)
+            slot = phases_json(v);
           else if constexpr (!std::is_same_v<Value, std::monostate>)
             slot = v;
         },

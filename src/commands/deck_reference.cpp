@@ -34,6 +34,8 @@ const char* type_name(KeyType type) {
       return "reals";
     case KeyType::groups:
       return "groups";
+    case KeyType::phases:
+      return "phases";
     case KeyType::toggle:
       return "toggle";
     case KeyType::counted:

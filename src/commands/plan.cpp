@@ -7,6 +7,7 @@
 #include "base/log.hpp"
 #include "commands/commands.hpp"
 #include "commands/plan_options.hpp"
+#include "commands/plan_phases.hpp"
 #include "commands/plan_stages.hpp"
 #include "io/files/posix_file.hpp"
 #include "kernels/parallel.hpp"
@@ -48,12 +49,13 @@ struct Planned {
   Remedies remedies = lacking.empty() ? Remedies{} : find_remedies(request, limits);
   std::optional<MachineProfile> machine = {};
   std::vector<StagePlan> stages = {};  ///< of a pipeline
+  std::vector<PhasePlan> phases = {};  ///< before this one, of batch.ramp
   std::optional<Prediction> prediction = {};
   std::vector<Help> help = {};  ///< where the step waits for the host
   std::vector<CostlyKey> costly = {};
   Figures figures = {};
 
-  bool fits() const { return lacking.empty() && stages_fit(stages, limits); }
+  bool fits() const { return lacking.empty() && stages_fit(stages, limits) && phases_fit(phases, limits); }
 };
 
 Json tiers_json(const Planned& p) {
@@ -169,6 +171,10 @@ Json plan_json(const Planned& p) {
     out["rank"] = p.request.rank;
     out["pipeline"] = stages_json(p.request, p.stages);
   }
+  if (!p.phases.empty()) {
+    out["ramp"] = phases_json(p.phases);
+    out["bytes_per_rank_of_all_phases"] = memory_bytes(room_of(p.phases, p.plan.bytes));
+  }
   if (!p.lacking.empty()) out["remedies"] = Json::array();
   for (const Remedy& remedy : p.remedies.found)
     out["remedies"].push_back({{"change", remedy.change},
@@ -237,6 +243,7 @@ void print_plan(const Planned& p) {
       experts == 1 ? "" : fmt::format(" in groups of {} that share the experts", experts),
       context == 1 ? "" : fmt::format(" of {} context-parallel ones each{}", context, describe_context(deck, p.request.mesh)),
       tensor == 1 ? "" : fmt::format(" of {} tensor-parallel ones each{}", tensor, describe_tensor(deck, p.request.mesh)), deck.zero.stage);
+  print_phases(p.phases, p.plan.bytes);
   put("batch     {}\n", describe_batch(deck, p.request.data.size));
   if (deck.data.train.size() > 1)
     for (const FileShare& file : shares_of_files(deck))
@@ -319,9 +326,11 @@ int run(const PlanOptions& asked) {
   if (o.rank >= o.ranks) fail(ExitCode::usage, "--rank {} of {} ranks: they are 0 to {}", o.rank, o.ranks, o.ranks - 1);
   BuildRequest request = request_for(deck, mesh, o.rank, Purpose::training);
   const MemoryLimits stated = stated_limits(deck, o.ranks);
+  std::function<void(BuildRequest&)> settle = [](BuildRequest&) {};
   if (deck.activation.recompute == Recompute::automatic) {
     const MemoryLimits limits = limits_of_auto(deck, stated, per_node);
-    settle_recompute(request, limits);
+    settle = [limits](BuildRequest& of_phase) { settle_recompute(of_phase, limits); };
+    settle(request);
     for (const auto& limit : limits)
       if (limit)
         parsed.resolved.push_back(
@@ -336,13 +345,14 @@ int run(const PlanOptions& asked) {
                   .lanes = deck.run.device == RunDevice::cuda ? LaneMode::threads : lane_mode(deck, o.ranks, threads),
                   .machine = machine};
   if (mesh.size(Axis::pp) > 1) planned.stages = plan_stages(planned.request);
+  planned.phases = plan_phases(deck, planned.request, stated, settle);
   if (machine) add_prediction(planned, mesh);
   if (o.json)
     put("{}\n", plan_json(planned).dump(2, BadText::replace));
   else
     print_plan(planned);
   if (!o.trace.empty()) write_trace(planned);
-  if (planned.lacking.empty()) require_stages_fit(planned.stages, planned.limits);
+  if (planned.lacking.empty()) require_stages_fit(planned.stages, planned.limits), require_phases_fit(planned.phases, planned.limits);
   if (planned.lacking.empty()) return 0;
   fail(ExitCode::memory, "{}{}", print_shortfalls(planned.lacking), print_remedies(planned.remedies, deck));
 }

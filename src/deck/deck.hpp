@@ -66,9 +66,18 @@ struct ExpertKeys {
   friend bool operator==(const ExpertKeys&, const ExpertKeys&) = default;
 };
 
+/// Steps at the begin of a run whose batches are others: until so many are done.
+struct RampPhase {
+  std::int64_t until_step = 0;
+  std::int64_t global = 0, sequence_length = 0;  // sequences, tokens; 0: those of [batch]
+  friend bool operator==(const RampPhase&, const RampPhase&) = default;
+};
+
 struct BatchKeys {
   std::int64_t global = 0, micro = 0;  // sequences
   std::int64_t sequence_length = 0;    // tokens
+  std::vector<RampPhase> ramp = {};    // in the order of their steps
+  std::int64_t parts = 1;              // sequences that a sample is cut into: no key, but what deck_in_phase says of a phase
   friend bool operator==(const BatchKeys&, const BatchKeys&) = default;
 };
 

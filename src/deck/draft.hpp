@@ -74,6 +74,9 @@ void check_precision(Draft& draft);
 void check_lora(Draft& draft);
 /// How documents of the data become sequences.
 void check_data(Draft& draft);
+void check_batch(Draft& draft);
+/// Of batch.ramp, where nothing else is wrong: its order, and in each phase what holds of a batch.
+void check_ramp(Draft& draft, int ranks);
 /// Rules between keys.
 void check_rules(Draft& draft);
 

@@ -13,6 +13,7 @@ namespace {
 constexpr std::string_view state_buffers = "pieces and buffers of offloaded state follow from the plan; leave it out";
 constexpr std::string_view not_needed_consolidate =
     "it is not needed: every checkpoint opens as whole weights, and `tessera consolidate` writes them as safetensors; leave it out";
+constexpr std::string_view ramps = "a table [[batch.ramp]] for each phase: until_step, and global or sequence_length";
 constexpr std::string_view accumulation = "accumulation steps = batch.global / (batch.micro x ranks), rounded up";
 
 // Looked up by full path first, then by the last word.
@@ -30,6 +31,8 @@ constexpr HintWord aliases[] = {
     {"train_batch_size", "batch.global"},
     {"train_micro_batch_size_per_gpu", "batch.micro"},
     {"gradient_accumulation_steps", "batch.global", accumulation},
+    {"curriculum_learning", "batch.ramp", ramps},
+    {"curriculum_seqlen", "batch.ramp", ramps},
     {"stage3_prefetch_bucket_size", "zero.prefetch_bucket_size"},
     {"stage3_param_persistence_threshold", "zero.param_persistence_threshold"},
     {"stage3_max_live_parameters", "zero.max_live_parameters"},
@@ -212,6 +215,7 @@ constexpr HintWord aliases[] = {
     {"seq_length", "batch.sequence_length"},
     {"max_seq_len", "batch.sequence_length"},
     {"global_batch_size", "batch.global"},
+    {"rampup_batch_size", "batch.ramp", ramps},
     {"micro_batch_size", "batch.micro"},
     {"local_batch_size", "batch.micro"},
     {"grad_clip", "optimizer.gradient_clipping"},

@@ -79,6 +79,12 @@ void check_steps(Draft& draft) {
   check_cycled_momentum(draft);
   check_trace(draft);
   check_run_size(draft);
+  const std::vector<RampPhase>& ramp = draft.deck.batch.ramp;
+  const std::int64_t steps = draft.deck.run.steps;
+  if (draft.faults.empty() && !ramp.empty() && steps <= ramp.back().until_step)
+    draft.resolved.push_back(
+        fmt::format("note: the run ends at step {}, before or with the last phase of batch.ramp, which lasts until step {}", steps,
+                    ramp.back().until_step));
 }
 
 }  // namespace tessera

@@ -9,6 +9,7 @@
 #include "deck/draft.hpp"
 #include "deck/groups.hpp"
 #include "deck/hints.hpp"
+#include "deck/phases.hpp"
 #include "deck/syntax.hpp"
 
 namespace tessera {
@@ -16,7 +17,8 @@ namespace {
 
 constexpr std::int64_t most_deck_bytes = 1 << 20;  // a deck with every key and its help is a hundredth of it
 
-Literal to_literal(const toml::node& node) {
+/// Tables of a list are read as the key has them.
+Literal to_literal(const Key& key, const toml::node& node) {
   if (auto v = node.as_integer()) return {v->get(), ""};
   if (auto v = node.as_floating_point()) return {v->get(), ""};
   if (auto v = node.as_boolean()) return {v->get(), ""};
@@ -31,7 +33,7 @@ Literal to_literal(const toml::node& node) {
       if (auto integer = element.as_integer()) integers.push_back(integer->get());
       if (auto number = element.value<double>()) numbers.push_back(*number);
     }
-    if (!array->empty() && array->is_array_of_tables()) return read_groups(*array);
+    if (!array->empty() && array->is_array_of_tables()) return key.type == KeyType::phases ? read_phases(*array) : read_groups(*array);
     if (texts.size() == array->size()) return {texts, ""};
     if (integers.size() == array->size()) return {integers, ""};
     if (numbers.size() == array->size()) return {numbers, ""};
@@ -72,7 +74,7 @@ class Walker {
         unknown_key(path, target, at);
       } else if (path == target) {
         Entry& entry = draft_.entries.find(path)->second;
-        entry.literal = to_literal(node), entry.given = true, entry.place = place_of(draft_.file, node.source());
+        entry.literal = to_literal(*find_key(path), node), entry.given = true, entry.place = place_of(draft_.file, node.source());
       } else {
         mention(target);
       }
@@ -119,7 +121,7 @@ Literal override_value(const Key& key, const std::string& text) {
   const bool written_as_toml = !holds_text || std::string_view("\"'[{").find(text.front()) != std::string_view::npos;
   if (text.find('\n') == std::string::npos && written_as_toml && !too_deep(text)) {
     try {
-      return to_literal(*toml::parse("v = " + text).get("v"));
+      return to_literal(key, *toml::parse("v = " + text).get("v"));
     } catch (const toml::parse_error&) {
       // Not TOML: a bare word.
     }
@@ -211,6 +213,7 @@ ParsedDeck read_deck(const std::string& text, const std::string& name, const std
   if (whole) {
     resolve_auto(draft, ranks);
     check_rules(draft);
+    check_ramp(draft, ranks);
     settle_steps(draft, count);
     check_steps(draft);
   }

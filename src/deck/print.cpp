@@ -34,6 +34,7 @@ std::string type_text(const Key& key) {
     case KeyType::integers:
       return "list of integers";
     case KeyType::groups:
+    case KeyType::phases:
       return "list of tables";
     case KeyType::reals:
       return "list of numbers";

@@ -163,6 +163,8 @@ void check_experts(Draft& draft) {
                             m.experts, m.experts));
 }
 
+}  // namespace
+
 void check_batch(Draft& draft) {
   if (!draft.good({"batch.global", "batch.micro"})) return;
   const std::int64_t global = draft.deck.batch.global, micro = draft.deck.batch.micro;
@@ -172,6 +174,8 @@ void check_batch(Draft& draft) {
                           "batch.micro: {}",
                           global, micro, multiples_around(global, micro), one_of(divisors_near(global, micro))));
 }
+
+namespace {
 
 void check_evaluation(Draft& draft) {
   const Deck& d = draft.deck;

@@ -218,6 +218,10 @@ const std::vector<Key> table = with_choices({
      .help = "Sequences that a rank passes through the model at once."},
     {KEY(batch.sequence_length), .type = integer, .unit = "tokens", .limits = {.least = 1, .most = max_dim}, .identity = true,
      .help = "Tokens of a sequence."},
+    {KEY(batch.ramp), .type = phases, .fallback = "[]", .identity = true, .silent = true,
+     .help = "Phases at the begin of a run, a table [[batch.ramp]] each, in order: `until_step` (the optimizer steps that are done as the "
+             "phase ends), and the phase's `global` or `sequence_length` or both. Then global and sequence_length of [batch] hold. A phase "
+             "of shorter sequences cuts each sample of batch.sequence_length tokens into equal sequences of one step (docs/ramps.md)."},
 
     // [data]
     {KEY(data.train), .type = paths, .unit = "path",

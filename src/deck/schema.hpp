@@ -21,7 +21,7 @@ struct ModeField {
 /// How a key finds its field in a deck: one function for each type that a field can have.
 using FieldRef = std::variant<std::int64_t& (*)(Deck&), double& (*)(Deck&), bool& (*)(Deck&), std::string& (*)(Deck&), DType& (*)(Deck&),
                               std::vector<std::string>& (*)(Deck&), std::vector<std::int64_t>& (*)(Deck&), std::vector<double>& (*)(Deck&),
-                              std::vector<OptimizerGroup>& (*)(Deck&), ModeField>;
+                              std::vector<OptimizerGroup>& (*)(Deck&), std::vector<RampPhase>& (*)(Deck&), ModeField>;
 
 /// What a user writes for the value.
 enum class KeyType {
@@ -37,6 +37,7 @@ enum class KeyType {
   integers,  ///< [9, 8, 7]
   reals,     ///< [0.7, 3]
   groups,    ///< [{ tensors = ["head.*"], learning_rate = 1e-4 }], or a table [[optimizer.groups]] each
+  phases,    ///< [{ until_step = 100, global = 8 }], or a table [[batch.ramp]] each
   toggle,    ///< "auto", true or false; the field is a mode with these words
   counted    ///< a word of the choices, or an integer; kept as text
 };

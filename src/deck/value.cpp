@@ -12,6 +12,7 @@
 #include "base/check.hpp"
 #include "deck/groups.hpp"
 #include "deck/hints.hpp"
+#include "deck/phases.hpp"
 
 namespace tessera {
 namespace {
@@ -85,6 +86,8 @@ std::string expected_text(const Key& key) {
       return "a list of integers, for example [2, 3]";
     case KeyType::groups:
       return "a list of groups, for example [{ tensors = [\"head.*\"], learning_rate = 1e-4 }]";
+    case KeyType::phases:
+      return "a list of phases, for example [{ until_step = 100, global = 8 }]";
     case KeyType::reals:
       return "a list of numbers, for example [0.7, 0.3]";
     case KeyType::bytes:
@@ -204,10 +207,11 @@ std::string assign_integers(const Key& key, const Literal& l, std::vector<std::i
   return {};
 }
 
-std::string assign_groups(const Key& key, const Literal& l, std::vector<OptimizerGroup>& out) {
-  const auto* groups = std::get_if<std::vector<OptimizerGroup>>(&l.value);
-  if (!groups && !is_empty_list(l)) return wrong_type(key, l);
-  out = groups ? *groups : std::vector<OptimizerGroup>{};
+template <class Table>
+std::string assign_tables(const Key& key, const Literal& l, std::vector<Table>& out) {
+  const auto* tables = std::get_if<std::vector<Table>>(&l.value);
+  if (!tables && !is_empty_list(l)) return wrong_type(key, l);
+  out = tables ? *tables : std::vector<Table>{};
   return {};
 }
 
@@ -289,7 +293,9 @@ std::string assign(const Key& key, const Literal& literal, Deck& deck, bool& is_
       return {};
     }
     case KeyType::groups:
-      return assign_groups(key, literal, field<std::vector<OptimizerGroup>>(key, deck));
+      return assign_tables(key, literal, field<std::vector<OptimizerGroup>>(key, deck));
+    case KeyType::phases:
+      return assign_tables(key, literal, field<std::vector<RampPhase>>(key, deck));
     case KeyType::paths: {
       auto* texts = std::get_if<std::vector<std::string>>(&literal.value);
       if (!text && !texts) return wrong_type(key, literal);
@@ -331,6 +337,7 @@ Literal read_value(const Key& key, const Deck& deck) {
   }
   if (key.type == KeyType::integers) return {field<std::vector<std::int64_t>>(key, deck), ""};
   if (key.type == KeyType::groups) return {field<std::vector<OptimizerGroup>>(key, deck), ""};
+  if (key.type == KeyType::phases) return {field<std::vector<RampPhase>>(key, deck), ""};
   if (key.type == KeyType::reals) return {field<std::vector<double>>(key, deck), ""};
   const std::string& text = field<std::string>(key, deck);
   if (key.type == KeyType::counted && text.find_first_not_of("0123456789") == std::string::npos)
@@ -377,6 +384,7 @@ std::string Literal::str() const {
     return fmt::format("[{}]", fmt::join(quoted, ", "));
   }
   if (auto* v = std::get_if<std::vector<OptimizerGroup>>(&value)) return groups_text(*v);
+  if (auto* v = std::get_if<std::vector<RampPhase>>(&value)) return phases_text(*v);
   if (auto* v = std::get_if<std::vector<std::int64_t>>(&value)) return fmt::format("[{}]", fmt::join(*v, ", "));
   if (auto* v = std::get_if<std::vector<double>>(&value)) {
     std::vector<std::string> numbers;

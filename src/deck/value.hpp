@@ -4,11 +4,11 @@
 
 namespace tessera {
 
-/// A value as it stands in a deck: a scalar, or an array of texts, of integers, of numbers or of groups. `kind` names what is none of these
+/// A value as it stands in a deck: a scalar, or an array of texts, of integers, of numbers or of tables. `kind` names what is none of these
 /// ("an array", "a date"); then value holds nothing.
 struct Literal {
   std::variant<std::monostate, std::int64_t, double, bool, std::string, std::vector<std::string>, std::vector<std::int64_t>,
-               std::vector<double>, std::vector<OptimizerGroup>>
+               std::vector<double>, std::vector<OptimizerGroup>, std::vector<RampPhase>>
       value;
   std::string kind;
   /// As it would be written in a deck: "cosine" with its quotes, 12, 0.5, true, ["a", "b"].

@@ -101,7 +101,7 @@ TEST_P(StepAllocations, NoneAfterTheFirstStep) {
   RankLinks links;
   if (world->ranks() > 1) {
     links.node = &node.emplace(*world);
-    links.communicators = make_communicators(*world, mesh, plan.schedule, {.node = &*node});
+    links.communicators = make_communicators(*world, mesh, wanted_communicators(plan.schedule), {.node = &*node});
   }
   Engine engine(std::move(plan), {.lanes = c.lanes}, std::move(links));
   engine.initialise_weights();

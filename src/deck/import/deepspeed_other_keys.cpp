@@ -203,9 +203,13 @@ std::vector<ForeignKey> feature_keys() {
       gone(refused("eigenvalue", section, "enabled",
                    "it serves quantized training, which is not in this version; set enabled to false or leave it out")),
       gone(refused("sparse_attention", section, "", "attention is causal and dense in this version; leave it out")),
-      open(refused("data_efficiency", section, "enabled", "samples come in one random order, whole; set enabled to false or leave it out")),
-      gone(refused("curriculum_learning", section, "enabled",
-                   "every sequence has batch.sequence_length tokens from the first step on; set enabled to false or leave it out")),
+      open(refused(
+          "data_efficiency", section, "enabled",
+          "samples come in one random order, whole; set enabled to false or leave it out, and give a ramp of lengths in batch.ramp")),
+      gone(refused(
+          "curriculum_learning", section, "enabled",
+          "DeepSpeed's drops what of a sequence is beyond the current length, and a ramp here drops nothing; set enabled to false or "
+          "leave it out, and give the lengths by steps in batch.ramp")),
       gone(refused("compression_training", section, "", "pruned and quantized training is not in this version; leave it out")),
       gone(refused("quantize_training", section, "enabled",
                    "quantized training is not in this version; set enabled to false or leave it out")),

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/types.hpp"
+#include "deck/ramp.hpp"
 
 namespace tessera {
 namespace {
@@ -31,6 +32,17 @@ std::string describe_batch(const Deck& deck, int ranks) {
     text += fmt::format("; {} of these {} {} empty, which wastes {:.1f} % of a step: batch.global = {} would leave none empty", empty,
                         places, empty == 1 ? "is" : "are", 100 * empty_share(deck, ranks), places * deck.batch.micro);
   return text;
+}
+
+std::vector<std::string> describe_ramp(const Deck& deck, int ranks) {
+  std::vector<std::string> lines;
+  std::int64_t begin = 1;
+  for (std::size_t k = 0; k < deck.batch.ramp.size(); ++k) {
+    const std::int64_t end = deck.batch.ramp[k].until_step;
+    lines.push_back(fmt::format("steps {} to {}: {}", begin, end, describe_batch(deck_in_phase(deck, k), ranks)));
+    begin = end + 1;
+  }
+  return lines;
 }
 
 }  // namespace tessera

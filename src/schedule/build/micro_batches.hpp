@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "deck/deck.hpp"
 
@@ -21,5 +22,7 @@ std::optional<std::int64_t> micro_batch_at(const Deck& deck, int ranks, int rank
 
 /// What a user is told: sequences, micro-batches, and what empty ones cost.
 std::string describe_batch(const Deck& deck, int ranks);
+/// The same of each phase before the last, with the steps that it has.
+std::vector<std::string> describe_ramp(const Deck& deck, int ranks);
 
 }  // namespace tessera

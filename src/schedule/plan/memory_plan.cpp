@@ -126,15 +126,23 @@ std::int64_t placed_bytes(const Buffer& buffer) { return round_up(buffer.bytes, 
 
 namespace {
 
+/// The state lies first: another plan of the same run, whose batch is another one, finds it where it is.
 void place_persistent(const Schedule& schedule, MemoryPlan& plan) {
-  for (std::size_t b = 0; b < schedule.buffers.size(); ++b) {
-    const Buffer& buffer = schedule.buffers[b];
-    const auto tier = static_cast<std::size_t>(buffer.tier);
-    if (buffer.life != Life::run) continue;
-    plan.offset[b] = plan.bytes[tier];
-    plan.bytes[tier] += placed_bytes(buffer);
-    plan.by_category[tier][static_cast<std::size_t>(buffer.category)] += placed_bytes(buffer);
-  }
+  std::vector<bool> is_state(schedule.buffers.size());
+  for (const Held& held : schedule.state) is_state[static_cast<std::size_t>(held.use.buffer)] = true;
+  const auto place_those = [&](bool state) {
+    for (std::size_t b = 0; b < schedule.buffers.size(); ++b) {
+      const Buffer& buffer = schedule.buffers[b];
+      const auto tier = static_cast<std::size_t>(buffer.tier);
+      if (buffer.life != Life::run || is_state[b] != state) continue;
+      plan.offset[b] = plan.bytes[tier];
+      plan.bytes[tier] += placed_bytes(buffer);
+      plan.by_category[tier][static_cast<std::size_t>(buffer.category)] += placed_bytes(buffer);
+    }
+  };
+  place_those(true);
+  plan.state = plan.bytes;
+  place_those(false);
   plan.persistent = plan.bytes;
 }
 
@@ -191,6 +199,10 @@ MemoryPlan place(const Schedule& schedule) {
   for (std::size_t t = 0; t < tier_count; ++t) plan.transient[t] = plan.bytes[t] - plan.persistent[t];
   count_worst_moments(schedule, lives, plan);
   return plan;
+}
+
+void raise(TierBytes& most, const TierBytes& bytes) {
+  for (std::size_t t = 0; t < tier_count; ++t) most[t] = std::max(most[t], bytes[t]);
 }
 
 TierBytes touched_bytes(const Schedule& schedule, const MemoryPlan& plan) {

@@ -13,6 +13,7 @@ struct MemoryPlan {
   /// Bytes by tier and category. Buffers that live at different times share bytes, so activations, gathered units and workspace are counted
   /// where they are placed: a category's share of the arena's transient part is what it alone would need at its worst moment.
   std::array<std::array<std::int64_t, category_count>, tier_count> by_category{};
+  std::array<std::int64_t, tier_count> state{};       ///< of persistent: those of Schedule::state, which lie first
   std::array<std::int64_t, tier_count> persistent{};  ///< bytes that live through the whole run
   std::array<std::int64_t, tier_count> transient{};   ///< bytes shared by buffers that come and go
 };
@@ -28,11 +29,14 @@ std::int64_t placed_bytes(const Buffer& buffer);
 /// What lives through the whole run: no plan needs less.
 TierBytes kept_bytes(const Schedule& schedule);
 
-/// First fit by falling size; deterministic. Persistent buffers lie below transient ones.
+/// First fit by falling size; deterministic. Persistent buffers lie below transient ones, and the state below all.
 MemoryPlan place(const Schedule& schedule);
 
 /// Bytes of each arena that tasks touch, or that are made, loaded and saved: those that were planned, or the plan is wrong.
 TierBytes touched_bytes(const Schedule& schedule, const MemoryPlan& plan);
+
+/// Of each tier the most that one of the plans needs.
+void raise(TierBytes& most, const TierBytes& bytes);
 
 /// The table for people: tiers, categories, bytes.
 std::string print_memory(const Schedule& schedule, const MemoryPlan& plan);

@@ -56,8 +56,16 @@ WantedCommunicators wanted_communicators(const Schedule& schedule) {
   return wanted;
 }
 
-Communicators make_communicators(const World& world, const Mesh& mesh, const Schedule& schedule, CommunicatorOptions options) {
-  const WantedCommunicators wanted = wanted_communicators(schedule);
+WantedCommunicators wanted_communicators(std::span<const Schedule* const> schedules) {
+  WantedCommunicators all;
+  for (const Schedule* schedule : schedules) {
+    WantedCommunicators wanted = wanted_communicators(*schedule);
+    all.groups.merge(wanted.groups), all.links.merge(wanted.links);
+  }
+  return all;
+}
+
+Communicators make_communicators(const World& world, const Mesh& mesh, const WantedCommunicators& wanted, CommunicatorOptions options) {
   Communicators made;
   for (const auto& [lane, axes] : wanted.groups) {
     options.lane = name_of(lane);

@@ -33,7 +33,10 @@ struct WantedCommunicators {
 };
 WantedCommunicators wanted_communicators(const Schedule& schedule);
 
-/// Collective over the ranks of the mesh, each of which hands in its own schedule. `options.lane` is set for each.
-Communicators make_communicators(const World& world, const Mesh& mesh, const Schedule& schedule, CommunicatorOptions options);
+/// Of several schedules.
+WantedCommunicators wanted_communicators(std::span<const Schedule* const> schedules);
+
+/// Collective over the ranks of the mesh, each of which hands in what its own schedules want. `options.lane` is set for each.
+Communicators make_communicators(const World& world, const Mesh& mesh, const WantedCommunicators& wanted, CommunicatorOptions options);
 
 }  // namespace tessera

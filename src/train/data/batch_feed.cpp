@@ -26,8 +26,8 @@ void within(const std::string& what, F&& f) {
 
 }  // namespace
 
-BatchFeed::BatchFeed(const World& world, const Deck& deck, Engine& engine, TrainingData& train, SampleFile* validation)
-    : world_(world), deck_(deck), engine_(engine), train_(train), validation_(validation) {}
+BatchFeed::BatchFeed(const World& world, Engine& engine, TrainingData& train, SampleFile* validation)
+    : world_(world), engine_(engine), train_(train), validation_(validation) {}
 
 MicroBatch BatchFeed::micro_batch(std::int64_t m) {
   return {.tokens = engine_.tokens(m),
@@ -40,48 +40,51 @@ void BatchFeed::read(std::int64_t step) {
   const std::int64_t A = engine_.accumulation();
   const std::vector<Range> positions = engine_.positions();
   for (std::int64_t m = 0; m < A; ++m) {
-    const std::optional<std::int64_t> number = micro_batch_at(deck_, engine_.data().size, engine_.data().rank, m);
+    const std::optional<std::int64_t> number = micro_batch_at(deck(), engine_.data().size, engine_.data().rank, m);
     if (!number) {
       const MicroBatch empty = micro_batch(m);
       std::ranges::fill(empty.tokens, 0), std::ranges::fill(empty.document_starts, 0);
       std::ranges::fill(empty.targets, kernels::no_target), std::ranges::fill(empty.groups, -1);
       continue;
     }
-    const std::int64_t first = engine_.run_values().sample_cursor + *number * deck_.batch.micro;
+    const std::int64_t first = engine_.run_values().sample_cursor, B = deck().batch.micro;
     within(fmt::format("step {}", step + 1), [&] {
-      for (std::int64_t row = 0; row < deck_.batch.micro; ++row) train_.read(first + row, positions, micro_batch(m), row);
+      for (std::int64_t row = 0; row < B; ++row)
+        train_.read(sequence_at(first, *number * B + row, deck().batch.parts), positions, micro_batch(m), row);
     });
   }
   steps_ = step + 1;
 }
 
 std::int64_t BatchFeed::document_squares() const {
-  if (!deck_.data.document_mask) return 0;
+  if (!deck().data.document_mask) return 0;
   const Coordinates at = coordinates_of(engine_.planned().request.mesh, world_.rank());
   const bool counts =
       std::ranges::all_of(std::array{Axis::tp, Axis::cp, Axis::pp}, [&](Axis axis) { return at[static_cast<std::size_t>(axis)] == 0; });
   std::int64_t mine = 0;
   for (std::int64_t m = 0; m < engine_.accumulation() && counts; ++m)
-    if (micro_batch_at(deck_, engine_.data().size, engine_.data().rank, m))
-      mine += squares_of_documents(engine_.document_starts(m), deck_.batch.sequence_length);
+    if (micro_batch_at(deck(), engine_.data().size, engine_.data().rank, m))
+      mine += squares_of_documents(engine_.document_starts(m), deck().batch.sequence_length);
   return mine;
 }
 
 StepReport BatchFeed::evaluate() {
-  const std::int64_t per_rank = engine_.planned().request.evaluation_micro_batches, B = deck_.batch.micro;
+  const std::int64_t per_rank = engine_.planned().request.evaluation_micro_batches, B = deck().batch.micro;
   const std::vector<Range> positions = engine_.positions();
   for (std::int64_t m = 0; m < per_rank; ++m) {
     const std::int64_t number = m * engine_.data().size + engine_.data().rank;
-    const bool counts = number < deck_.evaluate.batches;
+    const bool counts = number < deck().evaluate.batches;
     engine_.set_weight(m, counts ? 1 : 0);
     std::ranges::fill(engine_.token_groups(m), -1);
     within(fmt::format("the evaluation after step {}", steps_), [&] {
-      for (std::int64_t row = 0; row < B; ++row)
-        validation_->read((number * B + row) % validation_->samples(), positions, micro_batch(m), row);
+      for (std::int64_t row = 0; row < B; ++row) {
+        const Sequence next = sequence_at(0, number * B + row, deck().batch.parts);
+        validation_->read({next.sample % validation_->samples(), next.part, next.parts}, positions, micro_batch(m), row);
+      }
     });
     if (!counts) std::ranges::fill(engine_.targets(m), kernels::no_target);
   }
-  return engine_.evaluate(deck_.evaluate.batches * B * deck_.batch.sequence_length);
+  return engine_.evaluate(deck().evaluate.batches * B * deck().batch.sequence_length);
 }
 
 }  // namespace tessera

@@ -10,7 +10,7 @@ namespace tessera {
 class BatchFeed {
  public:
   /// `validation`: null where nothing is evaluated.
-  BatchFeed(const World& world, const Deck& deck, Engine& engine, TrainingData& train, SampleFile* validation);
+  BatchFeed(const World& world, Engine& engine, TrainingData& train, SampleFile* validation);
 
   /// Reads this rank's part of the batch of step `step`, counted from 0, from where the run's cursor stands. An Error names the step.
   void read(std::int64_t step);
@@ -23,8 +23,10 @@ class BatchFeed {
  private:
   MicroBatch micro_batch(std::int64_t m);
 
+  /// Of the phase that the engine is in.
+  const Deck& deck() const { return engine_.planned().request.deck; }
+
   const World& world_;
-  const Deck& deck_;
   Engine& engine_;
   TrainingData& train_;
   SampleFile* validation_;

@@ -85,23 +85,26 @@ void SampleFile::read_packed(std::int64_t sample, std::span<const Range> positio
   }
 }
 
-void SampleFile::read(std::int64_t sample, std::span<const Range> positions, const MicroBatch& to, std::int64_t row) {
-  if (packed_) return read_packed(sample, positions, to, row);
+void SampleFile::read(const Sequence& sequence, std::span<const Range> positions, const MicroBatch& to, std::int64_t row) {
+  TESSERA_REQUIRE(T_ % sequence.parts == 0 && (!packed_ || sequence.parts == 1), "a sample of {} tokens has no {} parts", T_,
+                  sequence.parts);
+  if (packed_) return read_packed(sequence.sample, positions, to, row);
+  const std::int64_t length = T_ / sequence.parts, first = sequence.sample * T_ + sequence.part * length;
   if (!to.document_starts.empty())
-    documents_->find_starts(sample * T_, to.document_starts.subspan(static_cast<std::size_t>(row * T_), static_cast<std::size_t>(T_)));
+    documents_->find_starts(first, to.document_starts.subspan(static_cast<std::size_t>(row * length), static_cast<std::size_t>(length)));
   if (to.tokens.empty() && to.targets.empty()) return;
   std::int64_t width = 0;
   for (const Range& part : positions) width += part.size();
   std::int64_t at = row * width;
   for (const Range& part : positions) {
     const std::span<std::int32_t> tokens = std::span(scratch_).first(static_cast<std::size_t>(part.size() + 1));
-    file_.read(sample * T_ + part.begin, tokens, vocab_);
+    file_.read(first + part.begin, tokens, vocab_);
     if (!to.tokens.empty()) std::copy(tokens.begin(), tokens.end() - 1, to.tokens.begin() + at);
     if (!to.targets.empty()) {
       const auto targets = to.targets.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(part.size()));
       std::copy(tokens.begin() + 1, tokens.end(), targets.begin());
-      file_.drop_uncounted(sample * T_ + part.begin + 1, targets, kernels::no_target);
-      if (documents_) documents_->drop_first_tokens(sample * T_ + part.begin + 1, targets, kernels::no_target);
+      file_.drop_uncounted(first + part.begin + 1, targets, kernels::no_target);
+      if (documents_) documents_->drop_first_tokens(first + part.begin + 1, targets, kernels::no_target);
     }
     at += part.size();
   }

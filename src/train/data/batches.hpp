@@ -20,6 +20,16 @@ struct MicroBatch {
   std::span<std::int32_t> groups{};           ///< this rank's positions: the file of data.train that each token is of
 };
 
+/// A sequence that is read: a sample, or one of the equal parts that follow each other in it (deck/ramp.hpp).
+struct Sequence {
+  std::int64_t sample, part, parts;
+  constexpr Sequence(std::int64_t s, std::int64_t of = 0, std::int64_t all = 1) : sample(s), part(of), parts(all) {}
+};
+/// Of those that samples from `first` on are cut into.
+constexpr Sequence sequence_at(std::int64_t first, std::int64_t number, std::int64_t parts) {
+  return {first + number / parts, number % parts, parts};
+}
+
 /// One token file seen as samples of T inputs, whose targets are the same tokens one further on: sample k begins at token k*T, or with
 /// data.packing = "documents" is a row of PackedRows, and padding that counts in no loss and is a document of its own.
 class SampleFile {
@@ -41,9 +51,9 @@ class SampleFile {
   bool holds_the_same(const SampleFile& other) const;
   /// Some targets may not count in the loss: they are kernels::no_target.
   bool masked() const { return file_.masked() || documents_; }
-  /// Row `row` of a micro-batch whose rows have these positions of the T inputs and T targets of a sample, one range after the other. Where
-  /// documents are masked, a token's target is no token of another one.
-  void read(std::int64_t sample, std::span<const Range> positions, const MicroBatch& to, std::int64_t row);
+  /// Row `row` of a micro-batch whose rows have these positions of the inputs and targets of a sequence, one range after the other. Where
+  /// documents are masked, a token's target is no token of another one. With data.packing = "documents" samples have one part.
+  void read(const Sequence& sequence, std::span<const Range> positions, const MicroBatch& to, std::int64_t row);
 
  private:
   void read_packed(std::int64_t sample, std::span<const Range> positions, const MicroBatch& to, std::int64_t row);

@@ -7,6 +7,7 @@
 
 #include "base/check.hpp"
 #include "base/log.hpp"
+#include "deck/ramp.hpp"
 #include "train/data/data_order.hpp"
 #include "train/data/run_tokenizer.hpp"
 
@@ -30,7 +31,7 @@ std::vector<FileShare> shares_of_files(const Deck& deck) {
   for (std::size_t k = 0; k < deck.data.train.size(); ++k)
     shares.push_back({.path = deck.data.train[k],
                       .share = static_cast<double>(interleave.shares()[k]) / static_cast<double>(interleave.period()),
-                      .samples = interleave.count(static_cast<int>(k), deck.run.steps * deck.batch.global)});
+                      .samples = interleave.count(static_cast<int>(k), samples_in(deck, deck.run.steps))});
   return shares;
 }
 
@@ -40,8 +41,9 @@ CountedSteps count_steps(const Deck& deck) {
     samples += SampleFile(path, deck.batch.sequence_length, deck.model.vocab, deck.data, deck.run.seed).samples();
   // Rounded up, but not for the rounding of the product.
   const double wanted = std::ceil(deck.run.epochs * static_cast<double>(samples) * (1 - 1e-12));
-  return {.steps = ceil_div(static_cast<std::int64_t>(std::clamp(wanted, 1.0, most_sequences)), deck.batch.global),
-          .why = fmt::format("{} sequences of data.train a pass / batch.global {}, rounded up", samples, deck.batch.global)};
+  return {.steps = steps_that_take(deck, static_cast<std::int64_t>(std::clamp(wanted, 1.0, most_sequences))),
+          .why = fmt::format("{} sequences of data.train a pass / batch.global {}{}, rounded up", samples, deck.batch.global,
+                             deck.batch.ramp.empty() ? "" : " after the phases of batch.ramp")};
 }
 
 CountedSteps count_steps_if_readable(const Deck& deck) {
@@ -61,7 +63,7 @@ TrainingData::TrainingData(const Deck& deck)
     : seed_(static_cast<std::uint64_t>(deck.run.seed)),
       shares_(shares_of_files(deck)),
       most_epochs_(deck.data.epochs),
-      before_last_step_((deck.run.steps - 1) * deck.batch.global),
+      before_last_step_(samples_in(deck, deck.run.steps - 1)),
       interleave_(interleave_of(deck.data)) {
   most_epochs_.resize(deck.data.train.size(), 0);
   for (const std::string& path : deck.data.train) {
@@ -121,10 +123,11 @@ bool TrainingData::masked() const {
   return std::ranges::any_of(files_, [](const SampleFile& file) { return file.masked(); });
 }
 
-void TrainingData::read(std::int64_t cursor, std::span<const Range> positions, const MicroBatch& to, std::int64_t row) {
-  const Interleave::Place place = interleave_.at(cursor);
+void TrainingData::read(const Sequence& of_run, std::span<const Range> positions, const MicroBatch& to, std::int64_t row) {
+  const Interleave::Place place = interleave_.at(of_run.sample);
   const auto k = static_cast<std::size_t>(place.source);
-  files_[k].read(sample_at(seed_of_file(seed_, k), files_[k].samples(), place.number), positions, to, row);
+  const std::int64_t sample = sample_at(seed_of_file(seed_, k), files_[k].samples(), place.number);
+  files_[k].read({sample, of_run.part, of_run.parts}, positions, to, row);
   if (to.groups.empty()) return;
   std::size_t places = 0;
   for (const Range& part : positions) places += static_cast<std::size_t>(part.size());

@@ -41,8 +41,8 @@ class TrainingData {
   std::vector<io::CheckpointData> records() const;
   /// Some targets may not count in the loss, those of one file at least.
   bool masked() const;
-  /// Sample `cursor` of the run into row `row`, and which file it is of; see SampleFile::read.
-  void read(std::int64_t cursor, std::span<const Range> positions, const MicroBatch& to, std::int64_t row);
+  /// A sequence, of a sample of the run, into row `row`, and which file it is of; see SampleFile::read.
+  void read(const Sequence& of_run, std::span<const Range> positions, const MicroBatch& to, std::int64_t row);
   /// Samples of each file among the first `cursor` of the run.
   std::vector<std::int64_t> served(std::int64_t cursor) const;
   /// A line for each file: its share, the samples that the run takes of it, and how many passes over it they are.

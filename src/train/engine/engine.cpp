@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <utility>
 
+#include "deck/ramp.hpp"
 #include "kernels/cross_entropy/cross_entropy.hpp"
 #include "kernels/cuda/devices.hpp"
 #include "kernels/elementwise/elementwise.hpp"
@@ -37,32 +40,103 @@ kernels::RopeMethod rope_method(RopeMode scaling) {
   fail(ExitCode::internal, "model.rope_scaling {} has no method", static_cast<int>(scaling));
 }
 
+/// Of each tier the most that a plan has.
+template <class F>
+TierBytes most_of(const std::vector<RunPlan>& plans, const F& bytes) {
+  TierBytes most{};
+  for (const RunPlan& plan : plans) raise(most, bytes(plan));
+  return most;
+}
+
+/// Tier and byte of each part of the state, and how many they are.
+std::vector<std::array<std::int64_t, 3>> places_of_state(const RunPlan& plan) {
+  std::vector<std::array<std::int64_t, 3>> places;
+  for (const Held& held : plan.schedule.state) {
+    const auto buffer = static_cast<std::size_t>(held.use.buffer);
+    places.push_back(
+        {static_cast<std::int64_t>(plan.schedule.buffers[buffer].tier), plan.memory.offset[buffer] + held.use.offset, held.use.bytes});
+  }
+  return places;
+}
+
 }  // namespace
 
 Engine::Engine(RunPlan plan, const EngineOptions& options, RankLinks links)
-    : plan_(std::move(plan)),
+    : Engine(
+          [&] {
+            std::vector<RunPlan> alone;
+            alone.push_back(std::move(plan));
+            return alone;
+          }(),
+          options, std::move(links)) {}
+
+Engine::Engine(std::vector<RunPlan> phases, const EngineOptions& options, RankLinks links)
+    : phases_(std::move(phases)),
+      room_(most_of(phases_, [](const RunPlan& plan) { return plan.memory.bytes; })),
+      used_(most_of(phases_, [](const RunPlan& plan) { return touched_bytes(plan.schedule, plan.memory); })),
+      plan_(std::move(phases_.front())),
+      options_(options),
       links_(std::move(links)),
-      memory_(plan_, links_.node, links_.communicators),
+      memory_(plan_, room_, links_.node, links_.communicators),
       state_(plan_, memory_),
       optimizers_(chosen_optimizers(plan_.request.deck.optimizer)),
       counts_targets_(plan_.request.group(axes({Axis::tp})).rank == 0) {
+  if (plan_.request.training()) TESSERA_REQUIRE(used_ == room_, "the bytes that tasks touch differ from the planned ones");
+  const bool on_gpu = schedule().shape.backend == kernels::Backend::cuda;
+  if (on_gpu) clear_device();
+  make_ready();
+  // A rank that meets others loads all kernels before one of them waits on its GPU: loading may wait for the whole device.
+  const bool meets = !links_.communicators.all().empty();
+  if (!on_gpu || !plan_.request.training() || (!meets && options_.kernel_choices.empty())) return;
+  for (std::size_t last = phases_.size(); last-- > 0;) {
+    if (last != phase_) begin_in(last);
+    warm_up(options_.kernel_choices);
+  }
+  fill_rope_table();  // which the last of these cleared
+}
+
+void Engine::make_ready() {
   const Deck& deck = plan_.request.deck;
-  const kernels::Backend backend = schedule().shape.backend;
-  executor_ = make_executor(schedule(), plan_.memory, memory_.bases(), options.lanes, deck.kernels.cuda_graph,
-                            {.schedule = &schedule(),
-                             .communicators = &links_.communicators,
-                             .disk = memory_.disk(),
-                             .reproducible = deck.run.reproducible,
-                             .backend = backend,
-                             .poison = options.poison});
-  if (backend == kernels::Backend::cuda) {
-    clear_device();
-    // A rank that meets others loads all kernels before one of them waits on its GPU: loading may wait for the whole device.
-    const bool meets = !links_.communicators.all().empty();
-    if (plan_.request.training() && (meets || !options.kernel_choices.empty())) warm_up(options.kernel_choices);
+  {
+    const std::lock_guard lock(changes_);
+    executor_.reset();
+    executor_ = make_executor(schedule(), plan_.memory, memory_.bases(), options_.lanes, deck.kernels.cuda_graph,
+                              {.schedule = &schedule(),
+                               .communicators = &links_.communicators,
+                               .disk = memory_.disk(),
+                               .reproducible = deck.run.reproducible,
+                               .backend = schedule().shape.backend,
+                               .poison = options_.poison});
   }
   for (std::size_t i = 0; i < inputs_.size(); ++i) inputs_[i] = memory_.host_side(input_rows[i].name);
   fill_rope_table();
+}
+
+void Engine::begin_in(std::size_t phase) {
+  if (phase == phase_) return;
+  {
+    const std::lock_guard lock(changes_);
+    executor_.reset();
+  }
+  const Schedule& next = phases_[phase].schedule;
+  TESSERA_REQUIRE(
+      std::ranges::equal(places_of_state(plan_), places_of_state(phases_[phase])) && next.values.size() == schedule().values.size(),
+      "the state of phase {} lies elsewhere than that of phase {}", phase + 1, phase_ + 1);
+  phases_[phase_] = std::move(plan_);
+  plan_ = std::move(phases_[phase]);
+  phase_ = phase;
+  memory_.clear_beside_state();
+  make_ready();
+}
+
+void Engine::enter(std::size_t phase) {
+  if (phase == phase_) return;
+  TESSERA_REQUIRE(!copies_, "a phase is entered while its state is to be copied");
+  settle();
+  const kernels::RunValues values = run_values();
+  begin_in(phase);
+  value<kernels::RunValues>("run") = values;
+  publish();
 }
 
 void Engine::fill_rope_table() const {
@@ -119,7 +193,7 @@ kernels::StepInputs Engine::inputs_of_step(const StepOptions& options) {
                              .tokens = tokens,
                              .learning_rate = static_cast<float>(learning_rate_),
                              .clipping = o.gradient_clipping,
-                             .samples = deck.batch.global,
+                             .samples = samples_of_step(deck.batch),
                              .scaling = {.on = deck.precision.scales_loss(),
                                          .fixed = scale.fixed > 0,
                                          .refills = scale.consecutive_hysteresis,
@@ -203,6 +277,8 @@ std::optional<RouterFigures> Engine::router_figures() const {
 }
 
 std::string Engine::under_way() const {
+  const std::lock_guard lock(changes_);
+  if (!executor_) return "the change of a phase";
   const std::string tasks = executor_->under_way(), disk = memory_.disk() ? memory_.disk()->under_way() : "";
   return disk.empty() || tasks.empty() ? tasks : fmt::format("{}; {}", tasks, disk);
 }

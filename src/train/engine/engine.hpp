@@ -1,8 +1,10 @@
 // One rank's model at work: its plan, memory, state and executor. Knows steps; knows nothing of files, logs or the order of data.
 #pragma once
 #include <memory>
+#include <mutex>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "kernels/step/step.hpp"
 #include "optimizer/state.hpp"
@@ -47,16 +49,29 @@ class Engine {
  public:
   /// Allocates what was planned: see fit.hpp for whether there is room.
   explicit Engine(RunPlan plan, const EngineOptions& options = {}, RankLinks links = {});
+  /// Of a run in phases, a plan each (deck/ramp.hpp): allocates what the largest needs, by tier. Begins in the first.
+  explicit Engine(std::vector<RunPlan> phases, const EngineOptions& options = {}, RankLinks links = {});
   Engine(const Engine&) = delete;
 
+  std::size_t phase() const { return phase_; }
+  /// Goes on in another phase: the state stays where it lies, and the run's values go along. Not while a step is to copy, nor while other
+  /// ranks read this one's memory. Collective over the group.
+  void enter(std::size_t phase);
+  /// The same where the state is to be made yet, or read.
+  void begin_in(std::size_t phase);
+
+  /// Of the phase.
   const RunPlan& planned() const { return plan_; }
   const Schedule& schedule() const { return plan_.schedule; }
   const MemoryPlan& plan() const { return plan_.memory; }
   const Layout& layout() const { return plan_.layout(); }
   const Group& data() const { return plan_.request.data; }
   std::int64_t accumulation() const { return accumulation_steps(plan_.request.deck, data().size); }
-  /// Bytes that tasks touch, by tier, as the executor addresses them.
-  std::array<std::int64_t, tier_count> used_bytes() const { return memory_.used_bytes(); }
+  /// The most that a phase needs, by tier.
+  const TierBytes& room() const { return room_; }
+  /// Bytes that tasks touch, by tier, as the executor addresses them, in the phase that touches most; those of a training run equal the
+  /// room, which is asserted.
+  const TierBytes& used_bytes() const { return used_; }
 
   /// What ModelState says, with the compute copies made from it; collective over the group.
   void initialise_weights();
@@ -149,20 +164,27 @@ class Engine {
   }
   /// Those that count in this rank's micro-batches; 0 where another counts them.
   std::int64_t counted_targets(std::int64_t micro_batches) const;
+  /// The executor of the plan, and what tasks find that nobody writes in a step.
+  void make_ready();
   void fill_rope_table() const;
   kernels::StepInputs inputs_of_step(const StepOptions& options);
   void run_step(ProgramKind kind, Timeline* timeline);
-  /// On a GPU: searches for the fastest kernels and loads all of them, on weights of noise, which it leaves zeroed.
+  /// On a GPU: searches for the fastest kernels of the plan and loads all of them, on weights of noise, which it leaves zeroed.
   void warm_up(const std::string& kernel_choices);
   /// Zeroes the memory of a GPU and what is pinned for it.
   void clear_device();
   void fill_parameters_with_noise();
 
+  std::vector<RunPlan> phases_;  ///< the place of the one that is entered is empty
+  std::size_t phase_ = 0;
+  TierBytes room_{}, used_{};
   RunPlan plan_;
+  EngineOptions options_;
   RankLinks links_;
   RankMemory memory_;
   ModelState state_;
   std::vector<ChosenOptimizer> optimizers_;
+  mutable std::mutex changes_;  ///< of the executor
   std::unique_ptr<Executor> executor_;
   std::array<int, std::size(input_rows)> inputs_{};  ///< buffers that the host fills, by row
   bool counts_targets_;                              ///< of ranks that have the same targets, along tp, the first counts them

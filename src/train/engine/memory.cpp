@@ -8,21 +8,19 @@
 
 namespace tessera {
 
-RankMemory::RankMemory(const RunPlan& plan, Node* node, const Communicators& communicators)
+RankMemory::RankMemory(const RunPlan& plan, const TierBytes& room, Node* node, const Communicators& communicators)
     : plan_(plan), on_gpu_(plan.schedule.shape.backend == kernels::Backend::cuda), node_(node) {
   for (std::size_t t = 0; t < tier_count; ++t) {
     const Tier tier = static_cast<Tier>(t);
-    if (plan.memory.bytes[t] == 0 || tier == Tier::nvme) continue;
+    if (room[t] == 0 || tier == Tier::nvme) continue;
     // Without a GPU the tier that kernels use is the host's, of which collectives touch what they like.
     const Tier from = tier != Tier::device || on_gpu_ ? tier : plan.request.mesh.ranks() > 1 ? Tier::shared : Tier::host;
     // Beside a GPU the host holds little: a new run need not wait for its pages.
-    arenas_[t] = Arena(from, static_cast<std::size_t>(plan.memory.bytes[t]), fmt::format("tessera.{}", name_of(tier)),
+    arenas_[t] = Arena(from, static_cast<std::size_t>(room[t]), fmt::format("tessera.{}", name_of(tier)),
                        on_gpu_ ? FirstTouch::when_used : FirstTouch::now);
     if (from == Tier::shared) shared_ = &arenas_[t];
   }
   make_disk();
-  if (plan.request.training())
-    TESSERA_REQUIRE(used_bytes() == plan.memory.bytes, "the bytes that tasks touch differ from the planned ones");
   if (node_ && shared_) node_->register_arena(*shared_);
   if (const Arena& device = arena(Tier::device); on_gpu_ && device.bytes() > 0)
     for (Communicator* communicator : communicators.all())
@@ -100,6 +98,16 @@ std::array<std::byte*, tier_count> RankMemory::bases() const {
   return bases;
 }
 
-std::array<std::int64_t, tier_count> RankMemory::used_bytes() const { return touched_bytes(plan_.schedule, plan_.memory); }
+void RankMemory::clear_beside_state() const {
+  for (std::size_t t = 0; t < tier_count; ++t) {
+    const Arena& all = arenas_[t];
+    const auto begin = static_cast<std::size_t>(plan_.memory.state[t]);
+    if (all.bytes() <= begin) continue;
+    kernels::Context context;
+    context.backend = static_cast<Tier>(t) == Tier::device ? plan_.schedule.shape.backend : kernels::Backend::host;
+    kernels::fill_zero(context, all.data() + begin, all.bytes() - begin);
+  }
+  wait_for_device(plan_.schedule.shape.backend);
+}
 
 }  // namespace tessera

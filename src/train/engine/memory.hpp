@@ -14,12 +14,15 @@ namespace tessera {
 
 class RankMemory {
  public:
-  /// Allocates, and makes memory known to those who read it from other ranks: `node` (null: none) and `communicators`. Both must outlive
-  /// it.
-  RankMemory(const RunPlan& plan, Node* node, const Communicators& communicators);
+  /// Allocates `room`, and makes memory known to those who read it from other ranks: `node` (null: none) and `communicators`. Both must
+  /// outlive it, and so must the plan, which needs no more.
+  RankMemory(const RunPlan& plan, const TierBytes& room, Node* node, const Communicators& communicators);
   ~RankMemory();
   RankMemory(const RankMemory&) = delete;
   RankMemory& operator=(const RankMemory&) = delete;
+
+  /// The plan has become another one whose state lies in the same places: zeroes all else.
+  void clear_beside_state() const;
 
   std::byte* address(int buffer, std::int64_t offset = 0) const;
   std::byte* address(const Use& use) const { return address(use.buffer, use.offset); }
@@ -34,9 +37,6 @@ class RankMemory {
   Disk* disk() const { return disk_.get(); }
   std::array<std::byte*, tier_count> bases() const;
   const Arena& arena(Tier tier) const { return arenas_[static_cast<std::size_t>(tier)]; }
-
-  /// Bytes that tasks touch, by tier, as the executor addresses them; those of a training run equal the plan's, which is asserted.
-  std::array<std::int64_t, tier_count> used_bytes() const;
 
  private:
   void make_disk();

@@ -11,6 +11,7 @@
 #include "optimizer/groups.hpp"
 #include "schedule/build/micro_batches.hpp"
 #include "schedule/build/pipeline_order.hpp"
+#include "schedule/plan/limits.hpp"
 #include "schedule/plan/step_cost.hpp"
 #include "topology/devices/gpu_environment.hpp"
 #include "train/engine/program_identity.hpp"
@@ -35,6 +36,7 @@ void print_banner(const BannerFacts& f) {
   if (const std::string frozen = describe_frozen(f.engine.layout().table); !frozen.empty()) info("frozen      {}", frozen);
   for (const std::string& line : describe_groups(deck.optimizer, f.engine.layout().table)) info("optimizer   {}", line);
   info("batch       {}", describe_batch(deck, f.engine.data().size));
+  for (const std::string& line : describe_ramp(deck, f.engine.data().size)) info("ramp        {}", line);
   if (const Stage& stage = f.engine.planned().request.stage; stage.count > 1)
     info("pipeline    {} stages of {} layers, {}; at best {:.1f} % of a step is bubble", stage.count,
          fmt::join(layers_of_stages(deck, f.engine.planned().request.mesh), ", "), word_of(deck.pipeline.schedule),
@@ -43,6 +45,9 @@ void print_banner(const BannerFacts& f) {
        describe_recompute(f.engine.planned().request, recompute_gain(f.engine.planned().request, f.engine.schedule(), f.engine.plan())));
   if (const std::string how = f.engine.how_disks_work(); !how.empty()) info("disk        {}", how);
   info("memory      of this rank, planned and allocated\n{}", print_memory(f.engine.schedule(), f.engine.plan()));
+  if (!deck.batch.ramp.empty())
+    info("  all phases {:>10}   (what the largest needs of each tier is allocated; above is the first)",
+         human_bytes(static_cast<double>(memory_bytes(f.engine.room()))));
 }
 
 }  // namespace tessera

@@ -16,6 +16,7 @@
 #include "base/progress.hpp"
 #include "deck/environment.hpp"
 #include "deck/openmp_binding.hpp"
+#include "deck/ramp.hpp"
 #include "exchange/carried_files.hpp"
 #include "exchange/initial_weights.hpp"
 #include "io/files/path_state.hpp"
@@ -23,6 +24,7 @@
 #include "memory/runtime.hpp"
 #include "model/record/flops.hpp"
 #include "schedule/build/describe_mesh.hpp"
+#include "schedule/build/micro_batches.hpp"
 #include "schedule/plan/cross_check.hpp"
 #include "schedule/plan/recompute_choice.hpp"
 #include "schedule/run/connect.hpp"
@@ -74,6 +76,13 @@ StartPoint agree_on_start(const World& world, const Deck& deck) {
   else
     start.checkpoint = world.broadcast_text(start.checkpoint);
   return start;
+}
+
+template <class T, class F>
+std::vector<const Schedule*> pointers_to(const std::vector<T>& all, const F& schedule_of) {
+  std::vector<const Schedule*> pointers;
+  for (const T& one : all) pointers.push_back(schedule_of(one));
+  return pointers;
 }
 
 /// One run's moving parts.
@@ -200,29 +209,38 @@ class Training {
     if (world_.ranks() > 1) links.node = &node_.emplace(world_);
     if (on_gpus && world_.ranks() > 1) {
       // NCCL takes what it needs before the plan takes what is left.
-      const Schedule draft = draft_schedule(mesh);
-      require_same_schedules(mesh, draft);
-      links.communicators = make_communicators(world_, mesh, draft, {.node = links.node, .path = CommunicatorPath::nccl});
-      connect(links.communicators, draft);
+      std::vector<Schedule> drafts;
+      for (std::size_t phase = 0; phase < phases_of(deck_); ++phase) {
+        drafts.push_back(draft_schedule(deck_in_phase(deck_, phase), mesh));
+        require_same_schedules(mesh, drafts.back());
+      }
+      links.communicators =
+          make_communicators(world_, mesh, wanted_communicators(pointers_to(drafts, [](const Schedule& s) { return &s; })),
+                             {.node = links.node, .path = CommunicatorPath::nccl});
+      for (const Schedule& draft : drafts) connect(links.communicators, draft);
       overhead_->count("NCCL");
     }
-    RunPlan plan = plan_for_this_machine(mesh, {.node = world_.place().local_ranks, .gpu = gpu.sharing});
-    require_same_schedules(mesh, plan.schedule);
-    if (plan.request.stage.count > 1) require_fitting_stages(plan);
+    std::vector<RunPlan> plans;
+    for (std::size_t phase = 0; phase < phases_of(deck_); ++phase) {
+      plans.push_back(plan_for_this_machine(deck_in_phase(deck_, phase), mesh, {.node = world_.place().local_ranks, .gpu = gpu.sharing}));
+      require_same_schedules(mesh, plans.back().schedule);
+      if (plans.back().request.stage.count > 1) require_fitting_stages(plans.back());
+    }
     if (!on_gpus && world_.ranks() > 1)
-      links.communicators = make_communicators(world_, mesh, plan.schedule,
-                                               {.node = links.node, .hierarchical = deck_.topology.hierarchical != Hierarchical::never});
+      links.communicators =
+          make_communicators(world_, mesh, wanted_communicators(pointers_to(plans, [](const RunPlan& plan) { return &plan.schedule; })),
+                             {.node = links.node, .hierarchical = deck_.topology.hierarchical != Hierarchical::never});
     path_ = links.communicators.path();
     lanes_ = lane_mode(deck_, world_.ranks(), threads);
     measure_yardstick();
     together([&] { require_attention(model_shape(deck_)); });
-    engine_.emplace(std::move(plan), EngineOptions{.lanes = lanes_, .kernel_choices = kernel_choices(gpu)}, std::move(links));
+    engine_.emplace(std::move(plans), EngineOptions{.lanes = lanes_, .kernel_choices = kernel_choices(gpu)}, std::move(links));
     work_.emplace(world_, [this] {
       const std::string tasks = engine_->under_way();
       return tasks.empty() ? std::string(stage_.load()) : tasks;
     });
-    feed_.emplace(world_, deck_, *engine_, *train_, validation_ ? &*validation_ : nullptr);
-    if (overhead_) overhead_->count("libraries", engine_->plan().bytes[static_cast<std::size_t>(Tier::device)]);
+    feed_.emplace(world_, *engine_, *train_, validation_ ? &*validation_ : nullptr);
+    if (overhead_) overhead_->count("libraries", engine_->room()[static_cast<std::size_t>(Tier::device)]);
     print_banner({.parsed = parsed_,
                   .ranks = world_.map_of_ranks(),
                   .mesh = describe(mesh) + describe_tensor(deck_, mesh) + describe_context(deck_, mesh),
@@ -269,10 +287,10 @@ class Training {
 
   /// Settles what the deck leaves to the memory that there is, and refuses what does not fit.
   /// Before it is known what fits: of its communicators alone.
-  Schedule draft_schedule(const Mesh& mesh) {
+  Schedule draft_schedule(const Deck& deck, const Mesh& mesh) {
     std::optional<Schedule> draft;
     together([&] {
-      BuildRequest request = request_for(deck_, mesh, world_.rank(), Purpose::training);
+      BuildRequest request = request_for(deck, mesh, world_.rank(), Purpose::training);
       drop_most(request);
       draft = build_schedule(request);
     });
@@ -288,8 +306,8 @@ class Training {
                                   group_of(mesh, axes({axis}), world_.rank()).world.front());
   }
 
-  RunPlan plan_for_this_machine(const Mesh& mesh, const Sharing& sharing) {
-    BuildRequest request = request_for(deck_, mesh, world_.rank(), Purpose::training);
+  RunPlan plan_for_this_machine(const Deck& deck, const Mesh& mesh, const Sharing& sharing) {
+    BuildRequest request = request_for(deck, mesh, world_.rank(), Purpose::training);
     MemoryLimits limits;
     together([&] { limits = limits_here(deck_, world_.ranks(), sharing); });
     request.recompute = agree_on_recompute(world_, request, limits);
@@ -313,18 +331,30 @@ class Training {
     together([&] {
       const io::CheckpointReader reader(checkpoint);
       step = reader.meta().step;
-      if (const std::int64_t cursor = reader.meta().sample_cursor; cursor != step * deck_.batch.global)
+      const BatchKeys batch = deck_in_phase(deck_, phase_after(deck_, step)).batch;
+      if (const std::int64_t cursor = reader.meta().sample_cursor; cursor != samples_in(deck_, step))
         warning("{} had seen {} samples in {} steps: this run goes on from sample {}, {} a step", reader.folder(), cursor, step, cursor,
-                deck_.batch.global);
+                samples_of_step(batch));
     });
+    engine_->begin_in(phase_after(deck_, step));
     stage_ = "the loading of a checkpoint";
     load_checkpoint(world_, *engine_, checkpoint);
     info("resumed from {} at step {} of {}", checkpoint, step, deck_.run.steps);
     return step;
   }
 
+  /// Where another phase of batch.ramp begins with a step, goes on in it. No save may be under way.
+  void enter_phase_of(std::int64_t step) {
+    const std::size_t phase = phase_after(deck_, step);
+    if (phase == engine_->phase()) return;
+    stage_ = "the change to another phase of batch.ramp";
+    world_.together([] {});  // what a rank reads of another's memory it has read
+    engine_->enter(phase);
+  }
+
   /// Reads the step's batch, and makes the step.
   StepReport make_step(std::int64_t step, Timeline* timeline = nullptr) {
+    enter_phase_of(step);
     stage_ = "the reading of a batch";
     feed_->read(step);
     stage_ = "the step's end";
@@ -332,9 +362,10 @@ class Training {
   }
 
   StepFigures figures(std::int64_t step, const StepReport& report, double seconds) const {
-    const double tokens = static_cast<double>(deck_.batch.global * deck_.batch.sequence_length), rate = tokens / seconds;
+    const BatchKeys& batch = engine_->planned().request.deck.batch;
+    const double tokens = static_cast<double>(batch.global * batch.sequence_length), rate = tokens / seconds;
     const double length =
-        deck_.data.document_mask ? static_cast<double>(report.document_squares) / tokens : static_cast<double>(deck_.batch.sequence_length);
+        deck_.data.document_mask ? static_cast<double>(report.document_squares) / tokens : static_cast<double>(batch.sequence_length);
     return {.step = step + 1,
             .loss = report.loss,
             .grad_norm = report.grad_norm,
@@ -462,9 +493,11 @@ class Training {
       metrics.emplace(folder.metrics(), first_step_ + 1);
       metrics->write(start_row(first_step_));
     });
-    const std::int64_t planned = memory_bytes(engine_->plan().bytes), used = memory_bytes(engine_->used_bytes());
+    const std::int64_t planned = memory_bytes(engine_->room()), used = memory_bytes(engine_->used_bytes());
+    const std::int64_t samples = samples_in(deck_, deck_.run.steps);
     Progress progress(first_step_, deck_.run.steps, deck_.run.log_every,
-                      fmt::format("{} of {}", human_bytes(static_cast<double>(used)), human_bytes(static_cast<double>(planned))));
+                      fmt::format("{} of {}", human_bytes(static_cast<double>(used)), human_bytes(static_cast<double>(planned))),
+                      [&](std::int64_t done) { return static_cast<double>(samples - samples_in(deck_, done)); });
     StepTrace trace(world_, deck_, folder, first_step_);
     auto record = [&](const io::MetricRow& row) {
       if (!metrics) return;
@@ -485,6 +518,13 @@ class Training {
     saver.catch_up(first_step_);
     bool stopped = false;
     for (std::int64_t step = first_step_; step < deck_.run.steps && !stopped; ++step) {
+      const bool borders = phase_after(deck_, step) != engine_->phase();
+      if (borders) saver.finish();
+      const double border = now_seconds();
+      enter_phase_of(step);
+      if (borders)
+        progress.note(fmt::format("phase {} of batch.ramp begins after step {} (in {:.2f} s): {}", engine_->phase() + 1, step,
+                                  now_seconds() - border, describe_batch(engine_->planned().request.deck, engine_->data().size)));
       const double begin = now_seconds();
       const StepReport report = make_step(step, trace.of(step));
       if (report.not_finite) saver.finish();

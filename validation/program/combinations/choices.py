@@ -43,6 +43,7 @@ VALUES = {
     "batch.global": ["8", "2", "6", "7"],
     "batch.micro": ["1", "2"],
     "batch.sequence_length": ["12", "8", "16", "30"],
+    "batch.ramp": [..., "[{ until_step = 1, global = 2 }, { until_step = 3, global = 4, sequence_length = 4 }]", "[{ until_step = 2, sequence_length = 6 }]"],
     "data.train": ['"{folder}/plain.bin"', '"{folder}/texts.h5"', '"{folder}/pairs.h5"', '["{folder}/texts.h5", "{folder}/more.h5"]', '["{folder}/pairs.h5", "{folder}/texts.h5"]'],
     "data.weights": [..., "[0.7, 0.3]", "[1, 4]"],
     "data.epochs": [..., "[0.0]", "[0.0, 2.5]"],

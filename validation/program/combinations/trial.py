@@ -143,8 +143,9 @@ class Trial:
         if not used or not threads or self.schema.value(deck, "activation.recompute") == '"auto"':
             return
         plan = self.folder.plan(int(self.schema.value(deck, RANKS)), "--threads", threads[1], "--ranks-per-node", self.schema.value(deck, NODE))
-        if runs.human_bytes(plan["bytes_per_rank"]) != used[1]:
-            raise Fault("bytes of tessera plan", f"{used[1]} used, {runs.human_bytes(plan['bytes_per_rank'])} planned")
+        planned = plan.get("bytes_per_rank_of_all_phases", plan["bytes_per_rank"])
+        if runs.human_bytes(planned) != used[1]:
+            raise Fault("bytes of tessera plan", f"{used[1]} used, {runs.human_bytes(planned)} planned")
 
     def first_save(self, name):
         """A checkpoint before the last step, if one stays."""

@@ -64,6 +64,14 @@ void randomise(const Key& key, Deck& deck, std::mt19937_64& random) {
         if (pick(2) || !list.back().learning_rate) list.back().weight_decay = static_cast<double>(pick(1000));
       }
       literal.value = list;
+    } else if (key.type == KeyType::phases) {
+      std::vector<RampPhase> list;
+      for (std::int64_t n = pick(3); n > 0; --n) {
+        list.push_back({.until_step = 1 + pick(1 << 20)});
+        if (pick(2)) list.back().global = 1 + pick(1 << 20);
+        if (pick(2) || list.back().global == 0) list.back().sequence_length = 1 + pick(1 << 20);
+      }
+      literal.value = list;
     } else if (key.type == KeyType::paths) {
       std::vector<std::string> list;
       for (std::int64_t n = 1 + pick(3); n > 0; --n) list.push_back(texts[pick(std::size(texts))]);
@@ -148,6 +156,7 @@ TEST(Print, IdentityIsTheTrainedFunctionNotItsLayout) {
 TEST(Print, AKeyThatCameLaterLeavesTheIdentityOfEarlierRuns) {
   const Deck deck = parse_small().deck;
   const std::set<std::string_view> later = {"run.init",
+                                            "batch.ramp",
                                             "data.document_mask",
                                             "data.packing",
                                             "data.too_long",

@@ -96,6 +96,7 @@ TEST(Texts, NothingIsDeniedThatIsThere) {
                          {"frozen|freezing", "model.freeze"},
                          {"parameter groups|groups of the optimizer", "optimizer.groups"},
                          {"epochs", "run.epochs"},
+                         {"batch.?size.ramps?|ramps of (the )?(batch|sequence)", "batch.ramp"},
                          {"warmup.ratio", "learning_rate.warmup_ratio"},
                          {"document masks?|packing", "data.packing"},
                          {"mixtures of (files|data)", "data.weights"},

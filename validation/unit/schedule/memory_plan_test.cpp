@@ -116,13 +116,15 @@ std::vector<std::int64_t> first_fit(const Schedule& schedule) {
   std::vector<std::int64_t> offset(schedule.buffers.size(), 0);
   std::array<std::int64_t, tier_count> persistent{};
   std::vector<std::size_t> falling, placed;
-  for (std::size_t b = 0; b < schedule.buffers.size(); ++b) {
-    auto& end = persistent[static_cast<std::size_t>(schedule.buffers[b].tier)];
-    if (schedule.buffers[b].life == tessera::Life::run)
-      offset[b] = end, end += bytes(b);
-    else if (!lives[b].empty())
-      falling.push_back(b);
-  }
+  std::set<std::size_t> state;
+  for (const Held& held : schedule.state) state.insert(static_cast<std::size_t>(held.use.buffer));
+  for (const bool first : {true, false})
+    for (std::size_t b = 0; b < schedule.buffers.size(); ++b)
+      if (auto& end = persistent[static_cast<std::size_t>(schedule.buffers[b].tier)];
+          schedule.buffers[b].life == tessera::Life::run && state.contains(b) == first)
+        offset[b] = end, end += bytes(b);
+  for (std::size_t b = 0; b < schedule.buffers.size(); ++b)
+    if (schedule.buffers[b].life != tessera::Life::run && !lives[b].empty()) falling.push_back(b);
   std::stable_sort(falling.begin(), falling.end(),
                    [&](std::size_t a, std::size_t b) { return schedule.buffers[a].bytes > schedule.buffers[b].bytes; });
   for (std::size_t b : falling) {

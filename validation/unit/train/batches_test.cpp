@@ -53,6 +53,24 @@ TEST(SampleFile, AShareOfARingHasTwoChunksOfEachSequence) {
   EXPECT_EQ(targets, (std::vector<std::int32_t>{-1, -1, -1, -1, 9, 10, 15, 16})) << "each chunk has its own next tokens";
 }
 
+TEST(SampleFile, PartsOfASampleAreItsTokensInTheirOrder) {
+  const test::Scratch scratch;
+  SampleFile file(tokens_file(scratch, 49), 12, 50);
+  ASSERT_EQ(file.samples(), 4);
+  for (const std::int64_t parts : {1, 2, 3, 12}) {
+    const std::int64_t length = 12 / parts;
+    std::vector<std::int32_t> seen;
+    for (std::int64_t number = 0; number < 4 * parts; ++number) {
+      std::vector<std::int32_t> inputs(static_cast<std::size_t>(length)), targets(inputs.size());
+      file.read(sequence_at(0, number, parts), std::vector<Range>{{0, length}}, {inputs, targets}, 0);
+      for (std::size_t t = 0; t < inputs.size(); ++t) EXPECT_EQ(targets[t], inputs[t] + 1);
+      seen.insert(seen.end(), inputs.begin(), inputs.end());
+    }
+    ASSERT_EQ(seen.size(), 48U);
+    for (std::size_t i = 0; i < seen.size(); ++i) EXPECT_EQ(seen[i], static_cast<std::int32_t>(i)) << parts << " parts";
+  }
+}
+
 TEST(SampleFile, CountsOnlyWholeSamples) {
   const test::Scratch scratch;
   EXPECT_EQ(SampleFile(tokens_file(scratch, 35), 5, 50).samples(), 6);

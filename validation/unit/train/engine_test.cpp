@@ -186,6 +186,41 @@ TEST(Engine, ASequenceOfOneDocumentHasTheBitsOfNoMask) {
   EXPECT_EQ(with.gradient, without.gradient);
 }
 
+// What a run of phases does between two of them: state and values of the run stay, whatever lay beside them.
+TEST(Engine, GoesOnInAnotherPhase) {
+  for (const std::string type : {"fp32", "bf16"}) {
+    std::vector<RunPlan> plans;
+    const Deck large = test::tiny_deck({"batch.global=4", "precision.compute=" + type}),
+               small = test::tiny_deck({"batch.global=2", "batch.sequence_length=4", "precision.compute=" + type});
+    for (const Deck& deck : {small, large}) plans.push_back(test::plan_alone(deck, Purpose::training, 0));
+    const std::int64_t most = memory_bytes(plans[1].memory.bytes);
+    ASSERT_LT(memory_bytes(plans[0].memory.bytes), most);
+    Engine engine(std::move(plans)), alone(test::plan_alone(large, Purpose::training, 0));
+    EXPECT_EQ(memory_bytes(engine.room()), most);
+    EXPECT_EQ(engine.used_bytes(), engine.room());
+    const auto weights_of = [&](const Engine& of) {
+      Weights weights;
+      for (const Parameter& p : parameter_table(large.model)) weights[p.name] = of.weight_of(p.name);
+      return weights;
+    };
+    engine.initialise_weights();
+    fill_batch(engine, small, engine.accumulation(), 1);
+    engine.step();
+    const Weights after_one = weights_of(engine);
+    engine.enter(1);
+    EXPECT_EQ(weights_of(engine), after_one);
+    EXPECT_EQ(engine.run_values().applied_updates, 1);
+    EXPECT_EQ(engine.run_values().sample_cursor, 2);
+    // Its first step is that of an engine which never had another plan.
+    set(engine, random_weights(large, 2)), set(alone, random_weights(large, 2));
+    for (Engine* one : {&engine, &alone}) fill_batch(*one, large, one->accumulation(), 3), one->step();
+    EXPECT_EQ(weights_of(engine), weights_of(alone));
+    engine.enter(0);
+    EXPECT_EQ(weights_of(engine), weights_of(alone));
+    EXPECT_EQ(engine.run_values().sample_cursor, 4);
+  }
+}
+
 TEST(Engine, UsesThePlannedBytesWithExperts) {
   for (const char* capacity : {"\"dropless\"", "0.5"})
     for (const char* stage : {"0", "3"}) {

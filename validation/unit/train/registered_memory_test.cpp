@@ -26,7 +26,8 @@ std::unique_ptr<Engine> make_engine(int stage) {
       world().ranks());
   const Mesh mesh = make_mesh(deck, world().ranks());
   RunPlan plan = plan_run(request_for(deck, mesh, world().rank(), Purpose::training));
-  RankLinks links{.communicators = make_communicators(world(), mesh, plan.schedule, {.path = CommunicatorPath::nccl})};
+  RankLinks links{.communicators =
+                      make_communicators(world(), mesh, wanted_communicators(plan.schedule), {.path = CommunicatorPath::nccl})};
   auto engine = std::make_unique<Engine>(std::move(plan), EngineOptions{}, std::move(links));
   engine->initialise_weights();
   return engine;

@@ -29,7 +29,7 @@ struct Rank {
   Communicators none;
   RankMemory memory;
   ModelState state;
-  explicit Rank(RunPlan of) : plan(std::move(of)), memory(plan, nullptr, none), state(plan, memory) {}
+  explicit Rank(RunPlan of) : plan(std::move(of)), memory(plan, plan.memory.bytes, nullptr, none), state(plan, memory) {}
   Rank(const Deck& deck, const Layout& layout, int rank, Purpose purpose) : Rank(plan_of(deck, layout, rank, purpose)) {}
 
   static RunPlan plan_of(const Deck& deck, const Layout& layout, int rank, Purpose purpose) {
