@@ -311,14 +311,14 @@ void TokenFile::read(std::int64_t begin, std::span<std::int32_t> out, std::int64
   }
 }
 
-void TokenFile::drop_uncounted(std::int64_t begin, std::span<std::int32_t> ids, std::int32_t instead) const {
-  if (!masked() || ids.empty()) return;
-  auto id = ids.begin();
+void TokenFile::drop_uncounted(std::int64_t begin, std::span<float> weights) const {
+  if (!masked() || weights.empty()) return;
+  auto weight = weights.begin();
   const auto drop = [&](std::span<const std::uint8_t> bits, std::int64_t first, std::int64_t count) {
-    for (std::int64_t at = first; at < first + count; ++at, ++id)
-      if (!counts(bits, at)) *id = instead;
+    for (std::int64_t at = first; at < first + count; ++at, ++weight)
+      if (!counts(bits, at)) *weight = 0;
   };
-  const auto count = static_cast<std::int64_t>(ids.size());
+  const auto count = static_cast<std::int64_t>(weights.size());
   if (impl_->facts)
     impl_->for_blocks(begin, count, [&](const Impl::Block& block, std::int64_t first, std::int64_t n) { drop(block.mask, first, n); });
   else

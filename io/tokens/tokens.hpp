@@ -54,9 +54,9 @@ class TokenFile {
   /// the copy is compared, and the token is taken from the copy, each time anew but for the last two blocks, whose copies are kept. So
   /// what is written over the file while it is open fails, as damage does. A token id >= vocab fails, naming file, position and id.
   void read(std::int64_t begin, std::span<std::int32_t> out, std::int64_t vocab) const;
-  /// Puts `instead` into the places of tokens [begin, begin + ids.size()) that do not count in the loss. The mask is compared as tokens
-  /// are.
-  void drop_uncounted(std::int64_t begin, std::span<std::int32_t> ids, std::int32_t instead) const;
+  /// Of tokens [begin, begin + weights.size()) puts 0 into the places of those that do not count in the loss. The mask is compared as
+  /// tokens are.
+  void drop_uncounted(std::int64_t begin, std::span<float> weights) const;
 
  private:
   struct Impl;

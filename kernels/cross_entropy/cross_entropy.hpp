@@ -5,19 +5,17 @@
 
 namespace tessera::kernels {
 
-/// The target of a token that counts for nothing: its loss is 0, and so is its gradient.
-inline constexpr std::int32_t no_target = -1;
-
-/// Losses of `rows` rows of logits, which are destroyed: log sum exp(logits) - logits[target], sums in fp32 or better. With d_logits also
-/// (softmax - onehot) * *grad_scale in dtype.
-/// A target that is neither no_target nor in [0, V) is an error: the host's code throws before any work; a GPU's, which cannot look at
+/// Losses of `rows` rows of logits, which are destroyed: weight * (log sum exp(logits) - logits[target]), sums in fp32 or better. With
+/// d_logits also weight * (softmax - onehot) * *grad_scale in dtype. A row of weight 0 is not read: its loss is 0, and so is its gradient.
+/// A target of another row that is not in [0, V) is an error: the host's code throws before any work; a GPU's, which cannot look at
 /// targets before it runs, ends the kernel, and the next check of the CUDA runtime throws. The reader of the data refuses such tokens
 /// before either.
 struct SoftmaxLossRows {
-  float* losses = nullptr;                ///< (rows), not scaled
+  float* losses = nullptr;                ///< (rows)
   float* logits = nullptr;                ///< (rows,V)
   void* d_logits = nullptr;               ///< (rows,V) of dtype, or null; may be the logits themselves where dtype is f32
   const std::int32_t* targets = nullptr;  ///< (rows)
+  const float* weights = nullptr;         ///< (rows): finite, none below 0
   const float* grad_scale = nullptr;      ///< 1 value, with d_logits
   std::int64_t rows = 0, V = 0;
   DType dtype = DType::f32;

@@ -39,8 +39,9 @@ void row_without_loss(const SoftmaxLossRows& s, std::int64_t r) {
 template <bool gradient>
 void loss_row(const SoftmaxLossRows& s, std::int64_t r) {
   float* row = s.logits + r * s.V;
+  const auto weight = static_cast<double>(s.weights[r]);
+  if (weight == 0) return row_without_loss(s, r);
   std::int64_t target = s.targets[r];
-  if (target == no_target) return row_without_loss(s, r);
   double target_logit = static_cast<double>(row[target]), total = 0;
   float most = -INFINITY, maxima[RowWalk::most_blocks];
   RowWalk walk(row, s.V);
@@ -52,9 +53,9 @@ void loss_row(const SoftmaxLossRows& s, std::int64_t r) {
     if (most > before) total *= std::exp(static_cast<double>(before) - static_cast<double>(most));
     total += static_cast<double>(exponentials_of<gradient>(x, n, most));
   }
-  s.losses[r] = static_cast<float>(std::log(total) + static_cast<double>(most) - target_logit);
+  s.losses[r] = static_cast<float>(weight * (std::log(total) + static_cast<double>(most) - target_logit));
   if constexpr (gradient) {
-    const auto grad_scale = static_cast<double>(*s.grad_scale);
+    const double grad_scale = weight * static_cast<double>(*s.grad_scale);
     auto write = [&](auto* to) {
       using T = std::remove_pointer_t<decltype(to)>;
       for (std::int64_t i = 0; i < walk.blocks; ++i) {
@@ -71,8 +72,8 @@ void loss_row(const SoftmaxLossRows& s, std::int64_t r) {
 
 void check_targets(const SoftmaxLossRows& s) {
   for (std::int64_t i = 0; i < s.rows; ++i)
-    TESSERA_REQUIRE(s.targets[i] == no_target || (s.targets[i] >= 0 && s.targets[i] < s.V),
-                    "target {} of row {} is outside the vocabulary of {}", s.targets[i], i, s.V);
+    TESSERA_REQUIRE(s.weights[i] == 0 || (s.targets[i] >= 0 && s.targets[i] < s.V), "target {} of row {} is outside the vocabulary of {}",
+                    s.targets[i], i, s.V);
 }
 
 }  // namespace

@@ -48,11 +48,11 @@ struct RowResult {
 };
 
 /// loss = log(sum) + most - logit of the target; d_logit = e^(logit - most) grad_scale / sum, and at the target (probability - 1)
-/// grad_scale, formed before it is rounded to T.
+/// grad_scale, formed before it is rounded to T; each times the row's weight.
 __device__ RowResult finish_row(const SoftmaxLossRows& s, std::int64_t r, double target_logit, float most, double sum) {
-  const double above = target_logit - static_cast<double>(most);
-  s.losses[r] = static_cast<float>(log(sum) - above);
-  const double scale = s.d_logits ? static_cast<double>(*s.grad_scale) : 0;
+  const double above = target_logit - static_cast<double>(most), weight = static_cast<double>(s.weights[r]);
+  s.losses[r] = static_cast<float>(weight * (log(sum) - above));
+  const double scale = s.d_logits ? weight * static_cast<double>(*s.grad_scale) : 0;
   return {.factor = static_cast<float>(scale / sum), .d_target = static_cast<float>((exp(above) / sum - 1) * scale)};
 }
 
@@ -73,8 +73,8 @@ __global__ void __launch_bounds__(row_threads) row_kernel(SoftmaxLossRows s, int
   auto* keep = dynamic_shared<float>();  // (kept)
   const std::int64_t r = blockIdx.x;
   const int V = static_cast<int>(s.V), target = s.targets[r], mine = static_cast<int>(threadIdx.x) * N;
-  require(target == no_target || (target >= 0 && target < V));
-  if (target == no_target) return row_without_loss<gradient, T, Whole>(s, r);
+  if (s.weights[r] == 0) return row_without_loss<gradient, T, Whole>(s, r);
+  require(target >= 0 && target < V);
   const float* row = s.logits + r * s.V;
   const double target_logit = static_cast<double>(row[target]);
 

@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(row_threads) sums_kernel(SoftmaxSliceSums s) {
   const std::int64_t target = s.targets[r] - s.first;
   double* sums = s.sums + 3 * r;
   sums[0] = static_cast<double>(most), sums[1] = sum;
-  sums[2] = s.targets[r] != no_target && target >= 0 && target < s.V ? static_cast<double>(row[target]) : 0;
+  sums[2] = target >= 0 && target < s.V ? static_cast<double>(row[target]) : 0;
 }
 
 /// Where d_logits are the logits, a thread has read what it writes.
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(row_threads) loss_kernel(SoftmaxSliceLoss s) {
     __syncthreads();
     const softmax_slice::Row row = of_row;
     const int V = static_cast<int>(s.V);
-    const bool counts = s.targets[r] != no_target;
+    const bool counts = s.weights[r] != 0;
     const std::int64_t target = counts ? s.targets[r] - s.first : -1;
     const float most = static_cast<float>(row.most);
     T* out = static_cast<T*>(s.d_logits) + r * s.V;

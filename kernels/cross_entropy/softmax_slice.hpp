@@ -6,7 +6,7 @@
 namespace tessera::kernels {
 
 /// Of a row over a slice: the largest logit, the sum of e^(logit - largest), and the target's logit, 0 where the target is in another slice
-/// or is no_target.
+/// or none.
 struct SoftmaxSliceSums {
   double* sums = nullptr;                   ///< (rows,3)
   const float* logits = nullptr;            ///< (rows,V)
@@ -15,13 +15,14 @@ struct SoftmaxSliceSums {
 };
 TESSERA_OP(softmax_slice_sums, (const Context& context, const SoftmaxSliceSums& arguments), (context, arguments))
 
-/// Losses and, with d_logits, (softmax - onehot) * *grad_scale of the slice, as softmax_loss_rows makes them of whole rows.
+/// Losses and, with d_logits, weight * (softmax - onehot) * *grad_scale of the slice, as softmax_loss_rows makes them of whole rows.
 struct SoftmaxSliceLoss {
-  float* losses = nullptr;                ///< (rows), not scaled: the same on all ranks
+  float* losses = nullptr;                ///< (rows): the same on all ranks
   const float* logits = nullptr;          ///< (rows,V)
   void* d_logits = nullptr;               ///< (rows,V) of dtype, or null; may be the logits themselves where dtype is f32
   const double* sums = nullptr;           ///< (slices,rows,3), in the order of the vocabulary
   const std::int32_t* targets = nullptr;  ///< (rows)
+  const float* weights = nullptr;         ///< (rows): finite, none below 0
   const float* grad_scale = nullptr;      ///< 1 value, with d_logits
   std::int64_t rows = 0, V = 0, first = 0, slices = 1;
   DType dtype = DType::f32;

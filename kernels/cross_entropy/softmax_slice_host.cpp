@@ -23,12 +23,12 @@ void sums_of_row(const SoftmaxSliceSums& s, std::int64_t r) {
     total += static_cast<double>(exponentials_of<false>(row + i, std::min(block, s.V - i), most));
   double* sums = s.sums + 3 * r;
   sums[0] = static_cast<double>(most), sums[1] = total;
-  sums[2] = s.targets[r] != no_target && target >= 0 && target < s.V ? static_cast<double>(row[target]) : 0;
+  sums[2] = target >= 0 && target < s.V ? static_cast<double>(row[target]) : 0;
 }
 
 template <class T>
 void gradient_of_row(const SoftmaxSliceLoss& s, std::int64_t r, const softmax_slice::Row& row, T* to) {
-  if (s.targets[r] == no_target) {
+  if (s.weights[r] == 0) {
     std::memset(static_cast<void*>(to), 0, static_cast<std::size_t>(s.V) * sizeof(T));
     return;
   }

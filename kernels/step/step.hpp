@@ -15,11 +15,12 @@ struct RunValues {
   LossScale loss_scale = {};
 };
 
-/// Sums of a step. The first 2 int64 of it travel in one all-reduce as it begins, the 11 after them in one at its end.
+/// Sums of a step. The first 6 int64 of it travel in one all-reduce as it begins, the 11 after them in one at its end.
 struct StepScalars {
-  std::int64_t targets = 0;           ///< that count in the loss
+  FixedSum weight;                    ///< of rows in the loss
+  std::int64_t targets = 0;           ///< of a weight above 0
   std::int64_t document_squares = 0;  ///< of documents' lengths, where these are masked
-  FixedSum loss;                      ///< of micro-batches: sum of token losses
+  FixedSum loss;                      ///< of micro-batches: sum of rows' losses
   FixedSum squares;                   ///< of the gradient
   std::int64_t faults = 0;            ///< ranks that saw a value that is not finite
   std::int64_t overflows = 0;         ///< ranks that saw a finite one that fixed point cannot hold
@@ -27,7 +28,7 @@ struct StepScalars {
   std::int32_t not_finite = 0;        ///< this rank, loss or norm
   std::int32_t misfits = 0;           ///< this rank, fixed point: FixedFault bits
 };
-inline constexpr std::int64_t step_counts = 2, step_sums = 11;
+inline constexpr std::int64_t step_counts = 6, step_sums = 11;
 
 /// Optimizers that a run's tensors may have, at most.
 inline constexpr int most_optimizers = 4;
@@ -38,6 +39,7 @@ struct OptimizerInputs {
 };
 /// Written by the host before a step.
 struct StepInputs {
+  FixedSum weight = {};
   std::int64_t targets = 0, document_squares = 0;  ///< of this rank's part of the batch, each counted by one of the ranks that share it
   double tokens = 1;                               ///< of the global batch, or of the evaluation
   float learning_rate = 0;
@@ -52,8 +54,8 @@ struct StepInputs {
 
 /// Read by the host after a step.
 struct StepReport {
-  double loss = 0, grad_norm = 0;  ///< mean over targets; of its gradient
-  double loss_sum = 0;             ///< over targets
+  double loss = 0, grad_norm = 0;   ///< mean over targets by their weights; of its gradient
+  double loss_sum = 0, weight = 0;  ///< over targets
   std::int64_t targets = 0, document_squares = 0;
   float loss_scale = 1;         ///< that the step's gradients were made with
   std::int32_t not_finite = 0;  ///< 1: weights were left as they were, and the run cannot go on
@@ -66,7 +68,7 @@ struct StepReport {
 /// A step's sums begin: what this rank counts, and zeros.
 TESSERA_OP(begin_step, (const Context& context, StepScalars* scalars, const StepInputs* inputs), (context, scalars, inputs))
 
-/// What gradients of sums are multiplied by, so that the loss is their mean: the loss's scale over how many they are.
+/// What gradients of sums are multiplied by, so that the loss is their mean: the loss's scale over the weight that they have.
 struct GradientScale {
   float of_targets = 0, of_tokens = 0;
 };
@@ -79,11 +81,10 @@ struct ScaleGradients {
 };
 TESSERA_OP(scale_gradients, (const Context& context, const ScaleGradients& arguments), (context, arguments))
 
-/// A micro-batch's loss joins the step's. A weight of 0 is a micro-batch that only keeps ranks in step: nothing of it is read.
+/// A micro-batch's loss joins the step's.
 struct AddLoss {
   StepScalars* scalars = nullptr;
   const double* loss_sum = nullptr;
-  const double* weight = nullptr;
 };
 TESSERA_OP(add_loss, (const Context& context, const AddLoss& arguments), (context, arguments))
 

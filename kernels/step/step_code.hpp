@@ -12,19 +12,18 @@ static_assert(offsetof(StepScalars, stops) == (step_counts + step_sums - 1) * si
 
 TESSERA_BOTH inline void begin_step(StepScalars* scalars, const StepInputs* inputs) {
   *scalars = {};
-  scalars->targets = inputs->targets, scalars->document_squares = inputs->document_squares;
+  scalars->weight = inputs->weight, scalars->targets = inputs->targets, scalars->document_squares = inputs->document_squares;
 }
 
 TESSERA_BOTH inline void scale_gradients(const ScaleGradients& p) {
   const double scale = p.inputs->scaling.on ? static_cast<double>(p.run->loss_scale.value) : 1;
   // Where no target counts there is nothing to scale.
-  const double targets = p.scalars->targets > 0 ? static_cast<double>(p.scalars->targets) : 1;
-  *p.scale = {.of_targets = static_cast<float>(scale / targets), .of_tokens = static_cast<float>(scale / p.inputs->tokens)};
+  const double weight = p.scalars->targets > 0 ? p.scalars->weight.value() : 1;
+  *p.scale = {.of_targets = static_cast<float>(scale / weight), .of_tokens = static_cast<float>(scale / p.inputs->tokens)};
 }
 
 TESSERA_BOTH inline void add_loss(const AddLoss& p) {
-  if (*p.weight == 0) return;
-  if (!p.scalars->loss.add(*p.weight * *p.loss_sum)) p.scalars->not_finite = 1;
+  if (!p.scalars->loss.add(*p.loss_sum)) p.scalars->not_finite = 1;
 }
 
 TESSERA_BOTH inline void join_sums(StepScalars* scalars, const StepScalars* other) {
@@ -46,8 +45,8 @@ TESSERA_BOTH inline void finish(const FinishStep& p) {
   StepReport& report = *p.report;
   report = {};
   report.targets = s.targets, report.document_squares = s.document_squares;
-  report.loss_sum = s.loss.value();
-  report.loss = s.targets > 0 ? report.loss_sum / static_cast<double>(s.targets) : 0;
+  report.loss_sum = s.loss.value(), report.weight = s.weight.value();
+  report.loss = s.targets > 0 ? report.loss_sum / report.weight : 0;
   report.overflow = s.overflows > 0;
   report.stop = s.stops > 0;
   report.not_finite = report.overflow || s.faults > 0;

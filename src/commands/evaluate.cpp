@@ -58,7 +58,11 @@ int evaluate(const EvaluateOptions& o) {
   for (std::int64_t first = 0; first < samples; first += B) {
     for (std::int64_t row = 0; row < B; ++row)
       data.read(first + row, model.engine->positions(),
-                {model.engine->tokens(0), model.engine->targets(0), model.engine->document_starts(0)}, row);
+                {.tokens = model.engine->tokens(0),
+                 .targets = model.engine->targets(0),
+                 .document_starts = model.engine->document_starts(0),
+                 .weights = model.engine->row_weights(0)},
+                row);
     model.engine->set_weight(0, 1);
     const StepReport report = model.engine->evaluate(B * T);
     targets += report.targets;

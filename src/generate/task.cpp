@@ -167,6 +167,7 @@ void Examiner::make_pass() {
   write_pass(left, places, s.T,
              {.tokens = engine.tokens(0),
               .targets = engine.targets(0),
+              .weights = engine.row_weights(0),
               .groups = engine.token_groups(0),
               .document_starts = engine.document_starts(0)});
   engine.set_weight(0, 1);

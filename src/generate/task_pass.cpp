@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/check.hpp"
-#include "kernels/cross_entropy/cross_entropy.hpp"
 
 namespace tessera {
 
@@ -21,13 +20,14 @@ std::vector<PiecePlace> place_pieces(std::span<const TaskPiece> pieces, std::int
 }
 
 void write_pass(std::span<const TaskPiece> pieces, std::span<const PiecePlace> places, std::int64_t row_length, const PassInputs& to) {
-  std::ranges::fill(to.tokens, 0), std::ranges::fill(to.targets, kernels::no_target), std::ranges::fill(to.groups, -1);
+  std::ranges::fill(to.tokens, 0), std::ranges::fill(to.targets, 0), std::ranges::fill(to.weights, 0), std::ranges::fill(to.groups, -1);
   std::ranges::fill(to.document_starts, 0);
   for (std::size_t p = 0; p < places.size(); ++p) {
     const auto n = static_cast<std::size_t>(pieces[p].places()), counted = static_cast<std::size_t>(pieces[p].counted);
     const auto first = static_cast<std::size_t>(places[p].row * row_length + places[p].begin);
     std::ranges::copy(pieces[p].tokens.first(n), to.tokens.begin() + static_cast<std::ptrdiff_t>(first));
     std::ranges::copy(pieces[p].tokens.last(counted), to.targets.begin() + static_cast<std::ptrdiff_t>(first + n - counted));
+    std::ranges::fill(to.weights.subspan(first + n - counted, counted), 1.0f);
     std::ranges::fill(to.groups.subspan(first, n), static_cast<std::int32_t>(p));
     if (to.document_starts.empty()) continue;
     std::ranges::fill(to.document_starts.subspan(first, n), static_cast<std::int32_t>(places[p].begin));

@@ -24,7 +24,9 @@ std::vector<PiecePlace> place_pieces(std::span<const TaskPiece> pieces, std::int
 
 /// What the host writes of a pass of (rows, T) places. `document_starts` is empty where a pass has one piece.
 struct PassInputs {
-  std::span<std::int32_t> tokens, targets, groups, document_starts;
+  std::span<std::int32_t> tokens, targets;
+  std::span<float> weights;
+  std::span<std::int32_t> groups, document_starts;
 };
 
 /// Writes pieces at their places: each a document and a group of its own, and what stays empty behind them in a row one more, of no group.

@@ -104,11 +104,12 @@ const Call* find_call(const std::vector<Segment>& segments, std::string_view ker
   return nullptr;
 }
 
-/// Ids of a vocabulary, and rotations that leave numbers as large as they are; all else is as the bench filled it.
+/// Ids of a vocabulary, rows that count, and rotations that leave numbers as large as they are; all else is as the bench filled it.
 void fill_input(Bench& bench, ValueKind kind, void* at, std::size_t bytes) {
   const auto write = [&](const auto& values) { kernels::copy(bench.context(0), at, values.data(), bytes); };
   const std::size_t n = bytes / 4;
   if (kind == ValueKind::rope_table) write(std::vector<float>(n, 0.70710678f));
+  if (kind == ValueKind::row_weights) write(std::vector<float>(n, 1));
   if (kind != ValueKind::tokens && kind != ValueKind::targets) return;
   std::vector<std::int32_t> ids(n);
   for (std::size_t i = 0; i < n; ++i) ids[i] = static_cast<std::int32_t>(i * 2654435761u % 4096);

@@ -22,6 +22,7 @@ inline std::int64_t one_input(const ModelShape&) { return 1; }
 inline constexpr InputRow input_rows[] = {
     {"tokens", ValueKind::tokens, 4, inputs_a_token},
     {"targets", ValueKind::targets, 4, inputs_a_token},
+    {"row_weights", ValueKind::row_weights, 4, inputs_a_token},
     {"token_groups", ValueKind::token_groups, 4, inputs_a_token},
     {"document_starts", ValueKind::document_starts, 4, inputs_a_place_of_attention},
     {"weights", ValueKind::micro_batch_weight, 8, one_input},

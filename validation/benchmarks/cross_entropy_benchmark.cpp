@@ -20,13 +20,14 @@ void run_head(benchmark::State& state, std::int64_t chunk, DType t) {
   for (const auto& [kind, name, size] : {std::tuple(stream_in, "stream", bytes(M * C)), std::tuple(weight, "head.norm", bytes(C)),
                                          std::tuple(weight, "head.weight", bytes(V * C)), std::tuple(weight_gradient, "head.norm", 4 * C),
                                          std::tuple(weight_gradient, "head.weight", 4 * V * C), std::tuple(targets, "targets", 4 * M),
-                                         std::tuple(micro_batch_weight, "weight", std::int64_t{8}),
+                                         std::tuple(row_weights, "row_weights", 4 * M),
                                          std::tuple(scalars, "scalars", static_cast<std::int64_t>(sizeof(kernels::StepScalars)))})
     std::ranges::fill(head.make(kind, name, size), std::byte{0});
   Data x(M * C, t), weights(V * C, t);
   std::memcpy(head.at<void>(stream_in, "stream"), x.data(), static_cast<std::size_t>(bytes(M * C)));
   std::memcpy(head.at<void>(weight, "head.weight"), weights.data(), static_cast<std::size_t>(bytes(V * C)));
   for (std::int64_t i = 0; i < M; ++i) head.at<std::int32_t>(targets, "targets")[i] = static_cast<std::int32_t>(i * 31 % V);
+  std::fill_n(head.at<float>(row_weights, "row_weights"), M, 1.0f);
   double best = 1e30;
   for (auto _ : state) {
     double start = now_seconds();
@@ -46,6 +47,7 @@ void run_rows(benchmark::State& state, DType t) {
   for (std::int64_t i = 0; i < m; ++i) target[i] = static_cast<std::int32_t>(i * 31 % V);
   void* gradient = t == DType::f32 ? logits.data() : d_logits.data();
   const float grad_scale = 1e-3f;
+  const std::vector<float> weights(m, 1.0f);
   double best = 1e30;
   for (auto _ : state) {
     double start = now_seconds();
@@ -53,6 +55,7 @@ void run_rows(benchmark::State& state, DType t) {
                                     .logits = logits.as<float>(),
                                     .d_logits = gradient,
                                     .targets = target,
+                                    .weights = weights.data(),
                                     .grad_scale = &grad_scale,
                                     .rows = m,
                                     .V = V,

@@ -232,6 +232,8 @@ void add_cross_entropy(Part& part, const Settings& s, DType dtype) {
   for (std::int64_t r = 0; r < rows; ++r) targets[static_cast<std::size_t>(r)] = static_cast<std::int32_t>(r * 7919 % V);
   auto* on_device = static_cast<std::int32_t*>(part.copy_of(targets.data(), targets.size() * 4));
   auto* losses = static_cast<float*>(part.values(rows, DType::f32));
+  const std::vector<float> ones(static_cast<std::size_t>(rows), 1.0f);
+  auto* weights = static_cast<float*>(part.copy_of(ones.data(), ones.size() * 4));
   const float grad_scale = 1e-4f;
   auto* scale = static_cast<float*>(part.copy_of(&grad_scale, sizeof grad_scale));
   part.contenders.push_back({.name = named("cross-entropy rows", dtype),
@@ -243,6 +245,7 @@ void add_cross_entropy(Part& part, const Settings& s, DType dtype) {
                                                               .logits = logits,
                                                               .d_logits = d_logits,
                                                               .targets = on_device,
+                                                              .weights = weights,
                                                               .grad_scale = scale,
                                                               .rows = rows,
                                                               .V = V,

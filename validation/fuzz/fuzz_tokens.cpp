@@ -17,7 +17,8 @@ void read_input(std::string_view bytes) {
   std::vector<std::int32_t> ids(static_cast<std::size_t>(std::min<std::int64_t>(file.tokens(), 5000)));
   file.read(file.tokens() - std::ssize(ids), ids, vocab);
   if (std::ranges::any_of(ids, [](std::int32_t id) { return id < 0 || id >= vocab; })) defect("an id that is none of the vocabulary");
-  if (file.masked()) file.drop_uncounted(file.tokens() - std::ssize(ids), ids, -1);
+  std::vector<float> weights(ids.size(), 1);
+  if (file.masked()) file.drop_uncounted(file.tokens() - std::ssize(ids), weights);
 }
 
 }  // namespace tessera::fuzz

@@ -5,8 +5,6 @@
 #include <random>
 #include <vector>
 
-#include "kernels/cross_entropy/cross_entropy.hpp"
-
 namespace tessera::kernels::testing {
 
 struct GroupLossesCase {
@@ -21,18 +19,18 @@ inline std::ostream& operator<<(std::ostream& out, const GroupLossesCase& c) {
 
 struct GroupLossesInputs {
   std::int64_t groups = 0;
-  std::vector<float> losses;
-  std::vector<std::int32_t> targets, members;
+  std::vector<float> losses, weights;
+  std::vector<std::int32_t> members;
 };
 
-/// Losses from 2^-20 to 2^5; some tokens have no target, and some no group.
+/// Losses from 2^-20 to 2^5; some tokens have no weight, some a fraction, and some no group.
 inline GroupLossesInputs random_group_losses(const GroupLossesCase& of) {
   std::mt19937 random(17);
-  GroupLossesInputs c{.groups = of.groups, .losses = {}, .targets = {}, .members = {}};
+  GroupLossesInputs c{.groups = of.groups, .losses = {}, .weights = {}, .members = {}};
   for (std::int64_t t = 0; t < of.tokens; ++t) {
     const auto mantissa = static_cast<float>(random() >> 8);
     c.losses.push_back(std::ldexp(mantissa, -20 - static_cast<int>(random() % 24)));
-    c.targets.push_back(random() % 5 == 0 ? no_target : static_cast<std::int32_t>(random() % 100));
+    c.weights.push_back(std::ldexp(static_cast<float>(random() % 5), -static_cast<int>(random() % 20)));
     c.members.push_back(static_cast<std::int32_t>(random() % static_cast<std::uint32_t>(of.groups + 1)) - 1);
   }
   return c;

@@ -21,10 +21,13 @@ inline std::ostream& operator<<(std::ostream& out, const SoftmaxLossRowsCase& c)
 
 struct SoftmaxLossRowsInputs {
   std::vector<float> logits;
-  std::vector<std::int32_t> targets;  ///< the last token, another one, none, others
+  std::vector<std::int32_t> targets;  ///< the last token, another one, others
+  std::vector<float> weights;         ///< 1, a fraction, 0 (whose target is none), others
   explicit SoftmaxLossRowsInputs(const SoftmaxLossRowsCase& c) : logits(random_values<float>(c.rows * c.V, 1, c.spread)) {
-    for (std::int64_t r = 0; r < c.rows; ++r)
-      targets.push_back(r == 2 ? no_target : static_cast<std::int32_t>(r == 0 ? c.V - 1 : (r * 7919) % c.V));
+    for (std::int64_t r = 0; r < c.rows; ++r) {
+      targets.push_back(r == 2 ? -7 : static_cast<std::int32_t>(r == 0 ? c.V - 1 : (r * 7919) % c.V));
+      weights.push_back(r == 0 ? 1.0f : r == 1 ? 0.3f : r == 2 ? 0.0f : static_cast<float>(r));
+    }
   }
 };
 

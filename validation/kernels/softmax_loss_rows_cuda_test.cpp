@@ -25,6 +25,7 @@ Result on_host(const Case& c, Mode mode) {
                                .logits = in.logits.data(),
                                .d_logits = mode == Mode::loss ? nullptr : d.data(),
                                .targets = in.targets.data(),
+                               .weights = in.weights.data(),
                                .grad_scale = &softmax_grad_scale,
                                .rows = c.rows,
                                .V = c.V,
@@ -35,7 +36,7 @@ Result on_host(const Case& c, Mode mode) {
 template <class T>
 Result on_device(const Case& c, Mode mode, std::int64_t shift = 0) {
   SoftmaxLossRowsInputs in(c);
-  DeviceArray<float> losses(c.rows), logits(in.logits, shift), scale(std::vector<float>{softmax_grad_scale});
+  DeviceArray<float> losses(c.rows), logits(in.logits, shift), weights(in.weights), scale(std::vector<float>{softmax_grad_scale});
   DeviceArray<std::int32_t> targets(in.targets);
   DeviceArray<T> d(c.rows * c.V, shift);
   void* to = mode == Mode::loss ? nullptr : mode == Mode::in_place ? static_cast<void*>(logits.data()) : d.data();
@@ -43,6 +44,7 @@ Result on_device(const Case& c, Mode mode, std::int64_t shift = 0) {
                                .logits = logits.data(),
                                .d_logits = to,
                                .targets = targets.data(),
+                               .weights = weights.data(),
                                .grad_scale = scale.data(),
                                .rows = c.rows,
                                .V = c.V,
@@ -98,9 +100,10 @@ TEST_F(SoftmaxLossRowsCuda, SameBitsInPlaceAndWhereverOperandsLie) {
 // Equal logits of any size: no overflow, and the loss is log V.
 TEST_F(SoftmaxLossRowsCuda, LargeLogitsDoNotOverflow) {
   for (float level : {-1e30f, -100.0f, 0.0f, 1e30f}) {
-    DeviceArray<float> logits(std::vector<float>(1013, level)), losses(1);
+    DeviceArray<float> logits(std::vector<float>(1013, level)), losses(1), weights(std::vector<float>{1});
     DeviceArray<std::int32_t> targets(std::vector<std::int32_t>{5});
-    cuda::softmax_loss_rows({}, {.losses = losses.data(), .logits = logits.data(), .targets = targets.data(), .rows = 1, .V = 1013});
+    cuda::softmax_loss_rows(
+        {}, {.losses = losses.data(), .logits = logits.data(), .targets = targets.data(), .weights = weights.data(), .rows = 1, .V = 1013});
     EXPECT_NEAR(losses.host()[0], std::log(1013.0), 1e-5) << level;
   }
 }
@@ -109,9 +112,10 @@ TEST_F(SoftmaxLossRowsCuda, WhatIsNotANumberShows) {
   for (float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     std::vector<float> row(1013, 1.0f);
     row[700] = bad;
-    DeviceArray<float> logits(row), losses(1);
+    DeviceArray<float> logits(row), losses(1), weights(std::vector<float>{1});
     DeviceArray<std::int32_t> targets(std::vector<std::int32_t>{5});
-    cuda::softmax_loss_rows({}, {.losses = losses.data(), .logits = logits.data(), .targets = targets.data(), .rows = 1, .V = 1013});
+    cuda::softmax_loss_rows(
+        {}, {.losses = losses.data(), .logits = logits.data(), .targets = targets.data(), .weights = weights.data(), .rows = 1, .V = 1013});
     EXPECT_FALSE(std::isfinite(losses.host()[0]));
   }
 }
@@ -119,10 +123,12 @@ TEST_F(SoftmaxLossRowsCuda, WhatIsNotANumberShows) {
 #ifdef TESSERA_EMULATED_GPU  // on a GPU a trap ends the process's work on it
 TEST_F(SoftmaxLossRowsCuda, ATargetOutsideTheVocabularyTraps) {
   for (std::int32_t target : {-2, 64}) {
-    DeviceArray<float> logits(random_values<float>(64, 1)), losses(1);
+    DeviceArray<float> logits(random_values<float>(64, 1)), losses(1), weights(std::vector<float>{1});
     DeviceArray<std::int32_t> targets(std::vector<std::int32_t>{target});
     EXPECT_THROW(
-        cuda::softmax_loss_rows({}, {.losses = losses.data(), .logits = logits.data(), .targets = targets.data(), .rows = 1, .V = 64}),
+        cuda::softmax_loss_rows(
+            {},
+            {.losses = losses.data(), .logits = logits.data(), .targets = targets.data(), .weights = weights.data(), .rows = 1, .V = 64}),
         std::logic_error);
   }
 }

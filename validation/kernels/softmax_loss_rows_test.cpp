@@ -19,6 +19,7 @@ TEST(SoftmaxLossRows, MatchesFp64) {
                              .logits = in.logits.data(),
                              .d_logits = d.data(),
                              .targets = in.targets.data(),
+                             .weights = in.weights.data(),
                              .grad_scale = &grad_scale,
                              .rows = c.rows,
                              .V = c.V,
@@ -30,9 +31,10 @@ TEST(SoftmaxLossRows, MatchesFp64) {
         const double most = *std::max_element(row, row + c.V);
         double total = 0;
         for (std::int64_t v = 0; v < c.V; ++v) total += std::exp(row[v] - most);
-        want_losses.push_back(target == no_target ? 0 : std::log(total) + most - row[target]);
+        const auto weight = static_cast<double>(in.weights[static_cast<std::size_t>(r)]);
+        want_losses.push_back(weight == 0 ? 0 : weight * (std::log(total) + most - row[target]));
         for (std::int64_t v = 0; v < c.V; ++v)
-          want_d.push_back(target == no_target ? 0 : grad_scale * (std::exp(row[v] - most) / total - (v == target ? 1 : 0)));
+          want_d.push_back(weight * grad_scale * (std::exp(row[v] - most) / total - (v == target ? 1 : 0)));
       }
       EXPECT_LT(relative_error(losses.doubles(), want_losses), 1e-6);
       EXPECT_LT(relative_error(d.doubles(), want_d), tolerance(t));
@@ -42,7 +44,11 @@ TEST(SoftmaxLossRows, MatchesFp64) {
 TEST(SoftmaxLossRows, RefusesTargetsOutsideTheVocabulary) {
   for (const std::int32_t target : {-2, 5}) {
     float logits[5] = {}, loss = 0;
-    EXPECT_ANY_THROW(softmax_loss_rows({}, {.losses = &loss, .logits = logits, .targets = &target, .rows = 1, .V = 5})) << target;
+    const float one = 1, none = 0;
+    EXPECT_ANY_THROW(softmax_loss_rows({}, {.losses = &loss, .logits = logits, .targets = &target, .weights = &one, .rows = 1, .V = 5}))
+        << target;
+    EXPECT_NO_THROW(softmax_loss_rows({}, {.losses = &loss, .logits = logits, .targets = &target, .weights = &none, .rows = 1, .V = 5}));
+    EXPECT_EQ(loss, 0);
   }
 }
 
@@ -53,6 +59,29 @@ TEST(SumLosses, AddsInFp64) {
   EXPECT_EQ(sum, 3);
 }
 
+// Of a weight of 1 the bits are those of no weight; a weight of another power of two moves no digit.
+TEST(SoftmaxLossRows, WeightsScaleLossAndGradient) {
+  const SoftmaxLossRowsCase c{3, 1013};
+  const auto made_with = [&](float weight) {
+    SoftmaxLossRowsInputs in(c);
+    std::vector<std::int32_t> targets{1, 2, 3};
+    std::vector<float> losses(3), weights(3, weight);
+    softmax_loss_rows({}, {.losses = losses.data(),
+                           .logits = in.logits.data(),
+                           .d_logits = in.logits.data(),
+                           .targets = targets.data(),
+                           .weights = weights.data(),
+                           .grad_scale = &softmax_grad_scale,
+                           .rows = c.rows,
+                           .V = c.V,
+                           .dtype = DType::f32});
+    losses.insert(losses.end(), in.logits.begin(), in.logits.end());
+    return losses;
+  };
+  const std::vector<float> whole = made_with(1), half = made_with(0.5f);
+  for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_EQ(half[i], whole[i] / 2) << i;
+}
+
 // A confident model: most probabilities are far below what fp32 holds normally. Subnormal gradients would slow the products after this by
 // far.
 TEST(SoftmaxLossRows, LeavesNoSubnormalGradient) {
@@ -60,11 +89,12 @@ TEST(SoftmaxLossRows, LeavesNoSubnormalGradient) {
   std::vector<float> logits(V), losses(1);
   for (std::int64_t i = 0; i < V; ++i) logits[static_cast<std::size_t>(i)] = -0.2f * static_cast<float>(i);
   const std::int32_t target = 3;
-  const float grad_scale = 1e-3f;
+  const float grad_scale = 1e-3f, weight = 1;
   softmax_loss_rows({}, {.losses = losses.data(),
                          .logits = logits.data(),
                          .d_logits = logits.data(),
                          .targets = &target,
+                         .weights = &weight,
                          .grad_scale = &grad_scale,
                          .rows = 1,
                          .V = V,

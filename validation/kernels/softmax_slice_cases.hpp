@@ -17,9 +17,12 @@ inline const SoftmaxSliceCase softmax_slice_cases[] = {{1, 1, 1},    {3, 7, 7}, 
 struct SoftmaxSliceInputs {
   std::vector<float> logits;
   std::vector<std::int32_t> targets;
+  std::vector<float> weights;  ///< 1, a fraction, 0 (whose target is none), others
   explicit SoftmaxSliceInputs(const SoftmaxSliceCase& c) : logits(random_values<float>(c.rows * c.V, 1, c.spread)) {
-    for (std::int64_t r = 0; r < c.rows; ++r)
-      targets.push_back(r == 2 ? no_target : static_cast<std::int32_t>(r == 0 ? c.V - 1 : (r * 7919) % c.V));
+    for (std::int64_t r = 0; r < c.rows; ++r) {
+      targets.push_back(r == 2 ? -7 : static_cast<std::int32_t>(r == 0 ? c.V - 1 : (r * 7919) % c.V));
+      weights.push_back(r == 0 ? 1.0f : r == 1 ? 0.3f : r == 2 ? 0.0f : static_cast<float>(r));
+    }
   }
   Range slice(const SoftmaxSliceCase& c, std::int64_t k) const { return {c.V * k / c.slices, c.V * (k + 1) / c.slices}; }
   /// Columns of a slice, row by row.
@@ -49,6 +52,7 @@ SoftmaxSliceResult of_whole_rows(const SoftmaxSliceCase& c) {
                                .logits = in.logits.data(),
                                .d_logits = d.data(),
                                .targets = in.targets.data(),
+                               .weights = in.weights.data(),
                                .grad_scale = &softmax_slice_grad_scale,
                                .rows = c.rows,
                                .V = c.V,

@@ -10,6 +10,7 @@ template <class T>
 SoftmaxSliceResult on_device(const SoftmaxSliceCase& c, std::int64_t shift = 0, bool in_place = false) {
   SoftmaxSliceInputs in(c);
   DeviceArray<std::int32_t> targets(in.targets);
+  DeviceArray<float> weights(in.weights);
   std::vector<double> sums;
   for (std::int64_t k = 0; k < c.slices; ++k) {
     const Range range = in.slice(c, k);
@@ -33,6 +34,7 @@ SoftmaxSliceResult on_device(const SoftmaxSliceCase& c, std::int64_t shift = 0, 
                                   .d_logits = in_place ? static_cast<void*>(logits.data()) : d.data(),
                                   .sums = all.data(),
                                   .targets = targets.data(),
+                                  .weights = weights.data(),
                                   .grad_scale = scale.data(),
                                   .rows = c.rows,
                                   .V = range.size(),

@@ -28,6 +28,7 @@ SoftmaxSliceResult by_slices(const SoftmaxSliceCase& c, bool in_place = false) {
                             .d_logits = in_place ? static_cast<void*>(logits.data()) : d.data(),
                             .sums = sums.data(),
                             .targets = in.targets.data(),
+                            .weights = in.weights.data(),
                             .grad_scale = &softmax_slice_grad_scale,
                             .rows = c.rows,
                             .V = range.size(),
@@ -75,7 +76,9 @@ TEST(SoftmaxSlice, WhatIsNotANumberShowsInEverySlice) {
     softmax_slice_sums({}, {.sums = sums, .logits = left.data(), .targets = &target, .rows = 1, .V = 8, .first = 0});
     softmax_slice_sums({}, {.sums = sums + 3, .logits = right.data(), .targets = &target, .rows = 1, .V = 8, .first = 8});
     float loss = 0;
-    softmax_slice_loss({}, {.losses = &loss, .logits = left.data(), .sums = sums, .targets = &target, .rows = 1, .V = 8, .slices = 2});
+    const float weight = 1;
+    softmax_slice_loss(
+        {}, {.losses = &loss, .logits = left.data(), .sums = sums, .targets = &target, .weights = &weight, .rows = 1, .V = 8, .slices = 2});
     EXPECT_FALSE(std::isfinite(loss)) << bad;
   }
 }

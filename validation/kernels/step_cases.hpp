@@ -9,10 +9,11 @@
 
 namespace tessera::kernels::testing {
 
-/// The loss sums of micro-batches, which count by their weights, and the norm of the gradient.
+/// The loss sums of micro-batches, what their rows weigh together, and the norm of the gradient.
 struct StepCase {
   const char* name;
-  std::vector<double> losses, weights;
+  std::vector<double> losses;
+  double weight = 1013;
   double norm = 1;
   bool stop = false;
   float loss_scale = 0;      ///< of fp16; 0: there is none
@@ -20,13 +21,15 @@ struct StepCase {
   bool scaled_sums = false;  ///< the update reads what the scale has multiplied
   bool bad() const {
     double loss = 0;
-    for (std::size_t i = 0; i < losses.size(); ++i)
-      if (weights[i] != 0) loss += losses[i] * weights[i];
+    for (const double of : losses) loss += of;
     return !std::isfinite(loss) || misfits & fixed_not_finite;
   }
   StepInputs inputs() const {
+    FixedSum sum;
+    EXPECT_TRUE(sum.add(weight));
     return {
-        .targets = 1013,
+        .weight = sum,
+        .targets = weight > 0 ? 1013 : 0,
         .tokens = 1024,
         .learning_rate = 3e-4f,
         .optimizers = 2,
@@ -40,19 +43,20 @@ struct StepCase {
 };
 inline std::vector<StepCase> step_cases() {
   const double nan = std::nan(""), infinity = std::numeric_limits<double>::infinity();
-  return {{"a norm below the clipping", {4021.7, 3999.1, 12.25}, {1, 1, 0.5}, 0.3},
-          {"a norm above the clipping", {4021.7, 3999.1, 12.25}, {1, 1, 0.5}, 7.7},
-          {"a micro-batch without weight", {100, nan}, {1, 0}},
-          {"a loss that is not a number", {100, nan}, {1, 1}},
-          {"a loss that is infinite", {100, infinity}, {1, 1}},
-          {"a stop", {100}, {1}, 1, true},
-          {"a gradient out of range", {100}, {1}, 1, false, 0, fixed_out_of_range},
-          {"a gradient that is not finite", {100}, {1}, 1, false, 0, fixed_not_finite},
-          {"a scale", {100}, {1}, 0.5, false, 1024},
-          {"a scale and scaled sums", {100}, {1}, 3, false, 1024, 0, true},
-          {"an overflow of fp16", {100}, {1}, 1, false, 1024, fixed_not_finite},
-          {"an overflow at the lowest scale", {100}, {1}, 1, false, 2, fixed_not_finite},
-          {"a gradient out of range under a scale", {100}, {1}, 1, false, 1024, fixed_out_of_range}};
+  return {{"a norm below the clipping", {4021.7, 3999.1, 12.25}, 1013, 0.3},
+          {"a norm above the clipping", {4021.7, 3999.1, 12.25}, 1013, 7.7},
+          {"rows that count for a part", {100}, 379.875},
+          {"no row that counts", {0}, 0},
+          {"a loss that is not a number", {100, nan}},
+          {"a loss that is infinite", {100, infinity}},
+          {"a stop", {100}, 1013, 1, true},
+          {"a gradient out of range", {100}, 1013, 1, false, 0, fixed_out_of_range},
+          {"a gradient that is not finite", {100}, 1013, 1, false, 0, fixed_not_finite},
+          {"a scale", {100}, 1013, 0.5, false, 1024},
+          {"a scale and scaled sums", {100}, 1013, 3, false, 1024, 0, true},
+          {"an overflow of fp16", {100}, 1013, 1, false, 1024, fixed_not_finite},
+          {"an overflow at the lowest scale", {100}, 1013, 1, false, 2, fixed_not_finite},
+          {"a gradient out of range under a scale", {100}, 1013, 1, false, 1024, fixed_out_of_range}};
 }
 inline std::ostream& operator<<(std::ostream& out, const StepCase& c) { return out << c.name; }
 
@@ -84,8 +88,7 @@ StepLeft run_step(Backend backend, const StepCase& c, Put put, Get get) {
   auto* run = put(RunValues{.applied_updates = 7, .sample_cursor = 84, .loss_scale = {.value = c.loss_scale > 0 ? c.loss_scale : 1}});
   auto* gradient_scale = put(GradientScale{});
   scale_gradients(context, {.scale = gradient_scale, .scalars = scalars, .inputs = inputs, .run = run});
-  for (std::size_t i = 0; i < c.losses.size(); ++i)
-    add_loss(context, {.scalars = scalars, .loss_sum = put(c.losses[i]), .weight = put(c.weights[i])});
+  for (const double loss : c.losses) add_loss(context, {.scalars = scalars, .loss_sum = put(loss)});
   count_flags(context, scalars, inputs);
   finish_step(context, {.scalars = scalars, .inputs = inputs, .update = update->data(), .report = report, .run = run});
   const auto updates = get(update);
@@ -106,8 +109,7 @@ inline StepLeft step_on_host(const StepCase& c) {
 
 inline void expect_by_definition(const StepCase& c, const StepLeft& left) {
   double loss = 0;
-  for (std::size_t i = 0; i < c.losses.size(); ++i)
-    if (c.weights[i] != 0) loss += c.losses[i] * c.weights[i];
+  for (const double of : c.losses) loss += of;
   const bool bad = c.bad(), out_of_range = c.misfits & fixed_out_of_range, scales = c.loss_scale > 0 && !out_of_range,
              lowest = scales && bad && c.loss_scale == 2;
   EXPECT_EQ(left.report.not_finite, out_of_range || lowest || (bad && !scales));
@@ -121,13 +123,15 @@ inline void expect_by_definition(const StepCase& c, const StepLeft& left) {
   EXPECT_EQ(left.update.skip, bad || out_of_range);
   const float scale = c.loss_scale > 0 ? c.loss_scale : 1;
   EXPECT_EQ(left.gradient_scale.of_tokens, scale / 1024);
-  EXPECT_EQ(left.gradient_scale.of_targets, scale / 1013);
-  EXPECT_EQ(left.report.targets, 1013);
+  const double weight = c.weight > 0 ? c.weight : 1;
+  EXPECT_EQ(left.gradient_scale.of_targets, static_cast<float>(static_cast<double>(scale) / weight));
+  EXPECT_EQ(left.report.targets, c.weight > 0 ? 1013 : 0);
+  EXPECT_EQ(left.report.weight, c.weight);
   EXPECT_EQ(left.run.applied_updates, bad || out_of_range ? 7 : 8);
   EXPECT_EQ(left.run.sample_cursor, 96) << "samples of a skipped step are taken too";
   EXPECT_EQ(left.run.loss_scale.value, scales && bad && !lowest ? scale / 2 : scale);
   if (bad || out_of_range) return;
-  EXPECT_NEAR(left.report.loss, loss / 1013, 1e-9);
+  EXPECT_NEAR(left.report.loss, loss / weight, 1e-9);
   EXPECT_NEAR(left.report.grad_norm, c.norm, 1e-9);
   const double clip = std::min(1.0, 1 / (c.norm + 1e-6)), unscaled = c.scaled_sums ? 1 / static_cast<double>(scale) : 1;
   EXPECT_NEAR(left.update.grad_scale, clip * unscaled, 1e-7 * unscaled);

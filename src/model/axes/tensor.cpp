@@ -21,7 +21,7 @@ kernels::KeyParts key_parts(const ModelShape& s) {
 
 void softmax_loss_of_slice(Recorder& r, Value losses, Value d_logits, Value logits, const Rows& rows) {
   const ModelShape& s = r.s;
-  const Value ids = r.targets(), scale = d_logits ? r.gradient_scale() : Value{};
+  const Value ids = r.targets(), weights = r.row_weights(), scale = d_logits ? r.gradient_scale() : Value{};
   Value &noted = r.note("slice_sums"), &noted_all = r.note("all_sums");
   if (!noted) {  // doubles; the first rows are the most at a time
     noted = r.value("slice_sums", {rows.count, slice_numbers}, DType::i64);
@@ -39,7 +39,8 @@ void softmax_loss_of_slice(Recorder& r, Value losses, Value d_logits, Value logi
           }});
   r.exchange({.kind = CollectiveKind::all_gather, .count = rows.count * slice_numbers, .dtype = DType::i64}, "gather slice_sums", all,
              mine);
-  std::vector<Touch> touches = {{losses, write}, {logits, d_logits == logits ? Access::add : read}, {all, read}, {ids, read}};
+  std::vector<Touch> touches = {
+      {losses, write}, {logits, d_logits == logits ? Access::add : read}, {all, read}, {ids, read}, {weights, read}};
   if (scale) touches.push_back({scale, read});
   if (d_logits && d_logits != logits) touches.push_back({d_logits, write});
   r.call({.name = "softmax_slice_loss", .touches = std::move(touches), .run = [=, s = s](const At& at) {
@@ -48,6 +49,7 @@ void softmax_loss_of_slice(Recorder& r, Value losses, Value d_logits, Value logi
                                                      .d_logits = at.get(d_logits),
                                                      .sums = at.get<double>(all),
                                                      .targets = at.get<std::int32_t>(ids) + rows.first,
+                                                     .weights = at.get<float>(weights) + rows.first,
                                                      .grad_scale = scale ? &at.get<kernels::GradientScale>(scale)->of_targets : nullptr,
                                                      .rows = rows.count,
                                                      .V = vocabulary.size(),

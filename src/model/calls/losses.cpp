@@ -15,8 +15,8 @@ using enum Access;
 
 void softmax_loss_of_rows(Recorder& r, Value losses, Value d_logits, Value logits, const Rows& rows) {
   const ModelShape& s = r.s;
-  const Value ids = r.targets(), scale = d_logits ? r.gradient_scale() : Value{};
-  std::vector<Touch> touches = {{losses, write}, {logits, Access::add}, {ids, read}};
+  const Value ids = r.targets(), weights = r.row_weights(), scale = d_logits ? r.gradient_scale() : Value{};
+  std::vector<Touch> touches = {{losses, write}, {logits, Access::add}, {ids, read}, {weights, read}};
   if (scale) touches.push_back({scale, read});
   if (d_logits && d_logits != logits) touches.push_back({d_logits, write});
   r.call({.name = "softmax_loss", .touches = std::move(touches), .run = [=, s = s](const At& at) {
@@ -24,6 +24,7 @@ void softmax_loss_of_rows(Recorder& r, Value losses, Value d_logits, Value logit
                                            .logits = at.get<float>(logits),
                                            .d_logits = at.get(d_logits),
                                            .targets = at.get<std::int32_t>(ids) + rows.first,
+                                           .weights = at.get<float>(weights) + rows.first,
                                            .grad_scale = scale ? &at.get<kernels::GradientScale>(scale)->of_targets : nullptr,
                                            .rows = rows.count,
                                            .V = s.V,
@@ -42,27 +43,24 @@ void sum_losses(Recorder& r, Value sum, Value losses) {
 void add_group_losses(Recorder& r, Value losses) {
   const ModelShape& s = r.s;
   if (s.loss_groups == 0) return;
-  const Value ids = r.targets(), members = r.declare({.kind = ValueKind::token_groups, .name = "token_groups"}),
-              weight = r.micro_batch_weight(), totals = r.declare({.kind = ValueKind::group_losses, .name = "group_losses"});
+  const Value weights = r.row_weights(), members = r.declare({.kind = ValueKind::token_groups, .name = "token_groups"}),
+              totals = r.declare({.kind = ValueKind::group_losses, .name = "group_losses"});
   r.call({.name = "add_group_losses",
-          .touches = {{totals, Access::add}, {losses, read}, {ids, read}, {members, read}, {weight, read}},
+          .touches = {{totals, Access::add}, {losses, read}, {weights, read}, {members, read}},
           .run = [=, s = s, first = s.tp_index * s.rows()](const At& at) {
             kernels::add_group_losses(at.context, {.totals = at.get<kernels::GroupTotals>(totals),
                                                    .losses = at.get<float>(losses) + first,
-                                                   .targets = at.get<std::int32_t>(ids) + first,
+                                                   .weights = at.get<float>(weights) + first,
                                                    .members = at.get<std::int32_t>(members) + first,
-                                                   .weight = at.get<double>(weight),
                                                    .M = s.rows(),
                                                    .groups = s.loss_groups});
           }});
 }
 
 void add_loss(Recorder& r, Value sum) {
-  const Value weight = r.micro_batch_weight(), scalars = r.scalars();
-  r.call({.name = "add_loss", .touches = {{sum, read}, {weight, read}, {scalars, Access::add}}, .run = [=](const At& at) {
-            kernels::add_loss(
-                at.context,
-                {.scalars = at.get<kernels::StepScalars>(scalars), .loss_sum = at.get<double>(sum), .weight = at.get<double>(weight)});
+  const Value scalars = r.scalars();
+  r.call({.name = "add_loss", .touches = {{sum, read}, {scalars, Access::add}}, .run = [=](const At& at) {
+            kernels::add_loss(at.context, {.scalars = at.get<kernels::StepScalars>(scalars), .loss_sum = at.get<double>(sum)});
           }});
 }
 

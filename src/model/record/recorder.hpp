@@ -38,6 +38,7 @@ class Recorder {
   Value packed(const std::string& tensor, const kernels::Gemm& product);
   Value tokens();
   Value targets() { return declare({.kind = ValueKind::targets, .name = "targets"}); }
+  Value row_weights() { return declare({.kind = ValueKind::row_weights, .name = "row_weights"}); }
   Value micro_batch_weight() { return declare({.kind = ValueKind::micro_batch_weight, .name = "weight"}); }
   Value gradient_scale() { return declare({.kind = ValueKind::gradient_scale, .name = "gradient_scale"}); }
   Value scalars() { return declare({.kind = ValueKind::scalars, .name = "scalars"}); }

@@ -41,9 +41,10 @@ enum class ValueKind : std::uint8_t {
   rotations,           ///< (1, D/2, 2) fp32: of it the row of a token's position
   tokens,              ///< (M) int32 inputs of this micro-batch
   targets,             ///< (M) int32
+  row_weights,         ///< (M) fp32: what the loss of each row counts for
   token_groups,        ///< (M) int32: whose loss a token's is, of those that are summed apart; -1: nobody's
   document_starts,     ///< (B,T) int32: where in its sequence the document of each token begins
-  micro_batch_weight,  ///< 1 double: what the loss of this micro-batch counts for
+  micro_batch_weight,  ///< 1 double: 0 where the routers' losses of this micro-batch, which only keeps ranks in step, do not count
   gradient_scale,      ///< kernels::GradientScale
   scalars,             ///< kernels::StepScalars
   group_losses,        ///< (groups) kernels::GroupTotals

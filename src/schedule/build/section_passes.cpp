@@ -180,6 +180,7 @@ Use SectionBuilder::bind(const Operand& o, const SegmentPass& p, int event, bool
       return buffers_.whole("rope", Access::read);
     case ValueKind::tokens:
     case ValueKind::targets:
+    case ValueKind::row_weights:
     case ValueKind::token_groups:
     case ValueKind::document_starts:
     case ValueKind::micro_batch_weight:

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "base/check.hpp"
-#include "kernels/cross_entropy/cross_entropy.hpp"
 #include "schedule/build/micro_batches.hpp"
 #include "train/data/documents.hpp"
 
@@ -33,6 +32,7 @@ MicroBatch BatchFeed::micro_batch(std::int64_t m) {
   return {.tokens = engine_.tokens(m),
           .targets = engine_.targets(m),
           .document_starts = engine_.document_starts(m),
+          .weights = engine_.row_weights(m),
           .groups = engine_.token_groups(m)};
 }
 
@@ -44,7 +44,7 @@ void BatchFeed::read(std::int64_t step) {
     if (!number) {
       const MicroBatch empty = micro_batch(m);
       std::ranges::fill(empty.tokens, 0), std::ranges::fill(empty.document_starts, 0);
-      std::ranges::fill(empty.targets, kernels::no_target), std::ranges::fill(empty.groups, -1);
+      std::ranges::fill(empty.targets, 0), std::ranges::fill(empty.weights, 0), std::ranges::fill(empty.groups, -1);
       continue;
     }
     const std::int64_t first = engine_.run_values().sample_cursor, B = deck().batch.micro;
@@ -82,7 +82,7 @@ StepReport BatchFeed::evaluate() {
         validation_->read({next.sample % validation_->samples(), next.part, next.parts}, positions, micro_batch(m), row);
       }
     });
-    if (!counts) std::ranges::fill(engine_.targets(m), kernels::no_target);
+    if (!counts) std::ranges::fill(engine_.row_weights(m), 0);
   }
   return engine_.evaluate(deck().evaluate.batches * B * deck().batch.sequence_length);
 }

@@ -4,7 +4,6 @@
 
 #include "base/check.hpp"
 #include "base/log.hpp"
-#include "kernels/cross_entropy/cross_entropy.hpp"
 
 namespace tessera {
 namespace {
@@ -61,15 +60,18 @@ bool SampleFile::holds_the_same(const SampleFile& other) const {
 }
 
 void SampleFile::read_packed(std::int64_t sample, std::span<const Range> positions, const MicroBatch& to, std::int64_t row) {
-  std::vector<std::int32_t> inputs(static_cast<std::size_t>(T_), 0), targets(inputs.size(), kernels::no_target), starts(inputs.size());
+  std::vector<std::int32_t> inputs(static_cast<std::size_t>(T_), 0), targets(inputs.size(), 0), starts(inputs.size());
+  std::vector<float> weights(inputs.size(), 0);
   std::size_t at = 0;
   for (const PackedDocument& piece : packed_->row(sample)) {
     const auto places = static_cast<std::size_t>(piece.places);
-    const std::span<std::int32_t> tokens = std::span(scratch_).first(places + 1), after = std::span(targets).subspan(at, places);
+    const std::span<std::int32_t> tokens = std::span(scratch_).first(places + 1);
+    const std::span<float> counted = std::span(weights).subspan(at, places);
     file_.read(piece.begin, tokens, vocab_);
     std::ranges::copy(tokens.first(places), inputs.begin() + static_cast<std::ptrdiff_t>(at));
-    std::ranges::copy(tokens.last(places), after.begin());
-    file_.drop_uncounted(piece.begin + 1, after, kernels::no_target);
+    std::ranges::copy(tokens.last(places), targets.begin() + static_cast<std::ptrdiff_t>(at));
+    std::ranges::fill(counted, 1.0f);
+    file_.drop_uncounted(piece.begin + 1, counted);
     std::fill_n(starts.begin() + static_cast<std::ptrdiff_t>(at), places, static_cast<std::int32_t>(at));
     at += places;
   }
@@ -81,6 +83,7 @@ void SampleFile::read_packed(std::int64_t sample, std::span<const Range> positio
   for (const Range& part : positions) {
     if (!to.tokens.empty()) std::copy(inputs.begin() + part.begin, inputs.begin() + part.end, to.tokens.begin() + place);
     if (!to.targets.empty()) std::copy(targets.begin() + part.begin, targets.begin() + part.end, to.targets.begin() + place);
+    if (!to.weights.empty()) std::copy(weights.begin() + part.begin, weights.begin() + part.end, to.weights.begin() + place);
     place += part.size();
   }
 }
@@ -92,7 +95,7 @@ void SampleFile::read(const Sequence& sequence, std::span<const Range> positions
   const std::int64_t length = T_ / sequence.parts, first = sequence.sample * T_ + sequence.part * length;
   if (!to.document_starts.empty())
     documents_->find_starts(first, to.document_starts.subspan(static_cast<std::size_t>(row * length), static_cast<std::size_t>(length)));
-  if (to.tokens.empty() && to.targets.empty()) return;
+  if (to.tokens.empty() && to.targets.empty() && to.weights.empty()) return;
   std::int64_t width = 0;
   for (const Range& part : positions) width += part.size();
   std::int64_t at = row * width;
@@ -100,11 +103,12 @@ void SampleFile::read(const Sequence& sequence, std::span<const Range> positions
     const std::span<std::int32_t> tokens = std::span(scratch_).first(static_cast<std::size_t>(part.size() + 1));
     file_.read(first + part.begin, tokens, vocab_);
     if (!to.tokens.empty()) std::copy(tokens.begin(), tokens.end() - 1, to.tokens.begin() + at);
-    if (!to.targets.empty()) {
-      const auto targets = to.targets.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(part.size()));
-      std::copy(tokens.begin() + 1, tokens.end(), targets.begin());
-      file_.drop_uncounted(first + part.begin + 1, targets, kernels::no_target);
-      if (documents_) documents_->drop_first_tokens(first + part.begin + 1, targets, kernels::no_target);
+    if (!to.targets.empty()) std::copy(tokens.begin() + 1, tokens.end(), to.targets.begin() + at);
+    if (!to.weights.empty()) {
+      const auto weights = to.weights.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(part.size()));
+      std::ranges::fill(weights, 1.0f);
+      file_.drop_uncounted(first + part.begin + 1, weights);
+      if (documents_) documents_->drop_first_tokens(first + part.begin + 1, weights);
     }
     at += part.size();
   }

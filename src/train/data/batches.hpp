@@ -17,6 +17,7 @@ namespace tessera {
 struct MicroBatch {
   std::span<std::int32_t> tokens, targets;    ///< this rank's positions of B sequences each
   std::span<std::int32_t> document_starts{};  ///< (B, T), whole sequences: where in its sequence the document of each token begins
+  std::span<float> weights{};                 ///< of targets: what the loss of each counts for
   std::span<std::int32_t> groups{};           ///< this rank's positions: the file of data.train that each token is of
 };
 
@@ -49,10 +50,10 @@ class SampleFile {
   io::CheckpointData record() const;
   /// Of two files that were checked: the same tokens, of which the same count in the loss.
   bool holds_the_same(const SampleFile& other) const;
-  /// Some targets may not count in the loss: they are kernels::no_target.
+  /// Some targets may not count in the loss: their weights are 0.
   bool masked() const { return file_.masked() || documents_; }
   /// Row `row` of a micro-batch whose rows have these positions of the inputs and targets of a sequence, one range after the other. Where
-  /// documents are masked, a token's target is no token of another one. With data.packing = "documents" samples have one part.
+  /// documents are masked, a target that is a token of another one has no weight. With data.packing = "documents" samples have one part.
   void read(const Sequence& sequence, std::span<const Range> positions, const MicroBatch& to, std::int64_t row);
 
  private:

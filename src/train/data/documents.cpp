@@ -37,9 +37,9 @@ void Documents::find_starts(std::int64_t begin, std::span<std::int32_t> starts) 
   }
 }
 
-void Documents::drop_first_tokens(std::int64_t begin, std::span<std::int32_t> ids, std::int32_t instead) const {
-  const std::int64_t end = begin + static_cast<std::int64_t>(ids.size());
-  for (auto at = first_from(begin); at != begins_.end() && *at < end; ++at) ids[static_cast<std::size_t>(*at - begin)] = instead;
+void Documents::drop_first_tokens(std::int64_t begin, std::span<float> weights) const {
+  const std::int64_t end = begin + static_cast<std::int64_t>(weights.size());
+  for (auto at = first_from(begin); at != begins_.end() && *at < end; ++at) weights[static_cast<std::size_t>(*at - begin)] = 0;
 }
 
 Hash128 Documents::hash() const {

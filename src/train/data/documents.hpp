@@ -19,8 +19,8 @@ class Documents {
   std::int64_t begin_of(std::int64_t document) const { return begins_[static_cast<std::size_t>(document)]; }
   /// Of tokens [begin, begin + starts.size()), a sequence: where in it the document of each begins, 0 for what began before it.
   void find_starts(std::int64_t begin, std::span<std::int32_t> starts) const;
-  /// Puts `instead` into the places of tokens [begin, begin + ids.size()) that documents begin with.
-  void drop_first_tokens(std::int64_t begin, std::span<std::int32_t> ids, std::int32_t instead) const;
+  /// Of tokens [begin, begin + weights.size()) puts 0 into the places of those that documents begin with.
+  void drop_first_tokens(std::int64_t begin, std::span<float> weights) const;
   Hash128 hash() const;
 
  private:

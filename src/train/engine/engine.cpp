@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "deck/ramp.hpp"
-#include "kernels/cross_entropy/cross_entropy.hpp"
 #include "kernels/cuda/devices.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/fixed/fixed.hpp"
@@ -92,7 +91,7 @@ Engine::Engine(std::vector<RunPlan> phases, const EngineOptions& options, RankLi
     if (last != phase_) begin_in(last);
     warm_up(options_.kernel_choices);
   }
-  fill_rope_table();  // which the last of these cleared
+  fill_inputs();  // which the last of these cleared
 }
 
 void Engine::make_ready() {
@@ -109,6 +108,11 @@ void Engine::make_ready() {
                                .poison = options_.poison});
   }
   for (std::size_t i = 0; i < inputs_.size(); ++i) inputs_[i] = memory_.host_side(input_rows[i].name);
+  fill_inputs();
+}
+
+void Engine::fill_inputs() const {
+  std::ranges::fill(host_values<float>("row_weights"), 1.0f);
   fill_rope_table();
 }
 
@@ -174,11 +178,10 @@ void Engine::set_weights(const std::function<void(const Parameter&, std::int64_t
 
 std::vector<Range> Engine::positions() const { return positions_of(schedule().shape, plan_.request.group(axes({Axis::cp})).rank); }
 
-std::int64_t Engine::counted_targets(std::int64_t micro_batches) const {
-  std::int64_t count = 0;
+void Engine::count_targets(std::int64_t micro_batches, kernels::StepInputs& inputs) const {
   for (std::int64_t m = 0; m < micro_batches && counts_targets_; ++m)
-    count += std::ranges::count_if(targets(m), [](std::int32_t target) { return target != kernels::no_target; });
-  return count;
+    for (const float weight : row_weights(m))
+      if (weight != 0 && inputs.weight.add(static_cast<double>(weight))) ++inputs.targets;
 }
 
 kernels::StepInputs Engine::inputs_of_step(const StepOptions& options) {
@@ -188,7 +191,7 @@ kernels::StepInputs Engine::inputs_of_step(const StepOptions& options) {
   const auto tokens = static_cast<double>(deck.batch.global * deck.batch.sequence_length);
   const std::int64_t updates = run_values().applied_updates;
   learning_rate_ = scheduled_update(deck, updates).learning_rate;
-  kernels::StepInputs inputs{.targets = counted_targets(accumulation()),
+  kernels::StepInputs inputs{.weight = {},
                              .document_squares = options.document_squares,
                              .tokens = tokens,
                              .learning_rate = static_cast<float>(learning_rate_),
@@ -214,6 +217,7 @@ kernels::StepInputs Engine::inputs_of_step(const StepOptions& options) {
                                              .eps = static_cast<float>(chosen.keys.eps),
                                              .momentum = static_cast<float>(chosen.keys.momentum)};
   }
+  count_targets(accumulation(), inputs);
   return inputs;
 }
 
@@ -254,8 +258,9 @@ const ModelState& Engine::state() const {
 
 StepReport Engine::evaluate(std::int64_t tokens) {
   settle();
-  value<kernels::StepInputs>("inputs") =
-      kernels::StepInputs{.targets = counted_targets(plan_.request.evaluation_micro_batches), .tokens = static_cast<double>(tokens)};
+  kernels::StepInputs& inputs = value<kernels::StepInputs>("inputs") =
+      kernels::StepInputs{.weight = {}, .tokens = static_cast<double>(tokens)};
+  count_targets(plan_.request.evaluation_micro_batches, inputs);
   executor_->run(ProgramKind::evaluate);
   return value<StepReport>("report");
 }
@@ -263,7 +268,7 @@ StepReport Engine::evaluate(std::int64_t tokens) {
 std::vector<GroupLoss> Engine::group_losses() const {
   std::vector<GroupLoss> losses;
   for (const kernels::GroupTotals& group : host_values<kernels::GroupTotals>("group_losses"))
-    losses.push_back({.sum = group.loss.value(), .targets = group.targets});
+    losses.push_back({.sum = group.loss.value(), .weight = group.weight.value(), .targets = group.targets});
   return losses;
 }
 

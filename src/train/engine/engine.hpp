@@ -41,8 +41,8 @@ struct StepOptions {
 
 /// Of a group of tokens.
 struct GroupLoss {
-  double sum = 0;
-  std::int64_t targets = 0;  ///< that it is a sum over
+  double sum = 0, weight = 0;
+  std::int64_t targets = 0;  ///< that these are sums over
 };
 
 class Engine {
@@ -115,11 +115,13 @@ class Engine {
   /// Its positions of B sequences each.
   std::span<std::int32_t> tokens(std::int64_t micro) const { return input<std::int32_t>("tokens", micro); }
   std::span<std::int32_t> targets(std::int64_t micro) const { return input<std::int32_t>("targets", micro); }
+  /// What the loss of each token counts for: all 1 until they are written.
+  std::span<float> row_weights(std::int64_t micro) const { return input<float>("row_weights", micro); }
   /// Of each token the group that its loss is summed with, or -1.
   std::span<std::int32_t> token_groups(std::int64_t micro) const { return input<std::int32_t>("token_groups", micro); }
   /// Where in its sequence the document of each of the B T tokens begins: of whole sequences, of which the rank may have a part.
   std::span<std::int32_t> document_starts(std::int64_t micro) const { return input<std::int32_t>("document_starts", micro); }
-  /// Says that micro-batch m counts, or only keeps ranks in step.
+  /// Says that the routers' losses of micro-batch m count, or that it only keeps ranks in step.
   void set_weight(std::int64_t micro, double weight) const {
     for (double& of : input<double>("weights", micro)) of = weight;
   }
@@ -162,10 +164,11 @@ class Engine {
   T& value(const char* buffer) const {
     return *reinterpret_cast<T*>(memory_.address(memory_.host_side(buffer)));
   }
-  /// Those that count in this rank's micro-batches; 0 where another counts them.
-  std::int64_t counted_targets(std::int64_t micro_batches) const;
+  /// What counts in this rank's micro-batches; nothing where another counts it.
+  void count_targets(std::int64_t micro_batches, kernels::StepInputs& inputs) const;
   /// The executor of the plan, and what tasks find that nobody writes in a step.
   void make_ready();
+  void fill_inputs() const;
   void fill_rope_table() const;
   kernels::StepInputs inputs_of_step(const StepOptions& options);
   void run_step(ProgramKind kind, Timeline* timeline);

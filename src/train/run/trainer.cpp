@@ -416,7 +416,7 @@ class Training {
   io::NamedNumbers loss_of_files() const {
     io::NamedNumbers losses;
     for (const GroupLoss& loss : engine_->group_losses())
-      losses.emplace_back(train_->files()[losses.size()].path(), loss.sum / static_cast<double>(loss.targets));
+      losses.emplace_back(train_->files()[losses.size()].path(), loss.sum / loss.weight);
     return losses;
   }
 

@@ -240,7 +240,10 @@ struct OpenForm {
 std::vector<std::int32_t> counted_of(const TokenFile& f, std::int64_t begin, std::int64_t count) {
   std::vector<std::int32_t> ids(static_cast<std::size_t>(count));
   f.read(begin, ids, 60000);
-  f.drop_uncounted(begin, ids, -1);
+  std::vector<float> weights(ids.size(), 1);
+  f.drop_uncounted(begin, weights);
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    if (weights[i] == 0) ids[i] = -1;
   return ids;
 }
 

@@ -84,11 +84,10 @@ TEST(Tokenize, JsonLines) {
 /// '1' for each token that counts in the loss.
 std::string counted_of(const std::string& path) {
   const TokenFile f(path);
-  std::vector<std::int32_t> ids(static_cast<std::size_t>(f.tokens()));
+  std::vector<float> weights(static_cast<std::size_t>(f.tokens()), 1);
   std::string marks;
-  f.read(0, ids, 257);
-  f.drop_uncounted(0, ids, -1);
-  for (const std::int32_t id : ids) marks += id < 0 ? '0' : '1';
+  f.drop_uncounted(0, weights);
+  for (const float weight : weights) marks += weight == 0 ? '0' : '1';
   return marks;
 }
 
@@ -109,10 +108,9 @@ TEST(Tokenize, CompletionsCountAndPromptsDoNot) {
   // Any window of it, whichever token of a byte it begins with.
   const TokenFile f(dir / "train.h5");
   for (std::int64_t begin = 0; begin < 12; ++begin) {
-    std::vector<std::int32_t> ids(6);
-    f.read(begin, ids, 257);
-    f.drop_uncounted(begin, ids, -1);
-    for (std::int64_t i = 0; i < 6; ++i) EXPECT_EQ(ids[static_cast<std::size_t>(i)] < 0, begin + i < 5) << begin << " " << i;
+    std::vector<float> weights(6, 1);
+    f.drop_uncounted(begin, weights);
+    for (std::int64_t i = 0; i < 6; ++i) EXPECT_EQ(weights[static_cast<std::size_t>(i)] == 0, begin + i < 5) << begin << " " << i;
   }
   // Only texts: no mask, and the file is what it was before there were any.
   spill(dir / "b.jsonl", "{\"text\": \"free\"}\n");

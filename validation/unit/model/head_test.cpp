@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "base/hash.hpp"
-#include "kernels/cross_entropy/cross_entropy.hpp"
 #include "kernels/step/step.hpp"
 #include "validation/kernels/gemm_test_support.hpp"
 #include "validation/unit/segment_run.hpp"
@@ -11,7 +10,6 @@ namespace tessera::head_test {
 namespace {
 using namespace kernels::testing;
 using enum ValueKind;
-using kernels::no_target;
 
 struct Case {
   std::int64_t M, C, V, chunk;
@@ -23,11 +21,15 @@ struct Case {
 struct Inputs {
   Tensor x, weight, d_weight;
   std::vector<std::int32_t> targets;
+  std::vector<float> weights;  ///< mostly 1; some a fraction, some 0
   explicit Inputs(const Case& s) : x(s.M * s.C, s.dtype), weight(s.V * s.C, s.dtype), d_weight(s.V * s.C, DType::f32) {
     x.randomize(1);
     weight.randomize(2, s.logit_scale);
     d_weight.randomize(3, 1e-3);
-    for (std::int64_t i = 0; i < s.M; ++i) targets.push_back(i % 5 == 4 ? no_target : static_cast<std::int32_t>((i * 7919 + 3) % s.V));
+    for (std::int64_t i = 0; i < s.M; ++i) {
+      targets.push_back(static_cast<std::int32_t>((i * 7919 + 3) % s.V));
+      weights.push_back(i % 5 == 4 ? 0.0f : i % 7 == 3 ? 0.375f : 1.0f);
+    }
   }
 };
 
@@ -56,8 +58,8 @@ Outputs run(const Case& s, const Inputs& in, bool gradients = true) {
   head.make(weight_gradient, "head.weight", in.d_weight.bytes());
   head.make(targets, "targets", 4 * s.M);
   std::ranges::copy(in.targets, head.at<std::int32_t>(targets, "targets"));
-  head.make(micro_batch_weight, "weight", sizeof(double));
-  *head.at<double>(micro_batch_weight, "weight") = 1;
+  head.make(row_weights, "row_weights", 4 * s.M);
+  std::ranges::copy(in.weights, head.at<float>(row_weights, "row_weights"));
   head.make(scalars, "scalars", sizeof(kernels::StepScalars));
   *head.at<kernels::StepScalars>(scalars, "scalars") = {};
 
@@ -96,7 +98,8 @@ std::vector<double> reference_losses(const Case& s, const Inputs& in, const std:
     double most = *std::max_element(logits.begin(), logits.end()), total = 0;
     for (double l : logits) total += std::exp(l - most);
     const std::int32_t target = in.targets[static_cast<std::size_t>(i)];
-    losses.push_back(target == no_target ? 0 : std::log(total) + most - logits[static_cast<std::size_t>(target)]);
+    losses.push_back(static_cast<double>(in.weights[static_cast<std::size_t>(i)]) *
+                     (std::log(total) + most - logits[static_cast<std::size_t>(target)]));
     if (probability)
       for (double l : logits) probability->push_back(std::exp(l - most) / total);
   }
@@ -115,8 +118,7 @@ Outputs reference(const Case& s, const std::vector<double>& x) {
   o.d_weight = in.d_weight.doubles();
   for (std::int64_t i = 0; i < s.M; ++i)
     for (std::int64_t v = 0; v < s.V; ++v) {
-      if (in.targets[static_cast<std::size_t>(i)] == no_target) continue;
-      double d = static_cast<double>(grad_scale) *
+      double d = static_cast<double>(in.weights[static_cast<std::size_t>(i)]) * static_cast<double>(grad_scale) *
                  (p[static_cast<std::size_t>(i * s.V + v)] - (in.targets[static_cast<std::size_t>(i)] == v ? 1 : 0));
       for (std::int64_t c = 0; c < s.C; ++c) {
         auto at_x = static_cast<std::size_t>(i * s.C + c), at_w = static_cast<std::size_t>(v * s.C + c);
@@ -188,11 +190,11 @@ TEST(Head, AnyChunkGivesTheSameLosses) {
 }
 
 // A micro-batch that only fills a place: whatever its tokens are, it must change no bit.
-TEST(Head, NoTargetsNoChange) {
+TEST(Head, NoWeightsNoChange) {
   for (DType t : {DType::f32, DType::bf16}) {
     Case s{7, 48, 1013, 3, t};
     Inputs in(s);
-    std::fill(in.targets.begin(), in.targets.end(), no_target);
+    std::ranges::fill(in.weights, 0);
     Outputs got = run(s, in);
     EXPECT_EQ(got.loss_sum, 0);
     for (double l : got.losses) EXPECT_EQ(l, 0);

@@ -9,14 +9,13 @@
 
 #include "../scratch.hpp"
 #include "io/hdf5/hdf5.hpp"
-#include "kernels/cross_entropy/cross_entropy.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "train/data/batches.hpp"
 
 namespace tessera::documents_test {
 namespace {
 
-using kernels::no_target;
+constexpr std::int32_t no_target = -1;  // of a weight of 0
 using Numbers = std::vector<std::int32_t>;
 
 /// Token i of the file is i, and documents begin where they are told to.
@@ -41,13 +40,21 @@ std::vector<std::int64_t> random_begins(std::int64_t count, std::int64_t longest
 
 struct Row {
   Numbers tokens, targets, starts;
+  std::vector<float> weights;
   explicit Row(std::int64_t T, std::int64_t share = 0)
-      : tokens(static_cast<std::size_t>(share ? share : T), -7), targets(tokens), starts(static_cast<std::size_t>(T), -7) {}
-  MicroBatch to() { return {tokens, targets, starts}; }
+      : tokens(static_cast<std::size_t>(share ? share : T), -7),
+        targets(tokens),
+        starts(static_cast<std::size_t>(T), -7),
+        weights(tokens.size(), -7) {}
+  MicroBatch to() { return {.tokens = tokens, .targets = targets, .document_starts = starts, .weights = weights}; }
 };
 Row read(SampleFile& file, std::int64_t sample, std::int64_t T) {
   Row row(T);
   file.read(sample, std::vector<Range>{{0, T}}, row.to(), 0);
+  for (std::size_t t = 0; t < row.targets.size(); ++t) {
+    EXPECT_TRUE(row.weights[t] == 0 || row.weights[t] == 1);
+    if (row.weights[t] == 0) row.targets[t] = no_target;
+  }
   return row;
 }
 

@@ -10,7 +10,6 @@
 #include "../model/random_models.hpp"
 #include "../plan_alone.hpp"
 #include "../scratch.hpp"
-#include "kernels/cross_entropy/cross_entropy.hpp"
 #include "memory/runtime.hpp"
 #include "train/engine/fit.hpp"
 
@@ -131,7 +130,7 @@ struct PlacedDocuments {
     set(engine, random_weights(deck, 1));
     const auto T = static_cast<std::size_t>(deck.batch.sequence_length), B = static_cast<std::size_t>(deck.batch.micro);
     for (std::int64_t m = 0; m < deck.batch.global / deck.batch.micro; ++m) {
-      std::ranges::fill(engine.tokens(m), 0), std::ranges::fill(engine.targets(m), kernels::no_target);
+      std::ranges::fill(engine.tokens(m), 0), std::ranges::fill(engine.row_weights(m), 0);
       for (std::size_t i = 0; i < engine.document_starts(m).size(); ++i)  // until one lies there, each place is alone
         engine.document_starts(m)[i] = static_cast<std::int32_t>(i % T);
     }
@@ -140,7 +139,7 @@ struct PlacedDocuments {
       const auto m = static_cast<std::int64_t>(places[d].row / B);
       for (std::size_t i = 0; i + 1 < documents[d].size(); ++i, ++targets) {
         const std::size_t at = places[d].row % B * T + places[d].first + i;
-        engine.tokens(m)[at] = documents[d][i], engine.targets(m)[at] = documents[d][i + 1];
+        engine.tokens(m)[at] = documents[d][i], engine.targets(m)[at] = documents[d][i + 1], engine.row_weights(m)[at] = 1;
         if (!engine.document_starts(m).empty()) engine.document_starts(m)[at] = static_cast<std::int32_t>(places[d].first);
       }
     }
@@ -522,8 +521,8 @@ TEST(Engine, TheLossIsTheMeanOverTargetsThatCount) {
     std::int64_t targets = 0;
     for (std::int64_t m = 0; m < 2; ++m)
       for (std::size_t i = 0; i < engine.targets(m).size(); ++i) {
-        if (i % 3 != 1) engine.targets(m)[i] = kernels::no_target;
-        targets += engine.targets(m)[i] != kernels::no_target;
+        engine.row_weights(m)[i] = i % 3 == 1 ? 1 : 0;
+        targets += i % 3 == 1;
       }
     const std::int64_t tokens = deck.batch.global * deck.batch.sequence_length;
     ASSERT_LT(targets, tokens / 2);
@@ -557,7 +556,7 @@ TEST(Engine, TheLossIsTheMeanOverTargetsThatCount) {
                  slope = (8 * (total_at(e) - total_at(-e)) - (total_at(2 * e) - total_at(-2 * e))) / (12 * e);
     EXPECT_NEAR(slope / squares, 1, 2e-3);
     set(engine, weights);
-    fill_batch(engine, deck, 2, 3);
+    for (std::int64_t m = 0; m < 2; ++m) std::ranges::fill(engine.row_weights(m), 1);
     engine.step();
     const auto figures_of_all = engine.router_figures();
     if (figures) {
@@ -574,16 +573,15 @@ TEST(Engine, EvaluationChangesNothingAndCountsWeights) {
   set(engine, random_weights(deck, 1));
   fill_batch(engine, deck, 2, 3);
   const std::int64_t per_micro = deck.batch.micro * deck.batch.sequence_length;
-  auto evaluate = [&](double first, double second) {
-    engine.set_weight(0, first), engine.set_weight(1, second);
-    for (const std::int64_t m : {0, 1})
-      if (engine.input<double>("weights", m).front() == 0) std::ranges::fill(engine.targets(m), kernels::no_target);
-    const double loss = engine.evaluate(per_micro).loss;
-    fill_batch(engine, deck, 2, 3);
-    return loss;
+  auto evaluate = [&](float first, float second) {
+    std::ranges::fill(engine.row_weights(0), first), std::ranges::fill(engine.row_weights(1), second);
+    return engine.evaluate(per_micro).loss;
   };
-  const double both = evaluate(1, 1), one = evaluate(1, 0), other = evaluate(0, 1);
+  const double one = evaluate(1, 0), other = evaluate(0, 1), both = evaluate(1, 1);
   EXPECT_NEAR((one + other) / 2, both, 1e-9);
+  EXPECT_NEAR(evaluate(0.75f, 0.25f), 0.75 * one + 0.25 * other, 1e-7);
+  EXPECT_EQ(evaluate(0.5f, 0.5f), both) << "weights are relative to each other";
+  evaluate(1, 1);
   EXPECT_GT(std::abs(one - other), 1e-6);
   EXPECT_NEAR(engine.step().loss, both, 1e-9) << "a step after an evaluation must count every micro-batch";
 }

@@ -180,9 +180,10 @@ TEST(TrainingData, AFileWithALossMaskBesideOneWithout) {
   TrainingData data(deck_of({plain, masked}, {1, 1}));
   EXPECT_TRUE(data.masked());
   for (std::int64_t cursor = 0; cursor < 20; ++cursor) {
-    std::vector<std::int32_t> tokens(T), targets(T);
-    data.read(cursor, std::vector<Range>{{0, T}}, {tokens, targets}, 0);
-    const auto dropped = std::ranges::count_if(targets, [](std::int32_t target) { return target < 0; });
+    std::vector<float> weights(T, -1);
+    data.read(cursor, std::vector<Range>{{0, T}}, {.tokens = {}, .targets = {}, .weights = weights}, 0);
+    const auto dropped = std::ranges::count(weights, 0.0f);
+    EXPECT_EQ(std::ranges::count(weights, 1.0f), T - dropped);
     EXPECT_EQ(dropped, cursor % 2 == 0 ? 0 : T / 2) << "sample " << cursor;
   }
 }
