@@ -98,7 +98,7 @@ template <class Rule>
 void update_in_blocks(const Context& context, const Update& p) {
   using namespace update_detail;
   if (p.n == 0) return;
-  const std::int64_t blocks = tessera::cuda::ceil_div((p.n + state_block - 1) / state_block, std::int64_t{warps});
+  const std::int64_t blocks = tessera::ceil_div((p.n + state_block - 1) / state_block, std::int64_t{warps});
   tessera::cuda::with_sum_type(p.grad_dtype, [&](auto grad) {
     tessera::cuda::with_half_type(p.param_dtype, [&](auto param) {
       with_whole(on_sixteen_bytes(p.master, p.param, p.grad) && whole_vectors(of_thread, {p.n}), [&](auto whole) {
