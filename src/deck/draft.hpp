@@ -72,6 +72,8 @@ void check_rotation(Draft& draft);
 void check_precision(Draft& draft);
 /// What goes with adapters.
 void check_lora(Draft& draft);
+/// What travels as blocks of codes.
+void check_quantized(Draft& draft);
 /// How documents of the data become sequences.
 void check_data(Draft& draft);
 void check_batch(Draft& draft);

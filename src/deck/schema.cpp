@@ -442,12 +442,14 @@ const std::vector<Key> table = with_choices({
      .help =
          "Stage 3: ranks that hold a compute copy between them, of a node for example (ZeRO++ hpZ). Gathers stay among them, and updated "
          "shards come from the other groups once a step; 1: all ranks hold one. A multiple of mesh.cp x mesh.ep."},
-    {KEY(zero.quantized_weights), .type = boolean, .fallback = "false",
-     .refused = {{"true", "quantized weight gathers (ZeRO++ qwZ) are not in this version; leave it at false"}},
-     .help = "Gathers weights in 8 bits (ZeRO++ qwZ); not in this version."},
-    {KEY(zero.quantized_gradients), .type = boolean, .fallback = "false",
-     .refused = {{"true", "quantized gradient reduction (ZeRO++ qgZ) is not in this version; leave it at false"}},
-     .help = "Reduces gradients in 4 bits (ZeRO++ qgZ); not in this version."},
+    {KEY(zero.quantized_weights), .type = boolean, .fallback = "false", .identity = true, .silent = true,
+     .help = "Stage 3: compute copies are blocks of 256 codes of 8 bits and a scale, made of the master weights at each update (ZeRO++ "
+             "qwZ). Gathers move them, and every rank multiplies by what it decodes. Small parameters "
+             "(param_persistence_threshold) stay as they are."},
+    {KEY(zero.quantized_gradients), .type = boolean, .fallback = "false", .identity = true, .silent = true,
+     .help = "Stages 2 and 3, not in reproducible mode: gradients of a micro-batch travel to their owners as blocks of 256 codes of 4 bits "
+             "and a scale, whole units at a time (ZeRO++ qgZ). With hpz_partition_size they meet in its groups first, in 8 bits, and cross "
+             "groups as sums. Small parameters meet in fp32."},
     {KEY(zero.offload_optimizer.device), .type = text, .fallback = "\"none\"", .refused = no_cpu,
      .help = "Where master weights and moments lie when not with the kernels: host, or nvme, from where pieces pass through the host. Its "
              "cores then run the optimizer (stages 1 to 3), and the gradients that it reads lie on the host. No bit of a run in "

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/hash.hpp"
+#include "kernels/quantize/quantize.hpp"
 #include "memory/arena.hpp"
 #include "model/record/passes.hpp"
 #include "optimizer/groups.hpp"
@@ -208,6 +209,26 @@ struct Round {
   DType from = DType::f32, to = DType::bf16;
 };
 
+/// Blocks (write), values of a float type (read).
+struct Encode {
+  std::int64_t count = 0;
+  DType from{};
+  kernels::Wire wire{};
+};
+/// Values of a float type (write), blocks (read).
+struct Decode {
+  std::int64_t count = 0;
+  DType to{};
+  kernels::Wire wire{};
+};
+/// fp32 sums (write or add), blocks of each member (read), one after the other.
+struct SumBlocks {
+  std::int64_t count = 0;  ///< elements of a member
+  int members = 1;
+  bool accumulate = false;
+  kernels::Wire wire{};
+};
+
 /// Packed copy (write), weight (read).
 struct PackWeight {
   kernels::Gemm product;  ///< that will read the copy
@@ -219,8 +240,9 @@ struct Copy {};
 struct ReadDisk {};
 struct WriteDisk {};
 
-using Op = std::variant<RunPass, Collective, AccumulateFixed, Zero, CountFlags, SumSquares, BeginStep, ScaleGradients, FinishStep,
-                        OptimizerStep, Round, PackWeight, Copy, Add, JoinSums, ReadDisk, WriteDisk, Transfer, BalanceRouters>;
+using Op =
+    std::variant<RunPass, Collective, AccumulateFixed, Zero, CountFlags, SumSquares, BeginStep, ScaleGradients, FinishStep, OptimizerStep,
+                 Round, PackWeight, Copy, Add, JoinSums, ReadDisk, WriteDisk, Transfer, BalanceRouters, Encode, Decode, SumBlocks>;
 
 struct Task {
   std::string name;  ///< "gather layers.12 (backward)"

@@ -52,7 +52,11 @@ UnitPlan plan_unit(const Layout& layout, int unit, const UnitRules& rules, const
   // One rank keeps all, but from stage 2 on it does so below.
   if (offloaded && stage_of_unit(rules.stage, u) >= 2) plan.storage.gradients_whole = false;
   plan.parameters_offloaded = rules.offload_parameters && !u.persistent && u.trained;
-  if (plan.parameters_offloaded) plan.storage.parameters_whole = false;
+  // The persistent unit's tensors are small, and each value of them counts. One rank reads what several would have gathered.
+  if (rules.quantized_weights && rules.training && rules.stage == 3 && u.trained && !u.persistent) plan.wire = Wire::int8_blocks;
+  plan.encoded = plan.wire != Wire::plain && u.learns();
+  const bool gathered = plan.parameters_offloaded || plan.wire != Wire::plain;
+  if (gathered) plan.storage.parameters_whole = false;
   const auto here = [&](bool whole) { return whole ? Range{0, u.elements} : plan.owned; };
   plan.state = here(plan.storage.optimizer_whole);
   if (plan.storage.parameters_whole) {
@@ -62,17 +66,19 @@ UnitPlan plan_unit(const Layout& layout, int unit, const UnitRules& rules, const
     const std::int64_t part = u.elements / plan.copies.size;
     plan.parameters = {plan.copies.rank * part, (plan.copies.rank + 1) * part};
     plan.sources = groups.sources.value_or(Group{});
-    plan.storage.parameters_whole = plan.copies.size == 1 && !plan.parameters_offloaded;
+    plan.storage.parameters_whole = plan.copies.size == 1 && !gathered;
   }
   if (!u.learns()) return plan;
   using enum GradientPath::Meeting;
   const bool whole = plan.storage.gradients_whole;
-  const DType sum = rules.reproducible ? DType::i64 : rules.gradients;
-  const bool rounded = rules.gradients == DType::bf16;
+  const bool scattered = !plan.storage.optimizer_whole, rounded = rules.gradients == DType::bf16;
+  const Wire wire = rules.quantized_gradients && scattered && !u.persistent && owners.size > 1 ? Wire::int4_blocks : Wire::plain;
+  const DType sum = rules.reproducible ? DType::i64 : wire != Wire::plain ? DType::f32 : rules.gradients;
   plan.gradient = {.sum = sum,
                    .kept = rounded ? rules.gradients : sum,
-                   .direct = whole && sum == DType::f32,
-                   .scattered = !plan.storage.optimizer_whole,
+                   .direct = whole && sum == DType::f32 && !rounded,
+                   .scattered = scattered,
+                   .wire = wire,
                    .meeting = owners.size == 1 ? never
                               : whole          ? once
                                                : every_micro_batch,

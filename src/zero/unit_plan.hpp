@@ -3,10 +3,13 @@
 #include <optional>
 
 #include "base/types.hpp"
+#include "kernels/quantize/quantize.hpp"
 #include "topology/mesh.hpp"
 #include "zero/partition.hpp"
 
 namespace tessera {
+
+using kernels::Wire;
 
 /// The way of a micro-batch's gradient to the sum of a step.
 struct GradientPath {
@@ -14,6 +17,7 @@ struct GradientPath {
   DType kept = DType::f32;  ///< of the step's sum, which norm and update read: the same, or bf16
   bool direct = true;       ///< kernels add into the step's sum; else they write the micro-batch's gradient, fp32, beside it
   bool scattered = false;   ///< sums of ranks meet at each shard's owner; else all ranks get them whole
+  Wire wire = Wire::plain;  ///< how terms of scattered sums travel; in blocks they are added in fp32
   enum class Meeting : std::uint8_t { never, every_micro_batch, once } meeting = Meeting::never;
   /// Groups of owners that have a sum each, which meet when it is whole; 1: there is one.
   int replicas = 1;
@@ -31,6 +35,8 @@ struct UnitPlan {
   Range owned;                        ///< this rank's part; it updates it where state is not whole
   bool counted = true;                ///< and counts its norm: one of its replicas does
   Range state, parameters;            ///< elements of the fp32 state and of the compute copy that lie on this rank
+  Wire wire = Wire::plain;            ///< how the compute copy travels to whoever gathers it
+  bool encoded = false;               ///< and so it lies: each update writes the blocks, and kernels read what a gather makes of them
   bool parameters_offloaded = false;  ///< the compute copy lies below the memory that kernels use, and comes up for each use
   GradientPath gradient;
 };
@@ -43,6 +49,8 @@ struct UnitRules {
   bool offload_optimizer = false;   ///< optimizer state, and the sums of gradients from stage 2 on, lie below the memory that kernels use
   double offload_ratio = 1;         ///< of the elements, those of the last units, at least
   bool offload_parameters = false;  ///< and so do the compute copies, but for those of the persistent unit
+  /// ZeRO++: stage 3 gathers weights as blocks of int8 codes (qwZ); terms of scattered gradients travel as blocks of int4 codes (qgZ).
+  bool quantized_weights = false, quantized_gradients = false;
 };
 
 /// The ranks that a unit concerns, as a rank sees them.

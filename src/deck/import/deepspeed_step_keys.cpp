@@ -137,7 +137,7 @@ std::vector<ForeignKey> zero_keys() {
                "what `model.freeze` or `[lora]` leaves frozen lies in the compute type"),
       mapped("zero_optimization.zero_quantized_gradients", boolean, "zero.quantized_gradients"),
       gone_since("0.19.8", refused("zero_optimization.zeropp_loco_param", section, "",
-                                   "quantized gradients (ZeRO++ qgZ) are not in this version; leave it out")),
+                                   "zero.quantized_gradients keeps no error from step to step (LoCo) in this version; leave it out")),
       part("zero_optimization.zeropp_loco_param.err_beta", real),
       part("zero_optimization.zeropp_loco_param.reset_T", integer),
       gone_since(

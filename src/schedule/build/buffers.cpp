@@ -68,7 +68,7 @@ Use Buffers::state(const StateRow& row, int unit, const Range& elements, Access 
 
 Use Buffers::master(int unit, const Range& elements, Access access) const {
   const UnitPlan& p = frame_.plan(unit);
-  if (frame_.compute() == DType::f32 && p.parameters_offloaded == p.gradient.offloaded) return parameters(unit, elements, access);
+  if (frame_.copy_is_master(unit)) return parameters(unit, elements, access);
   return {named("master." + frame_.unit_at(unit).name), 4 * (elements.begin - p.state.begin), 4 * elements.size(), access};
 }
 

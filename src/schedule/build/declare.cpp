@@ -75,7 +75,7 @@ void ScheduleBuilder::declare_unit(int unit) {
                                .use = buffers_.whole(buffer, Access::read),
                                .type = row.type});
   };
-  if (frame_.type_of(unit) == DType::f32 && p.parameters_offloaded == p.gradient.offloaded)
+  if (frame_.copy_is_master(unit))
     schedule_.state.push_back(
         {.group = std::string(master_group), .unit = unit, .elements = p.state, .use = buffers_.parameters(unit, p.state, Access::read)});
   else

@@ -60,8 +60,16 @@ class Frame {
   bool scales_sums() const { return scales_loss() && !deck.run.reproducible; }
   DType type_of(int unit) const { return unit_at(unit).type(compute()); }
   std::int64_t compute_bytes(std::int64_t n) const { return n * static_cast<std::int64_t>(size_of(compute())); }
-  /// Of a unit's elements where kernels read them.
-  std::int64_t parameter_bytes(int unit, std::int64_t n) const { return n * static_cast<std::int64_t>(size_of(type_of(unit))); }
+  /// Of a unit's elements in the compute copy on this rank.
+  std::int64_t parameter_bytes(int unit, std::int64_t n) const {
+    const UnitPlan& p = plan(unit);
+    return p.encoded ? kernels::wire_bytes(p.wire, n) : n * static_cast<std::int64_t>(size_of(type_of(unit)));
+  }
+  /// Whether kernels read the master weights themselves.
+  bool copy_is_master(int unit) const {
+    const UnitPlan& p = plan(unit);
+    return type_of(unit) == DType::f32 && !p.encoded && p.parameters_offloaded == p.gradient.offloaded;
+  }
   /// Of gradients as the step keeps them, and as they meet.
   std::int64_t gradient_bytes(int unit, std::int64_t n) const { return n * static_cast<std::int64_t>(size_of(plan(unit).gradient.kept)); }
   std::int64_t sum_bytes(int unit, std::int64_t n) const { return n * static_cast<std::int64_t>(size_of(plan(unit).gradient.sum)); }

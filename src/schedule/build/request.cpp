@@ -54,7 +54,9 @@ Layout layout_for(const Deck& deck, const Mesh& mesh, int world_rank) {
   std::vector<Parameter> table = parameter_table(deck.model);
   require_groups(deck.optimizer, table);
   assign_optimizers(deck.optimizer, table, tensor.size);
-  const std::int64_t small = deck.zero.stage == 3 && owners.size > 1 ? deck.zero.param_persistence_threshold : 0;
+  // What one rank quantises is what several would.
+  const std::int64_t small =
+      deck.zero.stage == 3 && (owners.size > 1 || deck.zero.quantized_weights) ? deck.zero.param_persistence_threshold : 0;
   const Stage stage = stage_of(deck, mesh, world_rank);
   const Group experts = group_of(mesh, axes({Axis::ep}), world_rank);
   const Group same_experts = group_of(mesh, expert_owner_axes(mesh), world_rank);

@@ -4,6 +4,7 @@
 // end of a step.
 #pragma once
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -57,6 +58,7 @@ class SectionBuilder {
   struct Gathered {
     Residency live;
     int buffer;
+    std::optional<Use> blocks = {};  ///< that it is decoded from before its first use
   };
 
   void emit_copy(const char* verb, const std::string& to, const std::string& from);
@@ -81,6 +83,8 @@ class SectionBuilder {
   std::string stream_name(const SegmentPass& p, int segment) const;
   Use stream_use(const SegmentPass& p, int stream, const ValueInfo& v, Access access);
   void emit_gather(const Residency& r, int number, const Events& events);
+  /// Gathered copies that this event is the first to read are made of the blocks that came.
+  void emit_decodes(int event);
   Use weight_use(const TensorRef& tensor, int event) const;
 
   // ---- Gradients of a micro-batch (section_gradients.cpp) ----
@@ -121,6 +125,11 @@ class SectionBuilder {
   /// Sums of a step, of this rank's part of a unit.
   void emit_meeting_of_replicas(int unit, const Use& sums);
   void emit_reduce_scatter(int unit, int whole, const Use& to, bool accumulate);
+  /// The same with terms in blocks: inside the groups that gather a compute copy, where there are some, and then between them, where
+  /// fewer bytes pass.
+  void emit_scatter_of_blocks(int unit, int whole, const Use& to, bool accumulate);
+  struct Hop;
+  void emit_hop(int unit, const Hop& hop);
   /// Elements of a unit's gradient as the step keeps it, where reductions leave them.
   Use kept_gradient(int unit, const Range& elements, Access access);
 
@@ -187,6 +196,8 @@ class SectionBuilder {
   /// Where an operand of an update lies.
   Use bind(const UpdateUse& use, int unit, const Range& elements);
   OptimizerStep optimizer_step(int unit, const Range& elements) const;
+  /// Of a compute copy that lies in blocks: they are made of master weights.
+  Task encoding(int unit, const Range& elements, const Use& to, const Use& master) const;
 
   const Frame& frame_;
   Buffers& buffers_;

@@ -103,7 +103,9 @@ void SectionBuilder::emit_meeting(const Meeting& meeting) {
   const bool meets = p.gradient.meeting == every_micro_batch || (p.gradient.meeting == once && last);
   const bool accumulate = p.gradient.meeting == every_micro_batch && !first && !p.gradient.offloaded;
   Use met = where_sums_meet(unit, whole, mine, meets, accumulate ? Access::add : Access::write);
-  if (meets && p.gradient.scattered)
+  if (meets && p.gradient.wire != Wire::plain)
+    emit_scatter_of_blocks(unit, whole, met, accumulate);
+  else if (meets && p.gradient.scattered)
     emit_reduce_scatter(unit, whole, met, accumulate);
   else if (meets)
     emit_all_reduce(unit, whole);
@@ -231,6 +233,48 @@ void SectionBuilder::emit_reduce_scatter(int unit, int whole, const Use& to, boo
           .uses = {mine, read, workspace(cut.size())},
           .bytes_moved = static_cast<double>(frame_.sum_bytes(unit, cut.size())) * (p.owners.size - 1)});
   }
+}
+
+/// Each of a group sends a part of its fp32 values to each other, and adds the parts that come to the one that is its own.
+struct SectionBuilder::Hop {
+  const Group& among;
+  Wire wire;
+  Use from, to;  ///< all values, and the sum of this rank's part
+  bool accumulate;
+};
+
+void SectionBuilder::emit_hop(int unit, const Hop& hop) {
+  const std::string& name = frame_.unit_at(unit).name;
+  const char* size = hop.wire == Wire::int4_blocks ? "4" : "8";
+  const std::int64_t all = hop.from.bytes / 4, part = all / hop.among.size, bytes = kernels::wire_bytes(hop.wire, part);
+  const auto blocks = [&](const char* which, Access access) {
+    return buffers_.first_of(fmt::format("{}_blocks.{}.{}", which, size, name), Category::gradients, frame_.comm_tier,
+                             bytes * hop.among.size, access);
+  };
+  emit({.name = fmt::format("encode gradient {} in {} bits", name, size),
+        .op = Encode{all, DType::f32, hop.wire},
+        .lane = Lane::reduce,
+        .uses = {blocks("sent", Access::write), hop.from}});
+  emit({.name = fmt::format("exchange gradient {} in {} bits", name, size),
+        .op = Collective{CollectiveKind::all_to_all, hop.among.axes, bytes / 4, 0, DType::u32},
+        .lane = Lane::reduce,
+        .uses = {blocks("received", Access::write), blocks("sent", Access::read)},
+        .bytes_moved = static_cast<double>(bytes) * (hop.among.size - 1)});
+  emit({.name = fmt::format("reduce {} from {} bits", name, size),
+        .op = SumBlocks{part, hop.among.size, hop.accumulate, hop.wire},
+        .lane = Lane::reduce,
+        .uses = {hop.to, blocks("received", Access::read)}});
+}
+
+void SectionBuilder::emit_scatter_of_blocks(int unit, int whole, const Use& to, bool accumulate) {
+  const UnitPlan& p = frame_.plan(unit);
+  const Use all{whole, 0, frame_.sum_bytes(unit, frame_.unit_at(unit).elements), Access::read};
+  if (p.copies.size == p.owners.size || p.copies.size == 1) return emit_hop(unit, {p.owners, p.gradient.wire, all, to, accumulate});
+  Use part = buffers_.first_of("group_gradients." + frame_.unit_at(unit).name, Category::gradients, frame_.local_tier,
+                               frame_.sum_bytes(unit, p.parameters.size()), Access::write);
+  emit_hop(unit, {p.copies, Wire::int8_blocks, all, part, false});
+  part.access = Access::read;
+  emit_hop(unit, {p.sources, p.gradient.wire, part, to, accumulate});
 }
 
 }  // namespace tessera

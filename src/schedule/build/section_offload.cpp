@@ -106,7 +106,9 @@ void SectionBuilder::emit_optimizer_below(int unit, const Range& elements, Task 
   };
   const auto copy = of_kind(UpdateOperand::Kind::copy), master = of_kind(UpdateOperand::Kind::master);
   const std::vector<Use> here = emit_on_host(std::move(task));
-  emit_copy_up(unit, elements, here[static_cast<std::size_t>(copy < std::ssize(here) ? copy : master)]);
+  Use made = here[static_cast<std::size_t>(copy < std::ssize(here) ? copy : master)];
+  if (frame_.plan(unit).encoded) made = emit_on_host(encoding(unit, elements, made_on_host(unit, elements), made)).front();
+  emit_copy_up(unit, elements, made);
 }
 
 void SectionBuilder::emit_offloaded_cast(int unit) {
@@ -114,7 +116,9 @@ void SectionBuilder::emit_offloaded_cast(int unit) {
   for (const Range& cut : cut_shard(state.size(), 1, frame_.offload_piece())) {
     const Range some{state.begin + cut.begin, state.begin + cut.end};
     const Use made = made_on_host(unit, some), master = buffers_.master(unit, some, Access::read);
-    if (made.bytes > 0)
+    if (frame_.plan(unit).encoded)
+      emit_copy_up(unit, some, emit_on_host(encoding(unit, some, made, master)).front());
+    else if (made.bytes > 0)
       emit_copy_up(unit, some,
                    emit_on_host({.name = "cast " + frame_.unit_at(unit).name,
                                  .op = Round{.count = cut.size(), .to = frame_.compute()},
@@ -127,9 +131,9 @@ void SectionBuilder::emit_offloaded_cast(int unit) {
 }
 
 Use SectionBuilder::made_on_host(int unit, const Range& elements) {
-  if (frame_.compute() == DType::f32) return buffers_.absent();
+  if (frame_.compute() == DType::f32 && !frame_.plan(unit).encoded) return buffers_.absent();
   if (frame_.plan(unit).parameters_offloaded) return buffers_.parameters(unit, elements, Access::write);
-  const std::int64_t bytes = frame_.compute_bytes(elements.size());
+  const std::int64_t bytes = frame_.parameter_bytes(unit, elements.size());
   return buffers_.staging("parameters", bytes, Access::write);
 }
 
@@ -145,8 +149,8 @@ void SectionBuilder::emit_copy_up(int unit, const Range& elements, const Use& fr
 Use SectionBuilder::emit_upload_shard(int unit, int number, int target) {
   const UnitPlan& p = frame_.plan(unit);
   const std::string& name = frame_.unit_at(unit).name;
-  const std::int64_t bytes = frame_.compute_bytes(p.shard);
-  const int to = p.owners.size == 1
+  const std::int64_t bytes = frame_.parameter_bytes(unit, p.shard);
+  const int to = p.owners.size == 1 && (p.encoded || p.wire == Wire::plain)
                      ? target
                      : buffers_.declare(fmt::format("uploaded.{}#{}", name, number), Category::gathered, frame_.comm_tier, bytes);
   const Use from = read_from_disk(name, buffers_.parameters(unit, p.owned, Access::read));

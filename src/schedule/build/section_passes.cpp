@@ -61,6 +61,7 @@ void SectionBuilder::emit_events(const Events& events) {
     const SegmentPass& p = passes_.at(events[index(e)]);
     for (const Operand& o : p.operands)
       if (passes_.value(p, o).kind == ValueKind::weight) emit_owed_update(passes_.tensor(p, o).unit);
+    emit_decodes(e);
     emit_absences(e, false);
     emit_arrivals(events, e);
     emit_stream_gradient_for_weights(events, e);
@@ -206,25 +207,53 @@ Use SectionBuilder::bind(const Operand& o, const SegmentPass& p, int event, bool
 }
 
 void SectionBuilder::emit_gather(const Residency& r, int number, const Events& events) {
-  const std::int64_t P = frame_.unit_at(r.unit).elements, S = frame_.plan(r.unit).parameters.size();
-  const int target = buffers_.declare(fmt::format("gathered.{}#{}", frame_.unit_at(r.unit).name, number), Category::gathered,
-                                      frame_.comm_tier, frame_.compute_bytes(P));
+  const UnitPlan& p = frame_.plan(r.unit);
+  const std::string& name = frame_.unit_at(r.unit).name;
+  const std::int64_t P = frame_.unit_at(r.unit).elements, S = p.parameters.size();
+  const int target =
+      buffers_.declare(fmt::format("gathered.{}#{}", name, number), Category::gathered, frame_.comm_tier, frame_.compute_bytes(P));
+  const bool in_blocks = p.wire != Wire::plain;
+  const auto bytes = [&](std::int64_t n) { return in_blocks ? kernels::wire_bytes(p.wire, n) : frame_.compute_bytes(n); };
+  // A rank alone decodes its own blocks where they lie.
+  const int whole = in_blocks && (p.copies.size > 1 || (p.encoded && p.parameters_offloaded))
+                        ? buffers_.declare(fmt::format("blocks.{}#{}", name, number), Category::gathered, frame_.comm_tier, bytes(P))
+                        : target;
+  Use shard = buffers_.whole("parameters." + name, Access::read);
+  if (p.parameters_offloaded) shard = emit_upload_shard(r.unit, number, whole);
+  if (in_blocks && !p.encoded) {
+    const Use values = shard;
+    shard = buffers_.first_of(fmt::format("encoded.{}#{}", name, number), Category::gathered, frame_.comm_tier, bytes(S), Access::write);
+    emit({.name = "encode " + name, .op = Encode{S, frame_.compute(), p.wire}, .uses = {shard, values}});
+    shard.access = Access::read;
+  }
   gathered_[index(r.unit)].push_back({r, target});
-  Use shard = buffers_.whole("parameters." + frame_.unit_at(r.unit).name, Access::read);
-  if (frame_.plan(r.unit).parameters_offloaded) shard = emit_upload_shard(r.unit, number, target);
-  if (shard.buffer == target) return;
-  const SegmentPass& reader = passes_.at(events[index(r.first)]);
-  const bool backward = reader.kind != PassKind::forward && !passes_.segment(reader.segment).joint;
-  emit({.name = fmt::format("gather {} ({})", frame_.unit_at(r.unit).name, backward ? "backward" : "forward"),
-        .op = Collective{CollectiveKind::all_gather, frame_.plan(r.unit).copies.axes, S, S, frame_.compute()},
-        .lane = Lane::gather,
-        .uses = {buffers_.whole(target, Access::write), shard},
-        .bytes_moved = static_cast<double>(frame_.compute_bytes(P - S))});
+  if (p.copies.size > 1) {
+    const SegmentPass& reader = passes_.at(events[index(r.first)]);
+    const bool backward = reader.kind != PassKind::forward && !passes_.segment(reader.segment).joint;
+    const DType type = in_blocks ? DType::u32 : frame_.compute();
+    const std::int64_t count = bytes(S) / static_cast<std::int64_t>(size_of(type));
+    emit({.name = fmt::format("gather {} ({})", name, backward ? "backward" : "forward"),
+          .op = Collective{CollectiveKind::all_gather, p.copies.axes, count, count, type},
+          .lane = Lane::gather,
+          .uses = {buffers_.whole(whole, Access::write), shard},
+          .bytes_moved = static_cast<double>(bytes(P - S))});
+    shard = buffers_.whole(whole, Access::read);
+  }
+  if (in_blocks) gathered_[index(r.unit)].back().blocks = shard;
+}
+
+void SectionBuilder::emit_decodes(int event) {
+  for (int u = 0; u < frame_.units(); ++u)
+    for (const Gathered& copy : gathered_[index(u)])
+      if (copy.blocks && copy.live.first == event)
+        emit({.name = "decode " + frame_.unit_at(u).name,
+              .op = Decode{frame_.unit_at(u).elements, frame_.compute(), frame_.plan(u).wire},
+              .uses = {buffers_.whole(copy.buffer, Access::write), *copy.blocks}});
 }
 
 Use SectionBuilder::weight_use(const TensorRef& tensor, int event) const {
-  const std::int64_t offset = frame_.parameter_bytes(tensor.unit, tensor.offset),
-                     bytes = frame_.parameter_bytes(tensor.unit, tensor.elements);
+  const auto size = static_cast<std::int64_t>(size_of(frame_.type_of(tensor.unit)));
+  const std::int64_t offset = size * tensor.offset, bytes = size * tensor.elements;
   const std::string& unit = frame_.unit_at(tensor.unit).name;
   if (frame_.plan(tensor.unit).storage.parameters_whole) return {buffers_.named("parameters." + unit), offset, bytes, Access::read};
   for (const Gathered& copy : gathered_[index(tensor.unit)])

@@ -57,8 +57,12 @@ void SectionBuilder::emit_gradient_scale() {
 
 void SectionBuilder::emit_cast(int unit) {
   if (frame_.plan(unit).gradient.offloaded) return emit_offloaded_cast(unit);
-  if (!frame_.training() || frame_.unit_at(unit).frozen || frame_.type_of(unit) == DType::f32) return;
+  if (!frame_.training() || frame_.unit_at(unit).frozen || frame_.copy_is_master(unit)) return;
   const Range& state = frame_.plan(unit).state;
+  if (frame_.plan(unit).encoded) {
+    emit(encoding(unit, state, buffers_.parameters(unit, state, Access::write), buffers_.master(unit, state, Access::read)));
+    return;
+  }
   emit({.name = "cast " + frame_.unit_at(unit).name,
         .op = Round{.count = state.size(), .to = frame_.type_of(unit)},
         .uses = {buffers_.parameters(unit, state, Access::write), buffers_.whole("master." + frame_.unit_at(unit).name, Access::read)}});
@@ -204,21 +208,30 @@ void SectionBuilder::emit_optimizer(int unit) {
     std::vector<Use> uses;
     for (const UpdateUse& use : op.update.uses) uses.push_back(bind(use, unit, some));
     Task task{.name = "optimizer " + frame_.unit_at(unit).name, .op = std::move(op), .uses = std::move(uses)};
-    if (below)
+    if (below) {
       emit_optimizer_below(unit, some, std::move(task));
-    else
-      emit(std::move(task));
+      continue;
+    }
+    emit(std::move(task));
+    if (p.encoded) emit(encoding(unit, some, buffers_.parameters(unit, some, Access::write), buffers_.master(unit, some, Access::read)));
   }
+}
+
+Task SectionBuilder::encoding(int unit, const Range& elements, const Use& to, const Use& master) const {
+  return {.name = "encode " + frame_.unit_at(unit).name,
+          .op = Encode{elements.size(), DType::f32, frame_.plan(unit).wire},
+          .lane = frame_.plan(unit).gradient.offloaded ? Lane::cpu_optimizer : Lane::compute,
+          .uses = {to, {master.buffer, master.offset, master.bytes, Access::read}}};
 }
 
 OptimizerStep SectionBuilder::optimizer_step(int unit, const Range& elements) const {
   OptimizerStep op{.update = frame_.optimizer_of(unit).update.call,
                    .gradient = frame_.plan(unit).gradient.kept,
-                   .parameters = frame_.compute(),
+                   .parameters = frame_.plan(unit).encoded ? DType::f32 : frame_.compute(),
                    .begin = elements.begin,
                    .pieces = pieces_in(frame_.unit_at(unit), elements.begin, elements.end),
                    .rates = {}};
-  if (frame_.compute() == DType::f32)
+  if (op.parameters == DType::f32)
     std::erase_if(op.update.uses, [](const UpdateUse& use) { return use.operand.kind == UpdateOperand::Kind::copy; });
   for (const Piece& piece : op.pieces) op.rates.push_back(rates_of(frame_.deck.optimizer, frame_.layout.table[index(piece.parameter)]));
   return op;
@@ -231,11 +244,13 @@ void SectionBuilder::emit_publish_gather(int unit, Lane lane) {
     const std::int64_t first = p.parameters.begin;
     const Range all{first + cut.begin, first + (p.sources.size - 1) * p.shard + cut.end};
     const Range mine{p.owned.begin + cut.begin, p.owned.begin + cut.end};
+    const DType type = p.encoded ? DType::u32 : frame_.compute();
+    const auto count = [&](std::int64_t n) { return frame_.parameter_bytes(unit, n) / static_cast<std::int64_t>(size_of(type)); };
     emit({.name = "gather " + frame_.unit_at(unit).name + " (updated)",
-          .op = Collective{CollectiveKind::all_gather, p.sources.axes, cut.size(), p.shard, frame_.compute()},
+          .op = Collective{CollectiveKind::all_gather, p.sources.axes, count(cut.size()), count(p.shard), type},
           .lane = lane,
           .uses = {buffers_.parameters(unit, all, Access::write), buffers_.parameters(unit, mine, Access::read)},
-          .bytes_moved = static_cast<double>(frame_.compute_bytes(cut.size())) * (p.sources.size - 1)});
+          .bytes_moved = static_cast<double>(frame_.parameter_bytes(unit, cut.size())) * (p.sources.size - 1)});
   }
 }
 

@@ -3,6 +3,7 @@
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/fixed/fixed.hpp"
 #include "kernels/gemm/gemm.hpp"
+#include "kernels/quantize/quantize.hpp"
 #include "kernels/router/router.hpp"
 #include "kernels/step/step.hpp"
 #include "kernels/sums/sums.hpp"
@@ -170,6 +171,21 @@ struct Runner {
   void operator()(const WriteDisk&) const {
     const auto& [all, count] = moves();
     backend.disk->write({all.data(), count}, r.task.name);
+  }
+
+  void operator()(const Encode& op) const {
+    kernels::encode_blocks(context(), {.blocks = at<std::byte>(r, 0), .x = at(r, 1), .dtype = op.from, .n = op.count, .wire = op.wire});
+  }
+  void operator()(const Decode& op) const {
+    kernels::decode_blocks(context(), {.x = at(r, 0), .blocks = at<std::byte>(r, 1), .dtype = op.to, .n = op.count, .wire = op.wire});
+  }
+  void operator()(const SumBlocks& op) const {
+    kernels::sum_blocks(context(), {.sum = at<float>(r, 0),
+                                    .blocks = at<std::byte>(r, 1),
+                                    .n = op.count,
+                                    .members = op.members,
+                                    .accumulate = op.accumulate,
+                                    .wire = op.wire});
   }
 
   void operator()(const Round& op) const {

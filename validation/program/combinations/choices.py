@@ -134,11 +134,15 @@ NOT_DRAWN = {
     "run.init": "a folder of a model that has the deck's [model]: validation/program/resume/imported.py",
     "lora.init": "a folder of an adapter of that model: validation/program/resume/adapters.py",
     "data.tokenizer": "a folder with the tokenizer of the token files: validation/program/resume/data_identity.py",
+    "zero.quantized_gradients": "rounds to 4 bits what each rank adds, nearer to plain sums or farther by the number of ranks: validation/program/resume/quantized.py",
     "data.chat_template": "is kept beside a tokenizer: validation/tokenizers/check_chats.py",
 }
 
 # What decides a run's numbers beside the keys of its identity, which the schema marks: a plain layout keeps it, and a resume.
 KEPT = ("data.train", "data.validation", "data.bin_ids", "data.epochs", "evaluate.every", "evaluate.batches", "precision.gradients", "topology.share_gpu")
+
+# With zero.quantized_weights these too: which weights are rounded.
+KEPT_IN_BLOCKS = ("zero.stage", "zero.param_persistence_threshold")
 
 # Keys of the layout that are part of what a step computes, since sums have another order with them; context.method where there is mesh.cp.
 AXES = ("mesh.tp", "mesh.cp", "mesh.ep")

@@ -37,8 +37,8 @@ class Driver:
 
     def then(self, chance, deck):
         """Another layout for the same run, often with the same sizes of the axes that are part of the arithmetic; None where only a plain one is found."""
-        kept = {key: value for key, value in deck.items() if self.schema.identity(key)}
-        fixed = {key for key in self.schema.values if self.schema.identity(key)}
+        fixed = self.trial.kept(deck)
+        kept = {key: value for key, value in deck.items() if key in fixed}
         axes = self.trial.axes(deck)
         drops = self.schema.value(deck, "experts.capacity_factor") != self.schema.plain["experts.capacity_factor"]
         if drops or chance.random() < 0.6:

@@ -163,9 +163,14 @@ class Trial:
             sizes["kernels.attention"] = self.schema.value(deck, "kernels.attention")
         return rid_of_plain(self.schema, sizes)
 
+    def kept(self, deck):
+        """Keys that decide what a run of the deck computes."""
+        of_blocks = choices.KEPT_IN_BLOCKS if self.schema.value(deck, "zero.quantized_weights") == "true" else ()
+        return {key for key in self.schema.values if self.schema.identity(key)} | {*of_blocks}
+
     def plain(self, deck, axes):
         """The plain layout of a deck, with these sizes of the axes that are part of the arithmetic."""
-        kept = {key: value for key, value in deck.items() if self.schema.identity(key)}
+        kept = {key: value for key, value in deck.items() if key in self.kept(deck)}
         ranks = math.prod(int(axes.get(axis, 1)) for axis in choices.AXES)
         if self.schema.value(deck, "precision.gradients") == '"bf16"':  # one micro-batch a rank
             shares = -(-int(self.schema.value(deck, "batch.global")) // int(self.schema.value(deck, "batch.micro")))

@@ -396,9 +396,10 @@ TEST(Import, RulesOfTheDeckNameTheConfigurationsKey) {
             "ds.json:2:103: zero_optimization.offload_param.device: as zero.offload_param.device: parameters are gathered for each use at "
             "stage 3 "
             "alone, and zero.stage is 2; set it to 3\n");
-  EXPECT_EQ(faults_in(with("\n\"zero_optimization\": {\"stage\": 3, \"zero_quantized_weights\": true}")),
-            "ds.json:2:61: zero_optimization.zero_quantized_weights: as zero.quantized_weights: true is refused: quantized weight gathers "
-            "(ZeRO++ qwZ) are not in this version; leave it at false\n");
+  EXPECT_EQ(
+      faults_in(with("\n\"zero_optimization\": {\"stage\": 2, \"zero_quantized_weights\": true}")),
+      "ds.json:2:61: zero_optimization.zero_quantized_weights: as zero.quantized_weights: weights are gathered for each use at stage 3 "
+      "alone, and zero.stage is 2; set it to 3, or leave zero.quantized_weights at false\n");
   EXPECT_EQ(faults_in(with("\n\"data_types\": {\"grad_accum_dtype\": \"bf16\"}, \"communication_data_type\": \"fp32\"")),
             "ds.json:2:72: communication_data_type: says \"fp32\" of precision.gradients, and data_types.grad_accum_dtype says \"bf16\"; "
             "leave one of "

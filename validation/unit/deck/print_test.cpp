@@ -179,7 +179,9 @@ TEST(Print, AKeyThatCameLaterLeavesTheIdentityOfEarlierRuns) {
                                             "learning_rate.warmup_ratio",
                                             "learning_rate.warmup_min_lr",
                                             "learning_rate.warmup_min_ratio",
-                                            "learning_rate.decay_type"};
+                                            "learning_rate.decay_type",
+                                            "zero.quantized_weights",
+                                            "zero.quantized_gradients"};
   // And sections that did.
   const auto is_later = [&](std::string_view key) {
     return later.contains(key) || key.starts_with("learning_rate.one_cycle.") || key.starts_with("learning_rate.lr_range_test.") ||

@@ -1,0 +1,60 @@
+// Bytes that a rank gets from another node in a step at stage 3, of two nodes of two ranks: what ZeRO++ saves.
+#include <gtest/gtest.h>
+
+#include "schedules.hpp"
+
+namespace tessera::traffic_test {
+namespace {
+
+constexpr int ranks = 4, of_node = 2;
+
+struct Traffic {
+  double weights = 0, gradients = 0;
+};
+
+/// In bf16 with one micro-batch a rank; all parameters are gathered.
+Traffic between_nodes(std::vector<std::string> overrides, int rank) {
+  overrides.insert(overrides.end(), {"zero.stage=3", "zero.param_persistence_threshold=0", "zero.max_reuse_distance=0",
+                                     "precision.compute=bf16", "batch.micro=2", "batch.global=8"});
+  const Deck deck = test::tiny_deck(overrides, ranks);
+  const Mesh mesh = make_mesh(deck, ranks);
+  const Schedule schedule = build_schedule(request_for(deck, mesh, rank, Purpose::training));
+  Traffic all;
+  for (const auto& phase : schedule.program(ProgramKind::train).phases)
+    for (const Task& task : schedule.sections[static_cast<std::size_t>(phase.section)].tasks) {
+      const auto* op = std::get_if<Collective>(&task.op);
+      if (op == nullptr || op->kind == CollectiveKind::all_reduce) continue;
+      const Group group = group_of(mesh, op->axes, rank);
+      const auto elsewhere = std::ranges::count_if(group.world, [&](int other) { return other / of_node != rank / of_node; });
+      (op->kind == CollectiveKind::all_gather ? all.weights : all.gradients) +=
+          task.bytes_moved * static_cast<double>(phase.repeat) * static_cast<double>(elsewhere) / (group.size - 1);
+    }
+  return all;
+}
+
+TEST(Traffic, BetweenNodesIsCutAsZeroPlusPlusSays) {
+  constexpr double int8 = 260.0 / 256, int4 = 132.0 / 256;  // bytes an element in blocks
+  const std::string weights = "zero.quantized_weights=true", gradients = "zero.quantized_gradients=true",
+                    groups = "zero.hpz_partition_size=2";
+  for (int rank = 0; rank < ranks; ++rank) {
+    const Traffic plain = between_nodes({}, rank), in_groups = between_nodes({groups}, rank);
+    const double shards =
+        plain.gradients / (2 * 4);  // elements of a rank's shards: both ranks of the other node send a sum of them in fp32
+    EXPECT_DOUBLE_EQ(in_groups.weights, 2 * shards) << "of the other node's copy what this rank holds, once a step";
+    EXPECT_DOUBLE_EQ(in_groups.gradients, plain.gradients);
+
+    const Traffic qwz = between_nodes({weights}, rank), qwz_in_groups = between_nodes({weights, groups}, rank);
+    EXPECT_DOUBLE_EQ(qwz.weights, plain.weights * int8 / 2);
+    EXPECT_DOUBLE_EQ(qwz.gradients, plain.gradients);
+    EXPECT_DOUBLE_EQ(qwz_in_groups.weights, int8 * shards);
+
+    const Traffic qgz = between_nodes({weights, gradients}, rank), both = between_nodes({weights, gradients, groups}, rank);
+    EXPECT_DOUBLE_EQ(qgz.weights, qwz.weights);
+    EXPECT_DOUBLE_EQ(qgz.gradients, plain.gradients * int4 / 4);
+    EXPECT_DOUBLE_EQ(both.weights, qwz_in_groups.weights);
+    EXPECT_DOUBLE_EQ(both.gradients, plain.gradients * int4 / 8) << "sums of a node cross in place of each rank's";
+  }
+}
+
+}  // namespace
+}  // namespace tessera::traffic_test
