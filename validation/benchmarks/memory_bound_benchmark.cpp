@@ -18,6 +18,7 @@
 #include "base/json.hpp"
 
 #include "base/clock.hpp"
+#include "kernels/adam8bit/adam8bit.hpp"
 #include "kernels/adamw/adamw.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/expert_blocks/expert_blocks.hpp"
@@ -154,6 +155,22 @@ void add_adamw(std::vector<Contender>& list, const Memory& memory, const UpdateS
   add_variant(", bf16 gradient, bf16 copy", n, DType::bf16, p[4], 28);
   n = memory.cut({4, 4, 4, 8, 2}, p, 1024);
   add_variant(", int64 gradient, bf16 copy", n, DType::i64, p[4], 34);
+  // Beside the stream of AdamW's proportion: codes and scales take 65/64 bytes a moment.
+  n = memory.cut({4, 2, 2, 4, 2}, p, 1024);
+  const auto narrow = [&](const char* name, StateType type, double bytes, auto* update) {
+    const Update call{.master = f(p[0]),
+                      .state = {p[1], p[2]},
+                      .state_type = type,
+                      .stochastic = true,
+                      .param = p[4],
+                      .grad = p[3],
+                      .n = n,
+                      .weight_decay = 0.1f,
+                      .scalars = &scalars};
+    list.push_back({name, bytes * static_cast<double>(n), "update", [call, update] { update({}, call); }});
+  };
+  narrow("adamw, bf16 moments by chance, bf16 copy", StateType::bf16, 22, adamw);
+  narrow("adam8bit, bf16 copy", StateType::f32, 14 + 4 * 65.0 / 64, adam8bit);
 }
 
 void add_rmsnorm(std::vector<Contender>& list, const Memory& memory, DType dtype, const Memory& small, std::vector<float>& rstd) {

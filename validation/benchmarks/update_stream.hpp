@@ -15,7 +15,7 @@ void update_stream(const kernels::Update& p, std::int64_t begin, std::int64_t en
   using Read = std::conditional_t<wide, float, Gradient>;
   const auto* gradient = static_cast<const Read*>(p.grad);
   auto* out = static_cast<bf16*>(p.param);
-  float *master = p.master, *m = p.state[0], *v = p.state[1];
+  float *master = p.master, *m = static_cast<float*>(p.state[0]), *v = static_cast<float*>(p.state[1]);
   for_vectors(begin, end, [=](std::int64_t i, auto count) {
     constexpr std::int64_t ahead = 256;  // elements: without, memory gives less
     prefetch(master + i + ahead), prefetch(m + i + ahead), prefetch(v + i + ahead), prefetch(gradient + (wide ? 2 : 1) * (i + ahead));
