@@ -1,5 +1,6 @@
 // Prints a digest of what each kernel makes of fixed inputs. Built twice, with the target's vectors and with the generic ones: see
 // vector_test.cpp. Sizes leave remainders everywhere.
+#include "kernels/adam8bit/adam8bit.hpp"
 #include "kernels/adamw/adamw.hpp"
 #include "kernels/argmax/argmax.hpp"
 #include "kernels/attention/attention.hpp"
@@ -89,6 +90,28 @@ void optimizer() {
                .weight_decay = 0.1f,
                .scalars = &scalars});
     print("adamw", dtype, w, m, v, copy);
+    std::vector<bf16> m_halves(m.begin(), m.end()), v_halves(v.begin(), v.end());
+    adamw({}, {.master = w.data(),
+               .state = {m_halves.data(), v_halves.data()},
+               .state_type = StateType::bf16,
+               .stochastic = true,
+               .param = copy.data(),
+               .grad = grad,
+               .grad_dtype = dtype,
+               .n = n,
+               .scalars = &scalars});
+    print("adamw, bf16 moments", dtype, w, m_halves, v_halves);
+    std::vector<std::uint8_t> m_codes(static_cast<std::size_t>(state_bytes(StateType::signed_blocks, n))), v_codes(m_codes.size());
+    encode_state(StateType::signed_blocks, m_codes.data(), m.data(), n);
+    encode_state(StateType::unsigned_blocks, v_codes.data(), v.data(), n);
+    adam8bit({}, {.master = w.data(),
+                  .state = {m_codes.data(), v_codes.data()},
+                  .param = copy.data(),
+                  .grad = grad,
+                  .grad_dtype = dtype,
+                  .n = n,
+                  .scalars = &scalars});
+    print("adam8bit", dtype, w, m_codes, v_codes);
     FixedSum sum;
     std::int32_t flag = 0;
     sum_of_squares({}, {.sum = &sum, .not_finite = &flag, .x = grad, .n = blocks, .dtype = dtype});
@@ -189,11 +212,13 @@ void rows() {
   auto logits = random_values<float>(7 * V, 5, 20.0f);
   std::vector<float> losses(7);
   const float scale = 0.1f;
+  const std::vector<float> weights = {1, 0, 1, 0.5f, 1, 0, 1};
   auto d_logits = poisoned<T>(7 * V);
   softmax_loss_rows({}, {.losses = losses.data(),
                          .logits = logits.data(),
                          .d_logits = d_logits.data(),
                          .targets = tokens.data(),
+                         .weights = weights.data(),
                          .grad_scale = &scale,
                          .rows = 7,
                          .V = V,

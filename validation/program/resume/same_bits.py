@@ -1038,6 +1038,10 @@ def optimizers(folder, dtype, device):
         folder.train(title, 1, run__resume=folder.run("adamw") + f"/checkpoints/step-{half:08d}", **{**common, **shape})
         after = {step: loss for step, loss in folder.losses("adamw").items() if step > half}
         good &= set(folder.losses(title)) == set(after) and near(title, folder.losses(title), after, dtype)
+    # A group that has all tensors is the optimizer that it names.
+    folder.train("lion-own", 2, **{**common, **layout_keys(2, 2), "optimizer__type": "lion", "optimizer__beta1": 0.8, "optimizer__beta2": 0.7})
+    folder.train("lion-group", 2, **{**common, **layout_keys(2, 2), "optimizer__groups": "[{ tensors = ['*'], type = 'lion', beta1 = 0.8, beta2 = 0.7 }]"})
+    good &= runs.same("lion as a group", folder.losses("lion-group"), folder.losses("lion-own"))
     return good & refused_state(folder, common, names) & refused_groups(folder, common)
 
 
