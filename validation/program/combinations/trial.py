@@ -173,7 +173,8 @@ class Trial:
         kept = {key: value for key, value in deck.items() if key in self.kept(deck)}
         ranks = math.prod(int(axes.get(axis, 1)) for axis in choices.AXES)
         if self.schema.value(deck, "precision.gradients") == '"bf16"':  # one micro-batch a rank
-            shares = -(-int(self.schema.value(deck, "batch.global")) // int(self.schema.value(deck, "batch.micro")))
+            most = max(int(of) for of in [self.schema.value(deck, "batch.global"), *re.findall(r"global = (\d+)", deck.get("batch.ramp", ""))])
+            shares = -(-most // int(self.schema.value(deck, "batch.micro")))
             ranks *= -(-shares // int(axes.get("mesh.ep", 1)))
         return {**kept, **axes, RANKS: str(ranks), "run.lanes": '"inline"', "run.threads": "1"}
 
