@@ -1,6 +1,7 @@
 // An update whose state is in 8 bits, on a GPU: a warp takes a block at a time, its codes and weights four to a thread, with the bits of
 // blocks_host.hpp.
 #pragma once
+#include "kernels/cuda/reduce.hpp"
 #include "kernels/update/eight_bits.hpp"
 #include "kernels/update/update_cuda.hpp"
 
@@ -15,12 +16,6 @@ struct EightBitTables {
 __device__ const EightBitTables eight_bit_tables = {{signed_eight_bits, unsigned_eight_bits}, {signed_search, unsigned_search}};
 
 constexpr int warps = block_threads / 32, of_thread = 4, rounds = state_block / (32 * of_thread);
-
-__device__ inline float least_of_warp(float x) {
-#pragma unroll
-  for (int lane = 16; lane > 0; lane /= 2) x = fminf(x, __shfl_xor_sync(~0u, x, lane));
-  return x;
-}
 
 template <class Rule, class Grad, class Param, class Whole>
 __global__ void __launch_bounds__(block_threads) update_blocks_kernel(Update p) {
@@ -74,7 +69,7 @@ __global__ void __launch_bounds__(block_threads) update_blocks_kernel(Update p) 
     if (skip) continue;
 #pragma unroll
     for (int s = 0; s < Rule::states; ++s) {
-      const float scale = block_scale(least_of_warp(least[s]), -least_of_warp(-most[s]));
+      const float scale = block_scale(-warp_max(-least[s]), warp_max(most[s]));
       std::uint8_t* state = static_cast<std::uint8_t*>(p.state[s]) + block * state_block_bytes;
       __syncwarp();  // all have read the scale
       if (lane == 0) *reinterpret_cast<float*>(state + state_block) = scale;
