@@ -7,7 +7,7 @@ namespace tessera::kernels {
 /// As adamw without decay, of the gradient g = grad * grad_scale + weight_decay * w. State: m, v.
 TESSERA_OP(adam, (const Context& context, const Update& arguments), (context, arguments))
 
-struct AdamRule {
+struct AdamRule : UpdateRule {
   static constexpr int states = AdamwRule::states;
   AdamwRule rule;
   float grad_scale, weight_decay;

@@ -8,7 +8,7 @@ namespace tessera::kernels {
 /// PyTorch's order: the decay multiplies w by (1 - lr * weight_decay) first. State: m, v.
 TESSERA_OP(adamw, (const Context& context, const Update& arguments), (context, arguments))
 
-struct AdamwRule {
+struct AdamwRule : UpdateRule {
   static constexpr int states = 2;
   float grad_scale, beta1, rest1, beta2, rest2, step, root_scale, eps, keep;
 

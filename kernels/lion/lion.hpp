@@ -7,7 +7,7 @@ namespace tessera::kernels {
 /// w *= 1 - lr weight_decay; w -= lr sign(b1 m + (1-b1) g); m = b2 m + (1-b2) g; g = grad * grad_scale, and the sign of 0 is 0. State: m.
 TESSERA_OP(lion, (const Context& context, const Update& arguments), (context, arguments))
 
-struct LionRule {
+struct LionRule : UpdateRule {
   static constexpr int states = 1;
   float grad_scale, beta1, rest1, beta2, rest2, step, keep;
 

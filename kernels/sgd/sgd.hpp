@@ -15,7 +15,7 @@ TESSERA_OP(sgd_nesterov, (const Context& context, const Update& arguments), (con
 enum class SgdKind { plain, momentum, nesterov };
 
 template <SgdKind kind>
-struct SgdRule {
+struct SgdRule : UpdateRule {
   static constexpr int states = kind == SgdKind::plain ? 0 : 1;
   float grad_scale, momentum, step, weight_decay;
 

@@ -78,6 +78,8 @@ TESSERA_BOTH inline void finish(const FinishStep& p) {
                    .grad_scale = grad_scale,
                    .skip = skip,
                    .momentum = of.momentum,
+                   .least_trust = of.least_trust,
+                   .most_trust = of.most_trust,
                    .number = number};
   }
 }

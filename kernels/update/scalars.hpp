@@ -11,6 +11,7 @@ struct UpdateScalars {
   float grad_scale = 1;                              ///< clip factor, over the scale of gradients that carry one
   std::int32_t skip = 0;                             ///< 1: leave weights and state as they are
   float momentum = 0;                                ///< of SGD
+  float least_trust = 0.01f, most_trust = 10;        ///< bounds of LAMB's ratio of norms
   std::uint32_t number = 0;                          ///< of the update, for what is drawn by chance
 };
 

@@ -4,6 +4,7 @@
 #pragma once
 #include "kernels/arithmetic.hpp"
 #include "kernels/context.hpp"
+#include "kernels/fixed/fixed_sum.hpp"
 #include "kernels/update/scalars.hpp"
 #include "kernels/update/state_type.hpp"
 #include "kernels/update/stochastic.hpp"
@@ -12,6 +13,8 @@ namespace tessera::kernels {
 
 /// Numbers that the optimizers of this program keep of a parameter, at most, beside its master weight.
 inline constexpr int most_update_states = 2;
+/// Sums of a tensor, at most.
+inline constexpr int most_update_sums = 2;
 
 /// What chance draws from for state s in this update.
 TESSERA_BOTH inline std::uint32_t state_seed(const UpdateScalars& scalars, int s) {
@@ -33,6 +36,15 @@ struct Update {
   float rate_scale = 1;  ///< of the learning rate
   float weight_decay = 0;
   const UpdateScalars* scalars = nullptr;
+  FixedSum* sums = nullptr;  ///< of the tensor, over all its elements on all ranks: a kernel adds to them, or a later one reads them
+};
+
+/// What a rule does that not all do. It is called with weight, states and gradient of an element, and those that sum also with room for
+/// numbers whose squares join Update::sums.
+struct UpdateRule {
+  static constexpr bool reads_gradient = true, changes_master = true, changes_state = true;
+  static constexpr bool reads_sums = false;  ///< its constructor does
+  static constexpr int sums = 0;
 };
 
 }  // namespace tessera::kernels

@@ -2,8 +2,12 @@
 // fixed-point ones) and 12 or 14 written. The lines of master and state are in cache when they are written, so plain stores cost nothing
 // extra; the compute copy is only written, so it streams when it is large.
 #pragma once
+#include <algorithm>
+#include <atomic>
+
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/parallel.hpp"
+#include "kernels/update/exact_squares.hpp"
 #include "kernels/update/update.hpp"
 #include "kernels/vector/vector.hpp"
 
@@ -39,26 +43,77 @@ TESSERA_INLINE f32x16 to_keep(const f32x16& x, [[maybe_unused]] const f32x16& un
     return p.stochastic ? stochastic_bf16(x, unlike, state_seed(*p.scalars, s)) : x;
 }
 
+/// What a thread has of one of a tensor's sums.
+class ExactSquares {
+ public:
+  template <class Count>
+  TESSERA_INLINE void add(const f32x16& x, Count n) {
+    store(some_ + count_, x, n);
+    const f32x16 back = load(some_ + count_);  // of a remainder's lanes the rest are zeros
+    most_ = max(most_, back * back);
+    if (count_ += lanes; count_ == squares_at_once) flush();
+  }
+  /// What is not finite adds nothing: such weights end the run by their loss.
+  void add_to(FixedSum& sum) {
+    flush();
+    for (int i = 0; i < 4; ++i) std::atomic_ref<std::int64_t>(sum.limb[i]).fetch_add(whole_.limb[i], std::memory_order_relaxed);
+  }
+
+ private:
+  void flush() {
+    if (horizontal_max(most_) < static_cast<float>(large_square)) {
+      f64x8 high{}, low{};
+      for (int i = 0; i < count_; i += 8) {
+        const f64x8 x = to_f64(some_ + i);
+        const SplitSquare<f64x8> square = split_square(x * x);
+        high += square.high, low += square.low;
+      }
+      whole_.add(horizontal_sum(high));
+      whole_.add(horizontal_sum(low));
+    } else {
+      for (int i = 0; i < count_; ++i) whole_.add(static_cast<double>(some_[i]) * static_cast<double>(some_[i]));
+    }
+    std::fill_n(some_, squares_at_once, 0.0f);
+    most_ = f32x16{};
+    count_ = 0;
+  }
+
+  alignas(64) float some_[squares_at_once] = {};
+  int count_ = 0;
+  f32x16 most_{};
+  FixedSum whole_;
+};
+
 template <class Rule, class Grad, class Param, class State, Copy copy>
 void update_range(Update p, Rule rule, std::int64_t begin, std::int64_t end) {  // by value: known not to alias the stores
   const Grad* grad = static_cast<const Grad*>(p.grad);
   Param* param = static_cast<Param*>(p.param);
   State* kept[most_update_states] = {};
   for (int s = 0; s < Rule::states; ++s) kept[s] = static_cast<State*>(p.state[s]);
+  ExactSquares sums[std::max(Rule::sums, 1)];
   for_vectors(begin, end, [&](std::int64_t i, auto n) {
-    prefetch(p.master + i + ahead), prefetch(grad + i + ahead);
-    if constexpr (sizeof(Grad) == 8) prefetch(grad + i + ahead + lanes / 2);
-    f32x16 w = load(p.master + i, n), state[most_update_states];
+    prefetch(p.master + i + ahead);
+    f32x16 w = load(p.master + i, n), state[most_update_states], g{}, summed[most_update_sums];
+    if constexpr (Rule::reads_gradient) {
+      prefetch(grad + i + ahead);
+      if constexpr (sizeof(Grad) == 8) prefetch(grad + i + ahead + lanes / 2);
+      g = load_grad(grad + i, n);
+    }
     unrolled<Rule::states>([&](auto k) __attribute__((always_inline)) {
       prefetch(kept[k] + i + ahead);
       state[k] = load(kept[k] + i, n);
     });
-    const f32x16 g = load_grad(grad + i, n);
-    rule(w, state, g);
-    unrolled<Rule::states>([&](auto k) __attribute__((always_inline)) { store(kept[k] + i, to_keep<State>(state[k], g, p, k), n); });
-    store(p.master + i, w, n);
+    if constexpr (Rule::sums > 0)
+      rule(w, state, g, summed);
+    else
+      rule(w, state, g);
+    unrolled<Rule::sums>([&](auto k) __attribute__((always_inline)) { sums[k].add(summed[k], n); });
+    if constexpr (Rule::changes_state)
+      unrolled<Rule::states>([&](auto k) __attribute__((always_inline)) { store(kept[k] + i, to_keep<State>(state[k], g, p, k), n); });
+    if constexpr (Rule::changes_master) store(p.master + i, w, n);
     if constexpr (copy != Copy::none) store<copy == Copy::streamed>(param + i, w, n);
   });
+  for (int s = 0; s < Rule::sums; ++s) sums[s].add_to(p.sums[s]);
   if constexpr (copy == Copy::streamed) stream_fence();
 }
 

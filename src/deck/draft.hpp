@@ -65,6 +65,7 @@ void resolve_optimizer(Draft& draft);
 /// Keys that the optimizer does not read.
 void check_optimizer(Draft& draft);
 void check_momentum(Draft& draft);
+void check_trust_ratio(Draft& draft);
 void check_moments(Draft& draft);
 /// What goes with model.rope_scaling.
 void check_rotation(Draft& draft);

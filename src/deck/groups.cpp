@@ -23,6 +23,8 @@ constexpr NumberKey number_keys[] = {
     {"beta2", &OptimizerGroup::beta2, 0, 1, true},
     {"eps", &OptimizerGroup::eps, 0, 1, true},
     {"momentum", &OptimizerGroup::momentum, 0, 1, true},
+    {"min_trust_ratio", &OptimizerGroup::min_trust_ratio, 0, 1e6, true},
+    {"max_trust_ratio", &OptimizerGroup::max_trust_ratio, 0, 1e6, true},
 };
 
 std::string read_tensors(const toml::node& node, OptimizerGroup& group) {
@@ -44,7 +46,7 @@ std::string read_type(const toml::node& node, OptimizerGroup& group) {
 
 std::string read_number(const toml::node& node, const NumberKey& key, OptimizerGroup& group) {
   const auto number = node.value<double>();
-  const bool below = key.of_type && key.name != "eps";  // decays are less than 1
+  const bool below = key.of_type && key.most == 1 && key.name != "eps";  // decays are less than 1
   if (!number || !node.is_number() || !(*number >= key.least && (below ? *number < key.most : *number <= key.most)))
     return fmt::format("has a {} that is no number from {} to {}", key.name, key.least, key.most);
   group.*key.field = *number;
@@ -63,7 +65,17 @@ std::string fault_of_type(const OptimizerGroup& group) {
     if (std::ranges::find(row.keys, name) == row.keys.end()) return fmt::format("has {}, which \"{}\" does not read", name, row.name);
   if (group.nesterov.value_or(false) && group.momentum.value_or(0) == 0)
     return "has nesterov without a momentum; give it one, for example 0.9";
+  const OptimizerKeys defaults;
+  if (group.min_trust_ratio.value_or(defaults.min_trust_ratio) > group.max_trust_ratio.value_or(defaults.max_trust_ratio))
+    return "has a min_trust_ratio above its max_trust_ratio";
   return "";
+}
+
+/// ", learning_rate, weight_decay, ... and max_trust_ratio"
+std::string other_names() {
+  std::string text;
+  for (const NumberKey& key : number_keys) text += fmt::format("{}{}", &key == std::end(number_keys) - 1 ? " and " : ", ", key.name);
+  return text;
 }
 
 /// What is wrong with a table, after its number: `has learning_rat, which ...`.
@@ -82,8 +94,7 @@ std::string read_group(const toml::table& table, OptimizerGroup& group) {
     else if (name.str() == "nesterov")
       fault = "has a nesterov that is neither true nor false";
     else
-      fault = fmt::format("has {}, which is none of tensors, type, nesterov, learning_rate, weight_decay, beta1, beta2, eps and momentum",
-                          shortened(std::string(name.str())));
+      fault = fmt::format("has {}, which is none of tensors, type, nesterov{}", shortened(std::string(name.str())), other_names());
     if (!fault.empty()) return fault;
   }
   if (group.tensors.empty()) return "has no tensors";

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "deck/draft.hpp"
+#include "deck/value.hpp"
 #include "optimizer/texts/table.hpp"
 
 namespace tessera {
@@ -40,6 +41,14 @@ void check_momentum(Draft& draft) {
     draft.fault(
         {"optimizer.nesterov", "optimizer.momentum"},
         "optimizer.nesterov looks ahead by a momentum, and optimizer.momentum is 0; set it, for example to 0.9, or leave nesterov out");
+}
+
+void check_trust_ratio(Draft& draft) {
+  const OptimizerKeys& o = draft.deck.optimizer;
+  if (draft.good({"optimizer.min_trust_ratio", "optimizer.max_trust_ratio"}) && o.min_trust_ratio > o.max_trust_ratio)
+    draft.fault({"optimizer.min_trust_ratio", "optimizer.max_trust_ratio"},
+                fmt::format("optimizer.min_trust_ratio = {} is above optimizer.max_trust_ratio = {}", shortest(o.min_trust_ratio),
+                            shortest(o.max_trust_ratio)));
 }
 
 void check_moments(Draft& draft) {

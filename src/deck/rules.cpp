@@ -371,6 +371,7 @@ void check_rules(Draft& draft) {
   check_batch(draft);
   check_optimizer(draft);
   check_momentum(draft);
+  check_trust_ratio(draft);
   check_moments(draft);
   check_evaluation(draft);
   check_lanes(draft);

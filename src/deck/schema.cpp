@@ -278,6 +278,11 @@ const std::vector<Key> table = with_choices({
      .help = "What of a step's direction goes into the next one's; 0: nothing, and no state is kept."},
     {KEY(optimizer.nesterov), .type = boolean, .fallback = "false", .identity = true, .silent = true,
      .help = "Nesterov's momentum: a step looks ahead by the momentum that it leaves."},
+    {KEY(optimizer.min_trust_ratio), .type = real, .limits = {.least = 0, .most = 1e6}, .fallback = "0.01", .identity = true,
+     .silent = true,
+     .help = "Least ratio of a tensor's norm to its update's by which the update is multiplied; 1 stands where a norm is 0."},
+    {KEY(optimizer.max_trust_ratio), .type = real, .limits = {.above = 0, .most = 1e6}, .fallback = "10.0", .identity = true,
+     .silent = true, .help = "Largest such ratio."},
     {KEY(optimizer.moments), .type = text, .choices = {"fp32", "bf16"}, .fallback = "\"fp32\"", .identity = true, .silent = true,
      .help = "Type of what the optimizer keeps of each parameter beside its fp32 weight: with bf16 a moment takes 2 bytes in place of 4. "
              "Checkpoints hold fp32 of either."},
@@ -291,11 +296,11 @@ const std::vector<Key> table = with_choices({
     {KEY(optimizer.gradient_clipping), .type = real, .unit = "norm", .limits = {.least = 0, .most = 1e12}, .fallback = "1.0",
      .identity = true, .help = "Largest norm of the whole gradient, to which it is scaled down; 0: no clipping."},
     {KEY(optimizer.groups), .type = groups, .fallback = "[]", .identity = true, .silent = true,
-     .help =
-         "Tensors whose update differs, a table [[optimizer.groups]] each: `tensors` (patterns of names, as in model.freeze), and "
-         "any of `learning_rate` (the peak; the schedule scales it as it does optimizer.learning_rate), `weight_decay` (of vectors "
-         "too) and `type`, another optimizer, with the keys that it reads of `beta1`, `beta2`, `eps`, `momentum` and `nesterov` (else its "
-         "defaults). The first group that has a tensor counts. A pattern of no tensor that is trained is refused."},
+     .help = "Tensors whose update differs, a table [[optimizer.groups]] each: `tensors` (patterns of names, as in model.freeze), and "
+             "any of `learning_rate` (the peak; the schedule scales it as it does optimizer.learning_rate), `weight_decay` (of vectors "
+             "too) and `type`, another optimizer, with the keys that it reads of `beta1`, `beta2`, `eps`, `momentum`, `nesterov`, "
+             "`min_trust_ratio` and `max_trust_ratio` (else its defaults). The first group that has a tensor counts. A pattern of no "
+             "tensor that is trained is refused."},
 
     // [learning_rate]
     {KEY(learning_rate.schedule), .type = text, .fallback = "\"cosine\"", .identity = true, .refused = other_schedules,

@@ -32,6 +32,8 @@ OptimizerKeys alone(const OptimizerKeys& keys) {
     if (leaf == "eps") own.eps = keys.eps;
     if (leaf == "momentum") own.momentum = keys.momentum;
     if (leaf == "nesterov") own.nesterov = keys.nesterov;
+    if (leaf == "min_trust_ratio") own.min_trust_ratio = keys.min_trust_ratio;
+    if (leaf == "max_trust_ratio") own.max_trust_ratio = keys.max_trust_ratio;
     if (leaf == "moments") own.moments = keys.moments, own.moments_rounding = keys.moments_rounding;
   }
   return own;
@@ -49,6 +51,8 @@ OptimizerKeys keys_of(const OptimizerGroup& group, const OptimizerKeys& of_deck)
   if (group.eps) keys.eps = *group.eps;
   if (group.momentum) keys.momentum = *group.momentum;
   if (group.nesterov) keys.nesterov = *group.nesterov;
+  if (group.min_trust_ratio) keys.min_trust_ratio = *group.min_trust_ratio;
+  if (group.max_trust_ratio) keys.max_trust_ratio = *group.max_trust_ratio;
   return alone(keys);
 }
 

@@ -186,9 +186,10 @@ struct FinishStep {};
 /// What the update's record says, in its order; without the copy where there is none.
 struct OptimizerStep {
   UpdateCall update = {};
+  std::int64_t sums = 0;  ///< of a tensor, one after the other in the order of the unit's slots
   DType gradient{};
   DType parameters = DType::f32;   ///< of the copy
-  std::int64_t begin = 0;          ///< element of the unit at which every use begins, but that of the values
+  std::int64_t begin = 0;          ///< element of the unit at which every use begins, but those of values and sums
   std::vector<Piece> pieces;       ///< tensors inside, without the padding between them
   std::vector<UpdateRates> rates;  ///< of each piece
 };

@@ -43,6 +43,7 @@ RATE, BETAS, EPS, DECAY, CLIPPING = 1e-3, (0.9, 0.95), 1e-8, 0.1, 1.0
 OPTIMIZERS = {
     "llama-adam": (lambda rows: torch.optim.Adam(rows, lr=RATE, betas=BETAS, eps=EPS), ["optimizer.type=adam"]),
     "llama-lion": (lambda rows: Lion(rows, lr=RATE, betas=(0.9, 0.99)), ["optimizer.type=lion", "optimizer.beta2=0.99"]),
+    "llama-lamb": (lambda rows: Lamb(rows, lr=RATE, betas=BETAS, eps=EPS), ["optimizer.type=lamb", "optimizer.beta2=0.95"]),
     "llama-sgd": (lambda rows: torch.optim.SGD(rows, lr=0.1), ["optimizer.type=sgd", "optimizer.learning_rate=0.1"]),
     "llama-momentum": (lambda rows: torch.optim.SGD(rows, lr=0.1, momentum=0.9), ["optimizer.type=sgd", "optimizer.learning_rate=0.1", "optimizer.momentum=0.9"]),
     "llama-nesterov": (lambda rows: torch.optim.SGD(rows, lr=0.1, momentum=0.9, nesterov=True), ["optimizer.type=sgd", "optimizer.learning_rate=0.1", "optimizer.momentum=0.9", "optimizer.nesterov=true"]),
@@ -83,6 +84,29 @@ class Lion(torch.optim.Optimizer):
                 p.mul_(1 - group["lr"] * group["weight_decay"])
                 p.sub_(torch.sign(b1 * m + (1 - b1) * p.grad), alpha=group["lr"])
                 m.mul_(b2).add_(p.grad, alpha=1 - b2)
+
+
+class Lamb(torch.optim.Optimizer):
+    """As DeepSpeed 0.19.6's FusedLamb computes it in its CUDA kernel."""
+
+    def __init__(self, params, lr, betas, eps, weight_decay=0.0):
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            b1, b2 = group["betas"]
+            for p in group["params"]:
+                state = self.state[p]
+                if not state:
+                    state.update(t=0, m=torch.zeros_like(p), v=torch.zeros_like(p))
+                state["t"] += 1
+                state["m"].mul_(b1).add_(p.grad, alpha=1 - b1)
+                state["v"].mul_(b2).addcmul_(p.grad, p.grad, value=1 - b2)
+                update = state["m"] / (state["v"].sqrt() + group["eps"]) + group["weight_decay"] * p
+                weight_norm, update_norm = p.norm().item(), update.norm().item()
+                ratio = min(max(weight_norm / update_norm, 0.01), 10.0) if weight_norm > 0 and update_norm > 0 else 1.0
+                p.sub_(update, alpha=ratio * group["lr"] * (1 - b2 ** state["t"]) ** 0.5 / (1 - b1 ** state["t"]))
 
 
 def run(command):

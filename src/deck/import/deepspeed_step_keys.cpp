@@ -228,7 +228,6 @@ std::vector<ForeignKey> activation_keys() {
 }
 
 std::vector<ForeignKey> optimizer_keys() {
-  constexpr std::string_view of_lamb = "it is of LAMB, which is not in this version; leave it out";
   constexpr std::string_view of_onebit = "it is of the 1-bit optimizers, which are not in this version; leave it out";
   constexpr std::string_view of_adam = "of Adam: false is \"adam\", whose weight decay is part of the gradient; AdamW has it true always";
   constexpr std::string_view of_muon = "it is of Muon, which is not in this version; leave it out";
@@ -254,8 +253,8 @@ std::vector<ForeignKey> optimizer_keys() {
       refused("optimizer.params.fp32_optimizer_states", boolean, "true", "moments are fp32 in this version; leave it out"),
       refused("optimizer.params.max_grad_norm", real, "0", "the whole gradient is clipped: write gradient_clipping instead"),
       refused("optimizer.params.eps_inside_sqrt", boolean, "false", "eps is added to the square root; leave it out"),
-      refused("optimizer.params.max_coeff", real, "", of_lamb),
-      refused("optimizer.params.min_coeff", real, "", of_lamb),
+      together(mapped("optimizer.params.max_coeff", real, "optimizer.max_trust_ratio", "of LAMB")),
+      together(mapped("optimizer.params.min_coeff", real, "optimizer.min_trust_ratio", "of LAMB")),
       refused("optimizer.params.freeze_step", integer, "", of_onebit),
       refused("optimizer.params.cuda_aware", boolean, "", of_onebit),
       refused("optimizer.params.comm_backend_name", text, "", of_onebit),

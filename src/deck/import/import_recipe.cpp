@@ -160,6 +160,8 @@ void import_optimizer(Importer& in) {
     in.assume("optimizer.type", "\"adamw\"", "the file has no optimizer");
   put_peak(in, word.empty());
   put_number(in, "optimizer.params.momentum", "optimizer.momentum");
+  put_number(in, "optimizer.params.min_coeff", "optimizer.min_trust_ratio");
+  put_number(in, "optimizer.params.max_coeff", "optimizer.max_trust_ratio");
   if (in.given("optimizer.params.nesterov"))
     in.put("optimizer.nesterov", in.is_true("optimizer.params.nesterov") ? "true" : "false", "optimizer.params.nesterov");
   const auto reads = [&](std::string_view key) { return !row || std::ranges::find(row->keys, key) != row->keys.end(); };

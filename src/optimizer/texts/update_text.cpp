@@ -12,9 +12,16 @@ UpdateOperand UpdateText::state(std::string_view group, kernels::StateType type)
   return {UpdateOperand::Kind::state, static_cast<int>(record_.state.size()) - 1, type};
 }
 
-void UpdateText::run(std::string_view kernel, std::vector<UpdateUse> uses, decltype(UpdateCall::code) code) {
-  TESSERA_REQUIRE(!record_.call.code, "{} runs after {}", kernel, record_.call.kernel);
-  record_.call = {kernel, std::move(uses), code, shape.moments, shape.stochastic};
+UpdateOperand UpdateText::sums(std::int64_t count) {
+  TESSERA_REQUIRE(record_.sums == 0 && count <= kernels::most_update_sums, "{} sums of a tensor", record_.sums + count);
+  record_.sums = count;
+  return {UpdateOperand::Kind::sums};
 }
+
+void UpdateText::run(std::string_view kernel, std::vector<UpdateUse> uses, decltype(UpdateCall::code) code) {
+  record_.phases.back().push_back({kernel, std::move(uses), code, shape.moments, shape.stochastic});
+}
+
+void UpdateText::meet() { record_.phases.emplace_back(); }
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 // An optimizer is a text: what it keeps of a parameter, and which kernel it runs on which operands. Whoever plans memory, binds operands,
 // predicts time or saves reads the record of it; src/optimizer/texts has one a file, table.cpp a row each.
 #pragma once
+#include <algorithm>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -19,7 +20,8 @@ struct UpdateOperand {
     state,     ///< what the optimizer keeps, a row
     gradient,  ///< the step's sum
     copy,      ///< the compute copy; where master weights are that, no operand
-    values     ///< kernels::UpdateScalars
+    values,    ///< kernels::UpdateScalars
+    sums       ///< kernels::FixedSum of each tensor
   };
   Kind kind = Kind::master;
   int row = 0;  ///< of state
@@ -52,12 +54,18 @@ struct UpdateCall {
   void (*code)(const kernels::Context&, const kernels::Update&) = nullptr;
   kernels::StateType state_type = kernels::StateType::f32;  ///< of what is kept, where it is a number an element
   bool stochastic = false;                                  ///< how that is rounded
+
+  bool changes(UpdateOperand::Kind kind) const {
+    return std::ranges::any_of(uses, [&](const UpdateUse& use) { return use.operand.kind == kind && use.access != Access::read; });
+  }
 };
 
-/// A text as it was read.
+/// A text as it was read. Between two phases the sums of each tensor, which the first has added to, become those of all its elements on
+/// all ranks.
 struct UpdateRecord {
   std::vector<StateRow> state;
-  UpdateCall call;
+  std::vector<std::vector<UpdateCall>> phases = {{}};
+  std::int64_t sums = 0;  ///< of a tensor
 };
 
 /// What of a deck a text depends on.
@@ -81,7 +89,12 @@ class UpdateText {
   UpdateOperand state(std::string_view group);
   /// The same in 8 bits, in blocks.
   UpdateOperand state(std::string_view group, kernels::StateType blocks);
+  /// Sums of each tensor, 0 as the update begins; a kernel finds them in Update::sums.
+  UpdateOperand sums(std::int64_t count);
+  /// Calls of a phase go over one piece of memory after the other.
   void run(std::string_view kernel, std::vector<UpdateUse> uses, decltype(UpdateCall::code) code);
+  /// The phase ends.
+  void meet();
 
   const UpdateRecord& record() const { return record_; }
 

@@ -166,8 +166,8 @@ class SectionBuilder {
   /// This rank's part of a unit's gradient goes down; the first one starts the step's sum. The last one's norm is taken there.
   void emit_gradient_down(int unit, const Use& part, bool first, bool last);
   void emit_offloaded_norm(int unit);
-  /// An update of state that lies there; the compute copy comes up.
-  void emit_optimizer_below(int unit, const Range& elements, Task task);
+  /// An update of state that lies there; where weights change, the compute copy comes up.
+  void emit_optimizer_below(int unit, const Range& elements, Task task, bool changes);
   void emit_offloaded_cast(int unit);
   /// Where host code leaves a piece of the compute copy: in its place, or beside it, to come up; of no bytes where that is the master's.
   Use made_on_host(int unit, const Range& elements);
@@ -184,6 +184,12 @@ class SectionBuilder {
   // ---- The end of a step (section_update.cpp) ----
 
   void emit_update(int unit);
+  /// Whether another phase follows.
+  bool emit_update_phase(int unit, std::size_t phase);
+  /// What an update sums of each of a unit's tensors, where its kernels run.
+  Use tensor_sums(int unit, Access access);
+  /// They become those of all elements: over the ranks that have others of the unit's.
+  void emit_meeting_of_sums(int unit);
   void emit_owed_update(int unit);
   void emit_norm(int unit);
   /// Int64 totals of a buffer over all ranks, for the host to read.
@@ -191,11 +197,11 @@ class SectionBuilder {
   /// The biases of routers move by the step's loads.
   void emit_balance();
   BalanceRouters balance_of(const Unit& untrained) const;
-  /// The update of the deck's optimizer, of pieces of a unit, where their state is.
-  void emit_optimizer(int unit);
+  /// A phase of the update of a unit, piece by piece, where their state is.
+  void emit_optimizer(int unit, const std::vector<UpdateCall>& calls);
   /// Where an operand of an update lies.
   Use bind(const UpdateUse& use, int unit, const Range& elements);
-  OptimizerStep optimizer_step(int unit, const Range& elements) const;
+  OptimizerStep optimizer_step(int unit, const Range& elements, const UpdateCall& call) const;
   /// Of a compute copy that lies in blocks: they are made of master weights.
   Task encoding(int unit, const Range& elements, const Use& to, const Use& master) const;
 

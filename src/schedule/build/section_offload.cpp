@@ -99,13 +99,14 @@ void SectionBuilder::emit_offloaded_norm(int unit) {
                  frame_.scales_sums() ? buffers_.whole(buffers_.on_host("run"), Access::read) : buffers_.absent()}});
 }
 
-void SectionBuilder::emit_optimizer_below(int unit, const Range& elements, Task task) {
+void SectionBuilder::emit_optimizer_below(int unit, const Range& elements, Task task, bool changes) {
   task.lane = Lane::cpu_optimizer;
   const auto of_kind = [uses = std::get<OptimizerStep>(task.op).update.uses](UpdateOperand::Kind kind) {
     return std::ranges::find(uses, kind, [](const UpdateUse& use) { return use.operand.kind; }) - uses.begin();
   };
   const auto copy = of_kind(UpdateOperand::Kind::copy), master = of_kind(UpdateOperand::Kind::master);
   const std::vector<Use> here = emit_on_host(std::move(task));
+  if (!changes) return;
   Use made = here[static_cast<std::size_t>(copy < std::ssize(here) ? copy : master)];
   if (frame_.plan(unit).encoded) made = emit_on_host(encoding(unit, elements, made_on_host(unit, elements), made)).front();
   emit_copy_up(unit, elements, made);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels/fixed/fixed_sum.hpp"
 #include "kernels/step/step.hpp"
 #include "kernels/sums/sums.hpp"
 #include "schedule/build/section_builder.hpp"
@@ -88,15 +89,64 @@ void SectionBuilder::emit_epilogue() {
 }
 
 void SectionBuilder::emit_updates() {
-  for (int u = 0; u < frame_.units(); ++u) emit_update(u);
+  // While ranks add up sums of one unit, others are updated.
+  bool more = true;
+  for (std::size_t phase = 0; more; ++phase) {
+    more = false;
+    for (int u = 0; u < frame_.units(); ++u) more |= emit_update_phase(u, phase);
+  }
   for (int u = 0; u < frame_.units(); ++u)
     if (frame_.unit_at(u).learns()) emit_pack(u);
 }
 
 void SectionBuilder::emit_update(int unit) {
-  if (!frame_.unit_at(unit).learns()) return;
-  emit_optimizer(unit);
-  if (!frame_.refreshed_first(unit)) emit_publish_gather(unit, Lane::gather);
+  for (std::size_t phase = 0; emit_update_phase(unit, phase);) ++phase;
+}
+
+bool SectionBuilder::emit_update_phase(int unit, std::size_t phase) {
+  if (!frame_.unit_at(unit).learns()) return false;
+  const UpdateRecord& update = frame_.optimizer_of(unit).update;
+  if (phase >= update.phases.size()) return false;
+  if (phase == 0 && update.sums > 0)
+    emit({.name = "clear sums of " + frame_.unit_at(unit).name,
+          .op = Zero{},
+          .lane = frame_.plan(unit).gradient.offloaded ? Lane::cpu_optimizer : Lane::compute,
+          .uses = {tensor_sums(unit, Access::write)}});
+  emit_optimizer(unit, update.phases[phase]);
+  const bool more = phase + 1 < update.phases.size();
+  if (more)
+    emit_meeting_of_sums(unit);
+  else if (!frame_.refreshed_first(unit))
+    emit_publish_gather(unit, Lane::gather);
+  return more;
+}
+
+Use SectionBuilder::tensor_sums(int unit, Access access) {
+  const std::string name = "tensor_sums." + frame_.unit_at(unit).name;
+  const std::int64_t bytes =
+      std::ssize(frame_.unit_at(unit).slots) * frame_.optimizer_of(unit).update.sums * static_cast<std::int64_t>(sizeof(kernels::FixedSum));
+  if (frame_.plan(unit).gradient.offloaded && frame_.on_gpu())
+    return buffers_.first_of(Buffers::host_side(name), Category::workspace, Tier::pinned, bytes, access);
+  return buffers_.first_of(name, Category::workspace, frame_.local_tier, bytes, access);
+}
+
+void SectionBuilder::emit_meeting_of_sums(int unit) {
+  const UnitPlan& p = frame_.plan(unit);
+  const Unit& u = frame_.unit_at(unit);
+  Axes apart = p.storage.optimizer_whole ? Axes{0} : p.owners.axes;
+  for (const Slot& slot : u.slots)
+    if (slot.elements < frame_.layout.table[index(slot.parameter)].shape.elements()) apart |= axes({Axis::tp});
+  if (frame_.request.group(apart).size == 1) return;
+  const Use mine = tensor_sums(unit, Access::add);
+  const bool elsewhere = p.gradient.offloaded && frame_.on_gpu();
+  const Use sums =
+      elsewhere ? buffers_.first_of("tensor_sums." + u.name, Category::workspace, frame_.local_tier, mine.bytes, Access::add) : mine;
+  if (elsewhere) emit_copy("upload", "tensor_sums." + u.name, Buffers::host_side("tensor_sums." + u.name));
+  emit({.name = "all-reduce sums of " + u.name,
+        .op = Collective{CollectiveKind::all_reduce, apart, sums.bytes / 8, 0, DType::i64},
+        .lane = Lane::reduce,
+        .uses = {sums}});
+  if (elsewhere) emit_copy("download", Buffers::host_side("tensor_sums." + u.name), "tensor_sums." + u.name);
 }
 
 void SectionBuilder::owe_updates() {
@@ -195,25 +245,31 @@ Use SectionBuilder::bind(const UpdateUse& use, int unit, const Range& elements) 
       constexpr std::int64_t bytes = sizeof(kernels::UpdateScalars);
       return {buffers_.named(below ? buffers_.on_host("update") : "update"), bytes * frame_.optimizer_number(unit), bytes, use.access};
     }
+    case UpdateOperand::Kind::sums:
+      return tensor_sums(unit, use.access);
   }
   fail(ExitCode::internal, "operand {} of an update", static_cast<int>(use.operand.kind));
 }
 
-void SectionBuilder::emit_optimizer(int unit) {
+void SectionBuilder::emit_optimizer(int unit, const std::vector<UpdateCall>& calls) {
   const UnitPlan& p = frame_.plan(unit);
   const bool below = p.gradient.offloaded;
   for (const Range& cut : cut_shard(p.state.size(), 1, below ? frame_.offload_piece() : frame_.deck.zero.sub_group_size)) {
     const Range some{p.state.begin + cut.begin, p.state.begin + cut.end};
-    OptimizerStep op = optimizer_step(unit, some);
-    std::vector<Use> uses;
-    for (const UpdateUse& use : op.update.uses) uses.push_back(bind(use, unit, some));
-    Task task{.name = "optimizer " + frame_.unit_at(unit).name, .op = std::move(op), .uses = std::move(uses)};
-    if (below) {
-      emit_optimizer_below(unit, some, std::move(task));
-      continue;
+    for (const UpdateCall& call : calls) {
+      OptimizerStep op = optimizer_step(unit, some, call);
+      std::vector<Use> uses;
+      for (const UpdateUse& use : op.update.uses) uses.push_back(bind(use, unit, some));
+      Task task{.name = "optimizer " + frame_.unit_at(unit).name, .op = std::move(op), .uses = std::move(uses)};
+      const bool changes = call.changes(UpdateOperand::Kind::master);
+      if (below) {
+        emit_optimizer_below(unit, some, std::move(task), changes);
+        continue;
+      }
+      emit(std::move(task));
+      if (p.encoded && changes)
+        emit(encoding(unit, some, buffers_.parameters(unit, some, Access::write), buffers_.master(unit, some, Access::read)));
     }
-    emit(std::move(task));
-    if (p.encoded) emit(encoding(unit, some, buffers_.parameters(unit, some, Access::write), buffers_.master(unit, some, Access::read)));
   }
 }
 
@@ -224,8 +280,9 @@ Task SectionBuilder::encoding(int unit, const Range& elements, const Use& to, co
           .uses = {to, {master.buffer, master.offset, master.bytes, Access::read}}};
 }
 
-OptimizerStep SectionBuilder::optimizer_step(int unit, const Range& elements) const {
-  OptimizerStep op{.update = frame_.optimizer_of(unit).update.call,
+OptimizerStep SectionBuilder::optimizer_step(int unit, const Range& elements, const UpdateCall& call) const {
+  OptimizerStep op{.update = call,
+                   .sums = frame_.optimizer_of(unit).update.sums,
                    .gradient = frame_.plan(unit).gradient.kept,
                    .parameters = frame_.plan(unit).encoded ? DType::f32 : frame_.compute(),
                    .begin = elements.begin,

@@ -101,8 +101,9 @@ struct Runner {
   }
   void operator()(const BeginStep&) const { kernels::begin_step(context(), at<StepScalars>(r, 0), at<StepInputs>(r, 1)); }
 
-  /// Puts a use into the place that a kernel finds it at, for a piece that begins `offset` elements after the use.
-  void place(kernels::Update& update, const UpdateOperand& operand, std::size_t use, std::int64_t offset) const {
+  /// Puts a use into the place that a kernel finds it at, for a piece that begins `offset` elements after the use, and whose tensor's sums
+  /// begin at number `tensor`.
+  void place(kernels::Update& update, const UpdateOperand& operand, std::size_t use, std::int64_t offset, std::int64_t tensor) const {
     switch (operand.kind) {
       case UpdateOperand::Kind::master:
         update.master = at<float>(r, use) + offset;
@@ -119,6 +120,9 @@ struct Runner {
       case UpdateOperand::Kind::values:
         update.scalars = at<kernels::UpdateScalars>(r, use);
         return;
+      case UpdateOperand::Kind::sums:
+        update.sums = at<kernels::FixedSum>(r, use) + tensor;
+        return;
     }
   }
 
@@ -132,7 +136,7 @@ struct Runner {
                              .weight_decay = op.rates[i].weight_decay};
       if (op.parameters != DType::f32) update.param_dtype = op.parameters;  // else there is no copy
       for (std::size_t use = 0; use < op.update.uses.size(); ++use)
-        place(update, op.update.uses[use].operand, use, op.pieces[i].unit_offset - op.begin);
+        place(update, op.update.uses[use].operand, use, op.pieces[i].unit_offset - op.begin, op.pieces[i].slot * op.sums);
       op.update.code(context(), update);
     }
   }

@@ -52,11 +52,12 @@ class Estimator {
   }
   double operator()(const AccumulateFixed& op) { return over_memory("accumulate", 20.0 * static_cast<double>(op.count)); }
   double operator()(const SumSquares&) { return over_memory("sum_of_squares", static_cast<double>(task_->uses.front().bytes)); }
-  /// The step's values are a few scalars.
+  /// The step's values and tensors' sums are a few scalars.
   double operator()(const OptimizerStep& op) {
     double bytes = 0;
     for (std::size_t use = 0; use < task_->uses.size(); ++use)
-      if (op.update.uses[use].operand.kind != UpdateOperand::Kind::values) bytes += traffic_of(task_->uses[use]);
+      if (const auto kind = op.update.uses[use].operand.kind; kind != UpdateOperand::Kind::values && kind != UpdateOperand::Kind::sums)
+        bytes += traffic_of(task_->uses[use]);
     return over_memory("adamw", bytes);
   }
   /// Between tiers, or inside one.

@@ -215,7 +215,9 @@ kernels::StepInputs Engine::inputs_of_step(const StepOptions& options) {
                                              .beta1 = static_cast<float>(scheduled.beta1),
                                              .beta2 = static_cast<float>(scheduled.beta2),
                                              .eps = static_cast<float>(chosen.keys.eps),
-                                             .momentum = static_cast<float>(chosen.keys.momentum)};
+                                             .momentum = static_cast<float>(chosen.keys.momentum),
+                                             .least_trust = static_cast<float>(chosen.keys.min_trust_ratio),
+                                             .most_trust = static_cast<float>(chosen.keys.max_trust_ratio)};
   }
   count_targets(accumulation(), inputs);
   return inputs;

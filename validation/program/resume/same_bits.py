@@ -999,7 +999,8 @@ GROUPS = ("[{ tensors = ['layers.*.mlp.w_*', 'head.*'], type = 'lion', beta2 = 0
           " { tensors = ['*'], weight_decay = 0.01 }]")
 OF_OPTIMIZERS = {"adamw": [{}, {"optimizer__groups": GROUPS}, {"optimizer__moments": "bf16"}],
                  "adam8bit": [{"model__ff_width": 160}],  # of which the layers have whole blocks, some of their tensors
-                 "lion": [{}, {"optimizer__moments": "bf16", "optimizer__moments_rounding": "nearest"}], "sgd": [{}, {"optimizer__momentum": 0.9}, {"optimizer__momentum": 0.9, "optimizer__nesterov": True}]}
+                 "lion": [{}, {"optimizer__moments": "bf16", "optimizer__moments_rounding": "nearest"}], "lamb": [{"optimizer__max_trust_ratio": 0.5}],
+                 "sgd": [{}, {"optimizer__momentum": 0.9}, {"optimizer__momentum": 0.9, "optimizer__nesterov": True}]}
 
 
 def optimizers(folder, dtype, device):

@@ -174,6 +174,8 @@ TEST(Print, AKeyThatCameLaterLeavesTheIdentityOfEarlierRuns) {
                                             "optimizer.moments",
                                             "optimizer.moments_rounding",
                                             "optimizer.nesterov",
+                                            "optimizer.min_trust_ratio",
+                                            "optimizer.max_trust_ratio",
                                             "data.weights",
                                             "run.epochs",
                                             "learning_rate.warmup_ratio",

@@ -27,7 +27,8 @@ TEST(OptimizerTexts, RowsHaveTheirOwnNamesAndKeysOfTheDeck) {
   for (const auto& [name, why] : refused_optimizers()) EXPECT_FALSE(names.contains(name)) << name << " is there and refused";
 }
 
-/// Each operand once; the weights and what is kept are changed, the gradient and the step's values read, the copy written.
+/// A call has each operand once. Over all of them, weights and what is kept are changed, gradient and the step's values read, the copy
+/// written with the weights; what one phase sums the next one reads.
 TEST(OptimizerTexts, TouchWhatTheyDeclare) {
   using Kind = UpdateOperand::Kind;
   for (const Optimizer& row : optimizers())
@@ -36,14 +37,29 @@ TEST(OptimizerTexts, TouchWhatTheyDeclare) {
       UpdateText text(shape);
       row.text(text);
       const UpdateRecord record = text.record();
-      ASSERT_TRUE(record.call.code);
-      std::set<std::pair<Kind, int>> touched;
-      for (const UpdateUse& use : record.call.uses) {
-        EXPECT_TRUE(touched.insert({use.operand.kind, use.operand.row}).second);
-        const bool kept = use.operand.kind == Kind::master || use.operand.kind == Kind::state;
-        EXPECT_EQ(use.access, kept ? Access::add : use.operand.kind == Kind::copy ? Access::write : Access::read);
+      std::set<std::pair<Kind, int>> read, changed;
+      for (std::size_t phase = 0; phase < record.phases.size(); ++phase) {
+        ASSERT_FALSE(record.phases[phase].empty());
+        for (const UpdateCall& call : record.phases[phase]) {
+          ASSERT_TRUE(call.code);
+          EXPECT_EQ(call.changes(Kind::master), call.changes(Kind::copy)) << call.kernel;
+          std::set<std::pair<Kind, int>> touched;
+          for (const UpdateUse& use : call.uses) {
+            EXPECT_TRUE(touched.insert({use.operand.kind, use.operand.row}).second);
+            (use.access == Access::read ? read : changed).insert({use.operand.kind, use.operand.row});
+            if (use.operand.kind == Kind::sums) {
+              EXPECT_EQ(use.access, phase == 0 ? Access::add : Access::read);
+            }
+          }
+          EXPECT_TRUE(touched.contains({Kind::values, 0}));
+        }
       }
-      EXPECT_EQ(touched.size(), 4 + record.state.size());
+      EXPECT_EQ(record.phases.size(), record.sums > 0 ? 2 : 1);
+      std::set<std::pair<Kind, int>> all = {{Kind::master, 0}, {Kind::copy, 0}};
+      if (record.sums > 0) all.insert({Kind::sums, 0});
+      for (int s = 0; s < std::ssize(record.state); ++s) all.insert({Kind::state, s});
+      EXPECT_EQ(changed, all);
+      EXPECT_TRUE(read.contains({Kind::gradient, 0}) && !changed.contains({Kind::values, 0}));
       std::set<std::string_view> groups = {master_group};
       for (const StateRow& state : record.state) EXPECT_TRUE(groups.insert(state.group).second) << state.group;
     }
