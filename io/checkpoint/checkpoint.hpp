@@ -9,6 +9,7 @@
 //
 // This file knows nothing of models or ranks' layout beyond the numbers in CheckpointLayout.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -29,6 +30,9 @@ struct CheckpointUnit {
   std::string name;
   std::int64_t elements = 0;
   std::vector<int> holders = {};  ///< the shards that have a slice each, in order of slices; empty: all shards
+  std::vector<int> groups = {};   ///< numbers of those that have it, ascending; empty: all groups
+
+  bool lies_in(int group) const { return groups.empty() || std::ranges::find(groups, group) != groups.end(); }
 };
 /// What of a tensor lies in one piece: a box of its natural shape, row-major, at [offset, offset + box.elements()) of a unit.
 struct CheckpointPiece {
@@ -36,6 +40,7 @@ struct CheckpointPiece {
   std::int64_t offset = 0;
   Box box;
 };
+/// Of the groups that its units lie in, which are the same for all of them. Others may have a tensor of this name and another shape.
 struct CheckpointTensor {
   std::string name;
   Shape shape;                          ///< natural, whatever cut it
@@ -54,11 +59,20 @@ struct CheckpointLayout {
   std::vector<std::string> groups;  // "master", "adam_m", "adam_v"
   int shards = 1;
   std::vector<int> files = {};  ///< the file that each shard lies in, numbered from 0 without a gap; empty: a file each
+
+  bool lies_in(const CheckpointTensor& tensor, int group) const {
+    return tensor.pieces.empty() || units[static_cast<std::size_t>(tensor.pieces.front().unit)].lies_in(group);
+  }
+  /// Of a unit's values in all groups that have it.
+  std::int64_t bytes_of(const CheckpointUnit& unit) const {
+    return unit.elements * 4 * (unit.groups.empty() ? std::ssize(groups) : std::ssize(unit.groups));
+  }
+  std::int64_t bytes() const;
 };
-/// The number of the files' format: 1 where all shards hold every unit and every tensor is whole in one, 3 where shards share files,
-/// else 2.
+/// The number of the files' format: 1 where all shards hold every unit and every tensor is whole in one, 4 where not all groups have all
+/// units, else 3 where shards share files, else 2.
 int checkpoint_format(const CheckpointLayout& layout);
-inline constexpr int newest_checkpoint_format = 3;
+inline constexpr int newest_checkpoint_format = 4;
 
 /// What is saved from one beginning: new weights, another run's checkpoint, or one of the run's own that it went back to. Lines are
 /// numbered in a run's folder from 1; 0 is the line of checkpoints from before lines were written.
@@ -204,8 +218,9 @@ class CheckpointReader {
   bool gone() const;
   /// Every shard is there, of the right length, and was saved together with the index. Reads their heads, not their data.
   void require_shards() const;
-  /// Tensor by name, or null.
+  /// Tensor by name, or null: of the first group that has one. And of a group.
   const CheckpointTensor* find(const std::string& tensor) const;
+  const CheckpointTensor* find(const std::string& group, const std::string& tensor) const;
   /// Elements [begin, begin + out.size()) of the tensor in row-major order, whatever cut it. Reads whole hash blocks and verifies them;
   /// memory is bounded by a block for each piece of the tensor, 64 at most, and where pieces interleave 16 more.
   void read(const std::string& group, const CheckpointTensor& tensor, std::int64_t begin, std::span<float> out) const;

@@ -29,6 +29,10 @@ Json layout_json(const CheckpointLayout& layout) {
   for (auto& u : layout.units) {
     units.push_back({{"name", u.name}, {"elements", u.elements}});
     if (!u.holders.empty()) units.back()["holders"] = u.holders;
+    if (!u.groups.empty()) {
+      units.back()["groups"] = Json::array();
+      for (const int g : u.groups) units.back()["groups"].push_back(layout.groups[static_cast<std::size_t>(g)]);
+    }
   }
   for (auto& t : layout.tensors) tensors.push_back(tensor_json(layout, t));
   Json j{{"shards", layout.shards}, {"groups", layout.groups}, {"units", units}, {"tensors", tensors}};
@@ -42,6 +46,9 @@ std::string unit_fault(const CheckpointLayout& layout, const CheckpointUnit& u) 
   for (int h : u.holders)
     if (h < 0 || h >= layout.shards || !holders.insert(h).second)
       return fmt::format("unit {} is held by shard {}, which comes twice or is none of {}", u.name, h, layout.shards);
+  for (std::size_t i = 0; i < u.groups.size(); ++i)
+    if (u.groups[i] < 0 || u.groups[i] >= static_cast<int>(layout.groups.size()) || (i > 0 && u.groups[i] <= u.groups[i - 1]))
+      return fmt::format("unit {} lies in group {}, which comes twice or is none of {}", u.name, u.groups[i], layout.groups.size());
   return "";
 }
 
@@ -77,6 +84,8 @@ std::string tensor_fault(const CheckpointLayout& layout, const CheckpointTensor&
     auto most = layout.units[static_cast<std::size_t>(p.unit)].elements;
     if (p.offset < 0 || p.offset > most || p.box.elements() > most - p.offset)
       return fmt::format("tensor {} lies outside its unit", t.name);
+    if (layout.units[static_cast<std::size_t>(p.unit)].groups != layout.units[static_cast<std::size_t>(t.pieces.front().unit)].groups)
+      return fmt::format("tensor {} lies in units of unlike groups", t.name);
   }
   return tiling_fault(t);
 }
@@ -96,7 +105,8 @@ std::string layout_fault(const CheckpointLayout& layout) {
   if (layout.shards < 1) return "no shards";
   if (auto fault = files_fault(layout); !fault.empty()) return fault;
   auto plain = [](const std::string& name) { return !name.empty() && name != "." && name.find('/') == std::string::npos; };
-  std::set<std::string> units, tensors, groups;
+  std::set<std::string> units, groups;
+  std::set<std::pair<int, std::string>> tensors;
   for (auto& g : layout.groups)
     if (!plain(g) || !groups.insert(g).second) return fmt::format("group name '{}' is empty, has a slash or comes twice", g);
   for (auto& u : layout.units) {
@@ -104,9 +114,11 @@ std::string layout_fault(const CheckpointLayout& layout) {
     if (auto fault = unit_fault(layout, u); !fault.empty()) return fault;
   }
   for (auto& t : layout.tensors) {
-    if (!plain(t.name) || !tensors.insert(t.name).second)
-      return fmt::format("tensor name '{}' is empty, has a slash or comes twice", t.name);
+    if (!plain(t.name)) return fmt::format("tensor name '{}' is empty or has a slash", t.name);
     if (auto fault = tensor_fault(layout, t); !fault.empty()) return fault;
+    for (int g = 0; g < static_cast<int>(layout.groups.size()); ++g)
+      if (layout.lies_in(t, g) && !tensors.insert({g, t.name}).second)
+        return fmt::format("tensor name '{}' comes twice in group {}", t.name, layout.groups[static_cast<std::size_t>(g)]);
   }
   return "";
 }
@@ -121,6 +133,12 @@ CheckpointLayout parse_layout(const Json& j) {
     numbers[u.at("name").get<std::string>()] = static_cast<int>(layout.units.size());
     layout.units.push_back({u.at("name").get<std::string>(), u.at("elements").get<std::int64_t>(), u.value("holders", std::vector<int>())});
     if (u.contains("holders") && layout.units.back().holders.empty()) throw std::runtime_error("a unit is held by no shard");
+    for (const std::string& group : u.value("groups", std::vector<std::string>())) {
+      const auto found = std::find(layout.groups.begin(), layout.groups.end(), group);
+      if (found == layout.groups.end()) throw std::runtime_error("a unit lies in a group that is not there");
+      layout.units.back().groups.push_back(static_cast<int>(found - layout.groups.begin()));
+    }
+    if (u.contains("groups") && layout.units.back().groups.empty()) throw std::runtime_error("a unit lies in no group");
   }
   auto unit_of = [&](const Json& place) { return numbers.at(place.at("unit").get<std::string>()); };
   for (auto& t : j.at("tensors")) {
@@ -257,6 +275,15 @@ std::vector<UnitSlice> slices_of(const CheckpointLayout& layout, int shard) {
   return slices;
 }
 
+std::vector<GroupSlice> slices_of_groups(const CheckpointLayout& layout, int shard) {
+  std::vector<GroupSlice> all;
+  const std::vector<UnitSlice> held = slices_of(layout, shard);
+  for (int group = 0; group < static_cast<int>(layout.groups.size()); ++group)
+    for (const UnitSlice& slice : held)
+      if (layout.units[static_cast<std::size_t>(slice.unit)].lies_in(group)) all.push_back({group, slice});
+  return all;
+}
+
 std::vector<PiecePart> parts_of(const CheckpointLayout& layout, const CheckpointPiece& piece) {
   auto& unit = layout.units[static_cast<std::size_t>(piece.unit)];
   std::vector<PiecePart> parts;
@@ -268,7 +295,14 @@ std::vector<PiecePart> parts_of(const CheckpointLayout& layout, const Checkpoint
   return parts;
 }
 
+std::int64_t CheckpointLayout::bytes() const {
+  std::int64_t all = 0;
+  for (const CheckpointUnit& unit : units) all += bytes_of(unit);
+  return all;
+}
+
 int checkpoint_format(const CheckpointLayout& layout) {
+  if (std::any_of(layout.units.begin(), layout.units.end(), [](auto& u) { return !u.groups.empty(); })) return 4;
   if (!layout.files.empty()) return 3;
   bool equal = std::all_of(layout.units.begin(), layout.units.end(), [](auto& u) { return u.holders.empty(); });
   return equal && std::all_of(layout.tensors.begin(), layout.tensors.end(), [](auto& t) { return t.whole(); }) ? 1 : 2;
@@ -292,17 +326,16 @@ std::string write_directory(const ShardDirectory& d, const CheckpointLayout& lay
   Json slices = Json::array();
   auto s = d.slices.begin();
   for (int shard : d.shards)
-    for (auto& group : layout.groups)
-      for (auto& held : slices_of(layout, shard)) {
-        slices.push_back({{"group", group},
-                          {"unit", layout.units[static_cast<std::size_t>(held.unit)].name},
-                          {"begin", s->begin},
-                          {"end", s->end},
-                          {"data_at", s->data_at},
-                          {"hashes_at", s->hashes_at},
-                          {"hashes_xxh3", s->digest.hex()}});
-        ++s;
-      }
+    for (auto& [group, held] : slices_of_groups(layout, shard)) {
+      slices.push_back({{"group", layout.groups[static_cast<std::size_t>(group)]},
+                        {"unit", layout.units[static_cast<std::size_t>(held.unit)].name},
+                        {"begin", s->begin},
+                        {"end", s->end},
+                        {"data_at", s->data_at},
+                        {"hashes_at", s->hashes_at},
+                        {"hashes_xxh3", s->digest.hex()}});
+      ++s;
+    }
   return Json{{"step", d.step},
               {"shard", layout.files.empty() ? Json(d.shards.front()) : Json(d.shards)},
               {"shards", layout.shards},

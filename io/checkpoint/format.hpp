@@ -36,6 +36,12 @@ struct UnitSlice {
 };
 /// One slice of each unit that the shard holds, in order of units.
 std::vector<UnitSlice> slices_of(const CheckpointLayout& layout, int shard);
+/// All that the shard holds: group by group, its slices of the units that lie there.
+struct GroupSlice {
+  int group = 0;
+  UnitSlice of;
+};
+std::vector<GroupSlice> slices_of_groups(const CheckpointLayout& layout, int shard);
 /// Elements [begin, end) of a unit that belong to a piece and lie in one slice.
 struct PiecePart {
   UnitSlice slice;
@@ -57,7 +63,7 @@ struct ShardDirectory {
   std::vector<int> shards;         // one, unless shards share files
   Hash128 layout;                  // of layout_text: which checkpoint layout it belongs to
   Hash128 structure;               // of the HDF5 metadata: all bytes after the user block that are no data
-  std::vector<SliceEntry> slices;  // for each shard, for each group, those of slices_of(layout, shard)
+  std::vector<SliceEntry> slices;  // for each shard slices_of_groups(layout, shard)
 };
 struct IndexDirectory {
   CheckpointMeta meta;

@@ -72,9 +72,9 @@ struct CheckpointReader::Impl {
   Envelope envelope;
   IndexDirectory index;
   Hash128 layout_hash;
-  std::unordered_map<std::string, std::size_t> tensors;
-  std::list<ShardFile> files;     // most recently used first
-  std::list<BlockAtHand> blocks;  // most recently used first
+  std::unordered_map<std::string, std::vector<std::size_t>> tensors;  // of a name, in order
+  std::list<ShardFile> files;                                         // most recently used first
+  std::list<BlockAtHand> blocks;                                      // most recently used first
   std::size_t most_blocks = 1;
   std::array<AlignedFloats, 2> windows{AlignedFloats{nullptr, &std::free}, {nullptr, &std::free}};  // of window_elements, once needed
 
@@ -249,7 +249,7 @@ CheckpointReader::CheckpointReader(const std::string& path) : impl_(std::make_un
   }
   impl_->envelope.directory.clear();  // parsed: the deck and the layout are held once
   impl_->layout_hash = hash_text(layout_text(impl_->index.layout));
-  for (std::size_t i = 0; i < impl_->index.layout.tensors.size(); ++i) impl_->tensors[impl_->index.layout.tensors[i].name] = i;
+  for (std::size_t i = 0; i < impl_->index.layout.tensors.size(); ++i) impl_->tensors[impl_->index.layout.tensors[i].name].push_back(i);
 }
 CheckpointReader::~CheckpointReader() = default;
 CheckpointReader::CheckpointReader(CheckpointReader&&) noexcept = default;
@@ -275,7 +275,17 @@ bool goes_on_with_next(const CheckpointGone& gone, const std::string& path) {
 
 const CheckpointTensor* CheckpointReader::find(const std::string& tensor) const {
   auto it = impl_->tensors.find(tensor);
-  return it == impl_->tensors.end() ? nullptr : &impl_->index.layout.tensors[it->second];
+  return it == impl_->tensors.end() ? nullptr : &impl_->index.layout.tensors[it->second.front()];
+}
+
+const CheckpointTensor* CheckpointReader::find(const std::string& group, const std::string& tensor) const {
+  auto& layout = impl_->index.layout;
+  auto it = impl_->tensors.find(tensor);
+  auto number = std::find(layout.groups.begin(), layout.groups.end(), group);
+  if (it == impl_->tensors.end() || number == layout.groups.end()) return nullptr;
+  for (const std::size_t i : it->second)
+    if (layout.lies_in(layout.tensors[i], static_cast<int>(number - layout.groups.begin()))) return &layout.tensors[i];
+  return nullptr;
 }
 
 void CheckpointReader::read(const std::string& group, const CheckpointTensor& tensor, std::int64_t begin, std::span<float> out) const {
@@ -317,8 +327,7 @@ void CheckpointReader::Impl::verify(const std::function<void(std::int64_t, std::
   const auto head = read_envelope(file_of_index, "index");
   if (hash_outside(file_of_index, head.block_bytes, head.file_bytes, {}) != index.structure)
     fail(ExitCode::checkpoint, "{}: its HDF5 metadata do not match their checksum: the file was altered. {}", index_path, restore_advice);
-  std::int64_t done = 0, total = 0, piece = 0;
-  for (auto& u : layout.units) total += u.elements * 4 * static_cast<std::int64_t>(layout.groups.size());
+  std::int64_t done = 0, total = layout.bytes(), piece = 0;
   const AlignedFloats buffer = aligned_floats(blocks_at_once * hash_block);
   for (int number = 0; number < file_count(layout); ++number) {
     auto file = open_file(number);

@@ -39,14 +39,14 @@ ShardFile::ShardFile(const std::string& folder, const CheckpointLayout& layout, 
   envelope_ = read_envelope(file_, "shard");
   directory_ = parse_shard_directory(envelope_.directory, path);
   const auto shards = shards_in(layout, number);
-  std::vector<UnitSlice> expected;
+  std::vector<GroupSlice> expected;
   for (int shard : shards) {
-    Member member{expected.size(), slices_of(layout, shard)};
-    for (std::size_t g = 0; g < layout.groups.size(); ++g) expected.insert(expected.end(), member.held.begin(), member.held.end());
+    Member member{expected.size(), slices_of_groups(layout, shard)};
+    expected.insert(expected.end(), member.held.begin(), member.held.end());
     members_.emplace(shard, std::move(member));
   }
-  auto fits = [&](const SliceEntry& c, const UnitSlice& h) {
-    return c.begin == h.begin && c.end == h.end && c.data_at >= 0 && c.hashes_at >= 0 &&
+  auto fits = [&](const SliceEntry& c, const GroupSlice& h) {
+    return c.begin == h.of.begin && c.end == h.of.end && c.data_at >= 0 && c.hashes_at >= 0 &&
            c.data_at + c.elements() * 4 <= envelope_.file_bytes && c.hashes_at + c.blocks() * 16 <= envelope_.file_bytes;
   };
   if (envelope_.format != checkpoint_format(layout) || directory_.shards != shards || directory_.layout != layout_hash ||
@@ -56,18 +56,21 @@ ShardFile::ShardFile(const std::string& folder, const CheckpointLayout& layout, 
 
 std::size_t ShardFile::slice_of(int shard, std::size_t group, int unit) const {
   const Member& member = members_.at(shard);
-  auto at = std::lower_bound(member.held.begin(), member.held.end(), unit, [](auto& h, int u) { return h.unit < u; });
-  return member.first + group * member.held.size() + static_cast<std::size_t>(at - member.held.begin());
+  const auto wanted = std::pair(static_cast<int>(group), unit);
+  auto at = std::ranges::lower_bound(member.held, wanted, {}, [](const GroupSlice& h) { return std::pair(h.group, h.of.unit); });
+  TESSERA_REQUIRE(at != member.held.end() && at->group == wanted.first && at->of.unit == unit, "shard {} holds no unit {} of group {}",
+                  shard, unit, group);
+  return member.first + static_cast<std::size_t>(at - member.held.begin());
 }
 
 ShardFile::Place ShardFile::place_of(std::size_t slice) const {
   const auto in = [&](auto& entry) {
     const Member& m = entry.second;
-    return slice >= m.first && slice < m.first + m.held.size() * layout_->groups.size();
+    return slice >= m.first && slice < m.first + m.held.size();
   };
   const Member& member = std::find_if(members_.begin(), members_.end(), in)->second;
-  const std::size_t inside = slice - member.first;
-  return {layout_->groups[inside / member.held.size()], member.held[inside % member.held.size()].unit};
+  const GroupSlice& found = member.held[slice - member.first];
+  return {layout_->groups[static_cast<std::size_t>(found.group)], found.of.unit};
 }
 
 std::string ShardFile::describe(std::size_t slice, std::int64_t begin, std::int64_t end) const {

@@ -51,10 +51,10 @@ class ShardFile {
   void verify_structure() const;
 
  private:
-  /// A shard's slices among the directory's: from `first` on, `held` of each group.
+  /// A shard's slices among the directory's: from `first` on.
   struct Member {
     std::size_t first = 0;
-    std::vector<UnitSlice> held;
+    std::vector<GroupSlice> held;
   };
   /// Elements [begin, end) of a slice's unit and the tensors that they touch, for messages.
   std::string describe(std::size_t slice, std::int64_t begin, std::int64_t end) const;

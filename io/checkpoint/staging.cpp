@@ -82,17 +82,16 @@ void Staging::drain(const std::string& root, std::int64_t step, const Checkpoint
     ShardFile staged(partial_folder(folder_, step), staged_layout, hash_text(layout_text(staged_layout)), shard);
     std::vector<ShardSlice> slices;
     std::size_t i = 0;
-    for (int group = 0; group < static_cast<int>(layout.groups.size()); ++group)
-      for (auto& held : slices_of(layout, shard)) {
-        const auto& table = staged.table(i);
-        // A writer asks for whole blocks, as many as it writes at once.
-        auto fetch = [&staged, &table, i](std::int64_t at, std::span<float> out) {
-          const std::int64_t block = at / hash_block;
-          staged.read_run(i, table, block, block + ceil_div(static_cast<std::int64_t>(out.size()), hash_block), out.data());
-        };
-        slices.push_back({group, held.unit, ShardSource(held.end - held.begin, std::move(fetch))});
-        ++i;
-      }
+    for (auto& [group, held] : slices_of_groups(layout, shard)) {
+      const auto& table = staged.table(i);
+      // A writer asks for whole blocks, as many as it writes at once.
+      auto fetch = [&staged, &table, i](std::int64_t at, std::span<float> out) {
+        const std::int64_t block = at / hash_block;
+        staged.read_run(i, table, block, block + ceil_div(static_cast<std::int64_t>(out.size()), hash_block), out.data());
+      };
+      slices.push_back({group, held.unit, ShardSource(held.end - held.begin, std::move(fetch))});
+      ++i;
+    }
     write_shard(root, step, layout, shard, slices);
   } catch (const Error& error) {
     if (error.code == ExitCode::storage) throw;

@@ -17,18 +17,15 @@ namespace {
 constexpr std::int64_t piece_elements = 8 * hash_block;  // one write
 
 /// Slices ordered as the directory wants them, each given exactly once and of the right length.
-std::vector<const ShardSource*> order_slices(const CheckpointLayout& layout, const std::vector<UnitSlice>& held,
-                                             std::span<const ShardSlice> slices) {
-  TESSERA_REQUIRE(slices.size() == held.size() * layout.groups.size(), "{} slices given, {} expected", slices.size(),
-                  held.size() * layout.groups.size());
+std::vector<const ShardSource*> order_slices(const std::vector<GroupSlice>& held, std::span<const ShardSlice> slices) {
+  TESSERA_REQUIRE(slices.size() == held.size(), "{} slices given, {} expected", slices.size(), held.size());
   std::vector<const ShardSource*> ordered(slices.size());
   for (auto& s : slices) {
-    TESSERA_REQUIRE(s.group >= 0 && s.group < static_cast<int>(layout.groups.size()));
-    auto found = std::find_if(held.begin(), held.end(), [&](auto& h) { return h.unit == s.unit; });
-    TESSERA_REQUIRE(found != held.end(), "unit {} is not held by this shard", s.unit);
-    auto& place = ordered[static_cast<std::size_t>(s.group) * held.size() + static_cast<std::size_t>(found - held.begin())];
-    TESSERA_REQUIRE(!place && s.data.elements() == found->end - found->begin, "group {} unit {}: {} elements, {} expected", s.group, s.unit,
-                    s.data.elements(), found->end - found->begin);
+    auto found = std::find_if(held.begin(), held.end(), [&](auto& h) { return h.group == s.group && h.of.unit == s.unit; });
+    TESSERA_REQUIRE(found != held.end(), "unit {} of group {} is not held by this shard", s.unit, s.group);
+    auto& place = ordered[static_cast<std::size_t>(found - held.begin())];
+    TESSERA_REQUIRE(!place && s.data.elements() == found->of.end - found->of.begin, "group {} unit {}: {} elements, {} expected", s.group,
+                    s.unit, s.data.elements(), found->of.end - found->of.begin);
     place = &s.data;
   }
   return ordered;
@@ -46,18 +43,16 @@ Image file_image(const std::string& path, std::int64_t block, const CheckpointLa
     for (int shard : d.shards) {
       const std::string place = place_of(layout, shard);
       if (!place.empty()) file.create_group(place);
-      for (auto& group : layout.groups) {
-        file.create_group(place + "/" + group);
-        for (auto& held : slices_of(layout, shard)) {
-          auto& unit = layout.units[static_cast<std::size_t>(held.unit)];
-          const std::string name = place + "/" + group + "/" + unit.name;
-          auto data = file.create_contiguous(name, hdf5::Element::f32, {s->elements()});
-          data.set_attribute("begin", s->begin);
-          data.set_attribute("end", s->end);
-          data.set_attribute("unit_elements", unit.elements);
-          auto hashes = file.create_contiguous(name + ".xxh3", hdf5::Element::u64, {s->blocks(), 2});
-          s->data_at = data.raw_offset(), s->hashes_at = hashes.raw_offset(), ++s;
-        }
+      for (auto& group : layout.groups) file.create_group(place + "/" + group);
+      for (auto& [group, held] : slices_of_groups(layout, shard)) {
+        auto& unit = layout.units[static_cast<std::size_t>(held.unit)];
+        const std::string name = place + "/" + layout.groups[static_cast<std::size_t>(group)] + "/" + unit.name;
+        auto data = file.create_contiguous(name, hdf5::Element::f32, {s->elements()});
+        data.set_attribute("begin", s->begin);
+        data.set_attribute("end", s->end);
+        data.set_attribute("unit_elements", unit.elements);
+        auto hashes = file.create_contiguous(name + ".xxh3", hdf5::Element::u64, {s->blocks(), 2});
+        s->data_at = data.raw_offset(), s->hashes_at = hashes.raw_offset(), ++s;
       }
     }
   });
@@ -80,8 +75,7 @@ FilePlan plan_file(const std::string& root, std::int64_t step, const CheckpointL
   ShardDirectory& d = file.directory;
   d.step = step, d.shards = shards_in(layout, number), d.layout = hash_text(layout_text(layout));
   for (int shard : d.shards)
-    for (std::size_t g = 0; g < layout.groups.size(); ++g)
-      for (auto& held : slices_of(layout, shard)) d.slices.push_back({held.begin, held.end, 0, 0, {}});
+    for (auto& [group, held] : slices_of_groups(layout, shard)) d.slices.push_back({held.begin, held.end, 0, 0, {}});
   file.most_bytes = 256 << 10;
   for (auto& s : d.slices) file.most_bytes += s.elements() * 4 + s.blocks() * 16 + (16 << 10);
   // Every number of a slice's entry may grow to 13 digits.
@@ -93,7 +87,7 @@ FilePlan plan_file(const std::string& root, std::int64_t step, const CheckpointL
 std::span<SliceEntry> slices_in(FilePlan& file, const CheckpointLayout& layout, int shard) {
   std::size_t first = 0, n = 0;
   for (int member : file.directory.shards) {
-    n = slices_of(layout, member).size() * layout.groups.size();
+    n = slices_of_groups(layout, member).size();
     if (member == shard) break;
     first += n;
   }
@@ -234,9 +228,10 @@ Image index_image(const std::string& path, std::int64_t block, const CheckpointL
       file.create_text("/data", data);
     }
     file.create_text("/layout", layout_text(layout));
-    for (auto& group : layout.groups) {
-      file.create_group("/" + group);
-      for (auto& t : layout.tensors) map_tensor(file, group, layout, t);
+    for (std::size_t g = 0; g < layout.groups.size(); ++g) {
+      file.create_group("/" + layout.groups[g]);
+      for (auto& t : layout.tensors)
+        if (layout.lies_in(t, static_cast<int>(g))) map_tensor(file, layout.groups[g], layout, t);
     }
   });
 }
@@ -254,8 +249,8 @@ void write_shard(const std::string& root, std::int64_t step, const CheckpointLay
                  Readers readers) {
   require_layout(layout);
   TESSERA_REQUIRE(shard >= 0 && shard < layout.shards);
-  auto held = slices_of(layout, shard);
-  auto ordered = order_slices(layout, held, slices);
+  auto held = slices_of_groups(layout, shard);
+  auto ordered = order_slices(held, slices);
   auto file = plan_file(root, step, layout, file_of(layout, shard));
   auto slices_here = slices_in(file, layout, shard);
   // Whoever comes first makes a shared file, and nobody shortens it.
@@ -269,9 +264,9 @@ void write_shard(const std::string& root, std::int64_t step, const CheckpointLay
     copy_image(file.image, out);
   out.use_direct();
   write_slices(out, slices_here, ordered, [&](std::size_t slice, std::int64_t element, float value) {
-    const UnitSlice& of = held[slice % held.size()];
+    auto& [group, of] = held[slice];
     fail(ExitCode::numerics, "step {}: {}: what is no number is not saved.", step,
-         describe_not_finite(layout, layout.groups[slice / held.size()], of.unit, of.begin + element, value));
+         describe_not_finite(layout, layout.groups[static_cast<std::size_t>(group)], of.unit, of.begin + element, value));
   });
   if (!file.shared()) return finish_shards(out, file, layout);
   out.sync();

@@ -8,6 +8,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 #include "base/json.hpp"
 
@@ -85,13 +86,14 @@ std::vector<Row> rows_of(const io::CheckpointReader& reader, const InspectOption
   std::vector<Row> rows;
   if (o.tensor.empty()) {
     for (auto& t : layout.tensors)
-      if (!layout.groups.empty()) rows.push_back({layout.groups.front(), &t, {}});
+      if (!layout.groups.empty() && layout.lies_in(t, 0)) rows.push_back({layout.groups.front(), &t, {}});
     return rows;
   }
   auto* tensor = reader.find(o.tensor);
   if (!tensor)
     fail(ExitCode::usage, "{}: it holds no tensor '{}'. `tessera inspect {} --brief` lists them.", reader.folder(), o.tensor, o.path);
-  for (auto& g : layout.groups) rows.push_back({g, tensor, {}});
+  for (auto& g : layout.groups)
+    if (auto* of_group = reader.find(g, o.tensor)) rows.push_back({g, of_group, {}});
   return rows;
 }
 
@@ -129,6 +131,13 @@ Json row_json(const io::CheckpointLayout& layout, const Row& r) {
   return j;
 }
 
+std::vector<std::string> groups_of(const io::CheckpointLayout& layout, const io::CheckpointUnit& unit) {
+  std::vector<std::string> names;
+  for (int group = 0; group < static_cast<int>(layout.groups.size()); ++group)
+    if (unit.lies_in(group)) names.push_back(layout.groups[static_cast<std::size_t>(group)]);
+  return names;
+}
+
 void print_json(const io::CheckpointReader& reader, const InspectOptions& o, const std::vector<Row>& rows) {
   auto& meta = reader.meta();
   auto& layout = reader.layout();
@@ -143,6 +152,7 @@ void print_json(const io::CheckpointReader& reader, const InspectOptions& o, con
   for (auto& u : layout.units) {
     units.push_back({{"name", u.name}, {"elements", u.elements}});
     if (!u.holders.empty()) units.back()["holders"] = u.holders;
+    if (!u.groups.empty()) units.back()["groups"] = groups_of(layout, u);
   }
   for (auto& r : rows) tensors.push_back(row_json(layout, r));
   Json j{{"folder", reader.folder()},
@@ -217,7 +227,9 @@ void print_text(const io::CheckpointReader& reader, const InspectOptions& o, con
   auto& meta = reader.meta();
   auto& layout = reader.layout();
   std::int64_t elements = 0, bytes = 0;
-  for (auto& t : layout.tensors) elements += t.shape.elements();
+  std::set<std::string> names;
+  for (auto& t : layout.tensors)
+    if (names.insert(t.name).second) elements += t.shape.elements();
   int missing = 0;
   for (int f = 0; f < io::file_count(layout); ++f) {
     auto b = file_bytes(reader, f);
@@ -231,8 +243,8 @@ void print_text(const io::CheckpointReader& reader, const InspectOptions& o, con
   for (const io::CheckpointData& file : meta.data)
     put("  trained on {}{}: {} tokens, digest {}\n", printable_name(file.path),
         meta.data.size() > 1 ? fmt::format(" ({:.4g} % of the samples)", 100 * file.share) : "", file.tokens, file.digest);
-  put("  {} elements in {} tensors, {} units, groups {}\n", human_count(static_cast<double>(elements)), layout.tensors.size(),
-      layout.units.size(), fmt::join(layout.groups, ", "));
+  put("  {} elements in {} tensors, {} units, groups {}\n", human_count(static_cast<double>(elements)), names.size(), layout.units.size(),
+      fmt::join(layout.groups, ", "));
   put("  {} shard{}{}, {}{}\n", layout.shards, layout.shards == 1 ? "" : "s",
       layout.files.empty() ? "" : fmt::format(" in {} file{}", io::file_count(layout), io::file_count(layout) == 1 ? "" : "s"),
       human_bytes(static_cast<double>(bytes)), missing > 0 ? fmt::format(", {} MISSING", missing) : "");
@@ -251,9 +263,7 @@ int run_inspect(const InspectOptions& o) {
   io::CheckpointReader reader(o.path);
   auto rows = rows_of(reader, o);
   if (o.verify) {
-    std::int64_t total = 0;
-    for (auto& u : reader.layout().units) total += u.elements * 4 * static_cast<std::int64_t>(reader.layout().groups.size());
-    io::ByteProgress progress("verify", total);
+    io::ByteProgress progress("verify", reader.layout().bytes());
     reader.verify([&](std::int64_t done, std::int64_t) { progress.set(done); });
   }
   if (!o.brief) {

@@ -54,13 +54,14 @@ class CheckpointSide : public Side {
  public:
   explicit CheckpointSide(const std::string& path) : reader_(path) {
     for (const std::string& group : reader_.layout().groups)
-      for (const io::CheckpointTensor& tensor : reader_.layout().tensors) tensors_.push_back({group, tensor.name, tensor.shape});
+      for (const io::CheckpointTensor& tensor : reader_.layout().tensors)
+        if (reader_.find(group, tensor.name) == &tensor) tensors_.push_back({group, tensor.name, tensor.shape});
   }
   const io::CheckpointReader& reader() const { return reader_; }
   std::string folder() const override { return reader_.folder(); }
   std::optional<std::int64_t> step() const override { return reader_.meta().step; }
   void read(const Tensor& tensor, std::int64_t begin, std::span<float> out) const override {
-    reader_.read(tensor.group, *reader_.find(tensor.name), begin, out);
+    reader_.read(tensor.group, *reader_.find(tensor.group, tensor.name), begin, out);
     if (merge_ && tensor.group == "master" && merge_->adapts(tensor.name)) merge_->add(tensor.name, begin, out);
   }
   /// From here on weights are those of an export, which has adapters in them.

@@ -38,18 +38,12 @@ struct Verdict {
   double seconds = 0;
 };
 
-std::int64_t bytes_of(const io::CheckpointLayout& layout) {
-  std::int64_t bytes = 0;
-  for (const auto& unit : layout.units) bytes += unit.elements * 4 * std::ssize(layout.groups);
-  return bytes;
-}
-
 Verdict verify_checkpoint(const std::string& path) {
   Verdict verdict{.path = path, .kind = "checkpoint", .fault = ""};
   const double begin = now_seconds();
   try {
     io::read_checkpoint(path, [&](const io::CheckpointReader& reader) {
-      verdict.path = reader.folder(), verdict.bytes = bytes_of(reader.layout()), verdict.step = reader.meta().step;
+      verdict.path = reader.folder(), verdict.bytes = reader.layout().bytes(), verdict.step = reader.meta().step;
       io::ByteProgress progress("verify " + fs::path(verdict.path).filename().string(), verdict.bytes);
       reader.verify([&](std::int64_t done, std::int64_t) { progress.set(done); });
     });

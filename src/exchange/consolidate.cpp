@@ -62,7 +62,7 @@ class Meter {
 /// Passes a tensor's fp32 values on in chunks.
 void stream(const io::CheckpointReader& reader, const std::string& group, const std::string& name, const Shape& shape,
             std::vector<float>& buffer, Meter& meter, const std::function<void(std::span<const float>)>& sink) {
-  const io::CheckpointTensor* tensor = reader.find(name);
+  const io::CheckpointTensor* tensor = reader.find(group, name);
   if (!tensor) fail(ExitCode::checkpoint, "{} has no tensor {}, which its own deck asks for", reader.folder(), name);
   const std::int64_t n = shape.elements();
   for (std::int64_t begin = 0; begin < n; begin += io::hash_block) {
@@ -322,17 +322,19 @@ ConsolidateResult to_hdf5(const Source& source, const ConsolidateOptions& o, std
   for (const std::string& group : source.reader.layout().groups) {
     if (group != "master" && !o.optimizer) continue;
     for (const Parameter& p : source.table) {
-      if (!wanted(o, p.name, p.export_name)) continue;
+      const io::CheckpointTensor* tensor = source.reader.find(group, p.name);
+      if (!wanted(o, p.name, p.export_name) || !tensor) continue;
       rows.emplace_back(group, &p);
-      entries.push_back({.name = p.name, .shape = p.shape, .group = group == "master" ? "" : group});
-      result.bytes += 4 * p.shape.elements(), ++result.tensors;
+      entries.push_back({.name = p.name, .shape = tensor->shape, .group = group == "master" ? "" : group});
+      result.bytes += 4 * tensor->shape.elements(), ++result.tensors;
     }
   }
   refuse_other_files(o.output, result.files);
   make_folder(o.output);
   io::Hdf5ExportWriter writer(o.output + "/model.h5", entries, source.reader.meta().deck);
   for (const auto& [group, p] : rows)
-    stream(source.reader, group, p->name, p->shape, buffer, meter, [&](std::span<const float> values) { writer.append(values); });
+    stream(source.reader, group, p->name, source.reader.find(group, p->name)->shape, buffer, meter,
+           [&](std::span<const float> values) { writer.append(values); });
   writer.finish();
   return result;
 }
@@ -355,8 +357,12 @@ ConsolidateResult consolidate_from(std::optional<io::CheckpointReader>& reader, 
   if (o.adapter) return to_adapter(source, o, ranks);
   std::vector<float> buffer(static_cast<std::size_t>(io::hash_block));
   std::int64_t elements = 0;
-  for (const Parameter& p : source.table) elements += wanted(o, p.name, p.export_name) ? p.shape.elements() : 0;
-  Meter meter(o.progress && ranks.rank == 0, 4 * elements * (o.optimizer ? std::ssize(reader->layout().groups) : 1) / ranks.count);
+  for (const std::string& group : reader->layout().groups)
+    for (const Parameter& p : source.table)
+      if (const io::CheckpointTensor* tensor = reader->find(group, p.name);
+          tensor && wanted(o, p.name, p.export_name) && (o.optimizer || group == "master"))
+        elements += tensor->shape.elements();
+  Meter meter(o.progress && ranks.rank == 0, 4 * elements / ranks.count);
   return o.format == "hdf5" ? to_hdf5(source, o, buffer, meter) : to_safetensors(source, o, ranks, buffer, meter);
 }
 

@@ -317,7 +317,7 @@ struct Held {
   int unit = 0;
   Range elements;  ///< of the unit
   Use use;
-  /// Of what is frozen the compute type; it is master weights alone, and its moments are zeros where others have some.
+  /// Of what is frozen the compute type.
   kernels::StateType type = kernels::StateType::f32;
 
   std::int64_t bytes(std::int64_t count) const { return kernels::state_bytes(type, count); }

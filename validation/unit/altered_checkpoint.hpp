@@ -28,22 +28,21 @@ inline void alter_checkpoint(const std::string& folder, const std::string& group
     ShardDirectory d = parse_shard_directory(head.directory, path);
     auto entry = d.slices.begin();
     for (const int shard : d.shards)
-      for (const std::string& g : layout.groups)
-        for (const UnitSlice& s : slices_of(layout, shard)) {
-          SliceEntry& e = *entry++;
-          if (g != group || s.unit != unit || element < e.begin || element >= e.end) continue;
-          file.write(e.data_at + 4 * (element - e.begin), &value, sizeof value);
-          std::vector<std::uint64_t> table;
-          std::vector<float> block(static_cast<std::size_t>(hash_block));
-          for (std::int64_t at = 0; at < e.elements(); at += hash_block) {
-            const auto bytes = static_cast<std::size_t>(4 * std::min(hash_block, e.elements() - at));
-            file.read(e.data_at + 4 * at, block.data(), bytes);
-            const Hash128 hash = hash_bytes(block.data(), bytes);
-            table.insert(table.end(), {hash.high, hash.low});
-          }
-          file.write(e.hashes_at, table.data(), 8 * table.size());
-          e.digest = hash_bytes(table.data(), 8 * table.size());
+      for (const auto& [g, s] : slices_of_groups(layout, shard)) {
+        SliceEntry& e = *entry++;
+        if (layout.groups[static_cast<std::size_t>(g)] != group || s.unit != unit || element < e.begin || element >= e.end) continue;
+        file.write(e.data_at + 4 * (element - e.begin), &value, sizeof value);
+        std::vector<std::uint64_t> table;
+        std::vector<float> block(static_cast<std::size_t>(hash_block));
+        for (std::int64_t at = 0; at < e.elements(); at += hash_block) {
+          const auto bytes = static_cast<std::size_t>(4 * std::min(hash_block, e.elements() - at));
+          file.read(e.data_at + 4 * at, block.data(), bytes);
+          const Hash128 hash = hash_bytes(block.data(), bytes);
+          table.insert(table.end(), {hash.high, hash.low});
         }
+        file.write(e.hashes_at, table.data(), 8 * table.size());
+        e.digest = hash_bytes(table.data(), 8 * table.size());
+      }
     all.files[static_cast<std::size_t>(number)] = rewrite(file, "shard", head, write_directory(d, layout));
   }
   rewrite(index, "index", index_head, write_directory(all));

@@ -80,8 +80,8 @@ void ScheduleBuilder::declare_unit(int unit) {
         {.group = std::string(master_group), .unit = unit, .elements = p.state, .use = buffers_.parameters(unit, p.state, Access::read)});
   else
     hold({master_group}, Category::master);
-  for (const StateRow& row : frame_.optimizer_of(unit).update.state) hold(row, Category::state);
   if (!frame_.unit_at(unit).learns()) return;
+  for (const StateRow& row : frame_.optimizer_of(unit).update.state) hold(row, Category::state);
   if (!p.gradient.offloaded || p.storage.gradients_whole)
     buffers_.declare("gradients." + name, Category::gradients, p.storage.gradients_whole ? frame_.comm_tier : frame_.local_tier,
                      frame_.gradient_bytes(unit, p.gradient.held.size()), Life::run);

@@ -19,7 +19,8 @@ void name_apart(std::vector<io::CheckpointUnit>& units) {
 
 }  // namespace
 
-SavedLayout saved_layout(std::span<const Holding> holdings, std::span<const std::string_view> groups, int shards) {
+SavedLayout saved_layout(std::span<const Holding> holdings, std::span<const std::string_view> groups, int shards,
+                         const GroupsOfUnit& groups_of_unit) {
   SavedLayout saved;
   io::CheckpointLayout& checkpoint = saved.checkpoint;
   checkpoint.groups.assign(groups.begin(), groups.end()), checkpoint.shards = shards;
@@ -51,7 +52,10 @@ SavedLayout saved_layout(std::span<const Holding> holdings, std::span<const std:
         saves = true;
       }
       numbers.push_back(saves ? number : -1);
-      if (saves) checkpoint.units.push_back({unit.name, unit.elements, holders});
+      if (!saves) continue;
+      checkpoint.units.push_back({unit.name, unit.elements, holders});
+      if (!groups_of_unit) continue;
+      if (const std::vector<int> those = groups_of_unit(unit); those.size() < groups.size()) checkpoint.units.back().groups = those;
     }
   }
   name_apart(checkpoint.units);

@@ -1,5 +1,6 @@
 // How the state of a run's ranks lies in a checkpoint, whatever cuts its tensors between them.
 #pragma once
+#include <functional>
 #include <span>
 
 #include "io/checkpoint/checkpoint.hpp"
@@ -25,8 +26,12 @@ constexpr int constant_shard(int rank, int ranks) { return ranks + rank; }
 /// Whether a save of so many ranks has such shards.
 inline bool has_constants(const io::CheckpointLayout& layout, int ranks) { return layout.shards > ranks; }
 
+/// Numbers of the groups that a unit's tensors are in, ascending.
+using GroupsOfUnit = std::function<std::vector<int>(const Unit&)>;
+
 /// A tensor that several holdings keep the same box of is saved by the first of them. Together they keep all of every tensor, and no two
-/// boxes of a tensor overlap unless they are equal.
-SavedLayout saved_layout(std::span<const Holding> holdings, std::span<const std::string_view> groups, int shards);
+/// boxes of a tensor overlap unless they are equal. Without `groups_of_unit` all groups have all units.
+SavedLayout saved_layout(std::span<const Holding> holdings, std::span<const std::string_view> groups, int shards,
+                         const GroupsOfUnit& groups_of_unit = {});
 
 }  // namespace tessera

@@ -97,11 +97,11 @@ void require_same_optimizer(const OptimizerKeys& keys, const io::CheckpointReade
 }
 
 /// The unit of the checkpoint with the same boxes at the same places and nothing else, or -1: then whole ranges can be read at once.
-int same_unit(const Layout& layout, const Unit& mine, const io::CheckpointReader& reader) {
+int same_unit(const Layout& layout, const Unit& mine, const std::string& group, const io::CheckpointReader& reader) {
   const io::CheckpointLayout& saved = reader.layout();
   int unit = -1;
   for (const Slot& slot : mine.slots) {
-    const io::CheckpointTensor* tensor = reader.find(layout.table[static_cast<std::size_t>(slot.parameter)].name);
+    const io::CheckpointTensor* tensor = reader.find(group, layout.table[static_cast<std::size_t>(slot.parameter)].name);
     if (!tensor) return -1;
     const std::vector<io::CheckpointPiece>& pieces = tensor->pieces;
     const auto found =
@@ -292,7 +292,7 @@ void ModelState::load(const io::CheckpointReader& reader) const {
 }
 
 void ModelState::load_held(const Held& held, const io::CheckpointReader& reader) const {
-  const int saved = same_unit(plan_.layout(), unit_of(held), reader);
+  const int saved = same_unit(plan_.layout(), unit_of(held), held.group, reader);
   if (saved >= 0)
     return write(held, held.elements.begin, held.elements.size(), [&](std::int64_t at, std::span<float> out) {
       reader.read_unit(held.group, saved, at, out);
@@ -302,10 +302,10 @@ void ModelState::load_held(const Held& held, const io::CheckpointReader& reader)
   clear(held);
   wait_for_device(plan_.schedule.shape.backend);
   for (const Piece& piece : pieces_in(unit_of(held), held.elements.begin, held.elements.end)) {
-    const io::CheckpointTensor* tensor = reader.find(parameter_of(piece).name);
+    const io::CheckpointTensor* tensor = reader.find(held.group, parameter_of(piece).name);
     if (!tensor) {
-      draw(held, piece);
-      continue;
+      if (held.group == master_group) draw(held, piece);
+      continue;  // what it did not train begins with no moments
     }
     write(held, piece.unit_offset, piece.elements, [&](std::int64_t at, std::span<float> out) {
       const Box& box = slot_of(held, piece).box;
@@ -358,7 +358,17 @@ SavedLayout ModelState::saved() const {
     }
     holdings.push_back(std::move(holding));
   }
-  return saved_layout(holdings, state_groups(request.deck.optimizer), (constants ? 2 : 1) * request.mesh.ranks());
+  const std::vector<std::string_view> groups = state_groups(request.deck.optimizer);
+  const std::vector<ChosenOptimizer> optimizers = chosen_optimizers(request.deck.optimizer);
+  const auto groups_of_unit = [&](const Unit& unit) {
+    std::vector<int> numbers = {0};
+    const ChosenOptimizer& optimizer = *std::ranges::find(optimizers, unit.optimizer, &ChosenOptimizer::name);
+    for (int g = 1; g < static_cast<int>(groups.size()); ++g)
+      if (unit.learns() && std::ranges::count(optimizer.update.state, groups[static_cast<std::size_t>(g)], &StateRow::group) > 0)
+        numbers.push_back(g);
+    return numbers;
+  };
+  return saved_layout(holdings, groups, (constants ? 2 : 1) * request.mesh.ranks(), groups_of_unit);
 }
 
 bool ModelState::constants_on_host() const {
@@ -392,13 +402,6 @@ std::vector<io::ShardSlice> ModelState::slices_of(const std::vector<Held>& all) 
     const Range mine = owned_range(plan_.layout(), held.unit, owners.rank);
     const auto group = static_cast<int>(std::ranges::find(groups, held.group) - groups.begin());
     slices.push_back({.group = group, .unit = unit, .data = source_of(held, mine)});
-    // Every tensor has every group in a checkpoint, so that a run that trains what this one freezes can go on from it.
-    const auto zeros = [](std::int64_t, std::span<float> out) { std::ranges::fill(out, 0.0f); };
-    const auto lacks = [&](std::string_view name) {
-      return std::ranges::none_of(all, [&](const Held& other) { return other.unit == held.unit && other.group == name; });
-    };
-    for (int moment = 1; held.group == master_group && moment < static_cast<int>(groups.size()); ++moment)
-      if (lacks(groups[static_cast<std::size_t>(moment)])) slices.push_back({.group = moment, .unit = unit, .data = {mine.size(), zeros}});
   }
   return slices;
 }

@@ -12,19 +12,13 @@
 
 namespace tessera {
 
-std::int64_t bytes_of(const io::CheckpointLayout& layout) {
-  std::int64_t bytes = 0;
-  for (const auto& unit : layout.units) bytes += unit.elements * 4 * static_cast<std::int64_t>(layout.groups.size());
-  return bytes;
-}
-
 SaveBytes save_bytes(const io::CheckpointLayout& layout, int ranks) {
   SaveBytes bytes;
   for (const auto& unit : layout.units)
     if (has_constants(layout, ranks) && !unit.holders.empty() && unit.holders.front() >= ranks)
-      bytes.constant += unit.elements * 4;
+      bytes.constant += layout.bytes_of(unit);
     else
-      bytes.changing += unit.elements * 4 * static_cast<std::int64_t>(layout.groups.size());
+      bytes.changing += layout.bytes_of(unit);
   return bytes;
 }
 
@@ -62,8 +56,8 @@ void foresee_full_disk(const Engine& engine, int ranks, const Deck& deck, std::i
 void foresee_full_staging(const World& world, const Engine& engine, const std::string& folder) {
   const io::CheckpointLayout layout = engine.state().checkpoint_layout();
   std::int64_t mine = 0;
-  for (const io::UnitSlice& slice : io::slices_of(layout, world.rank())) mine += slice.end - slice.begin;
-  const double needed = static_cast<double>(mine) * 4 * static_cast<double>(layout.groups.size()) * world.place().local_ranks;
+  for (const io::GroupSlice& slice : io::slices_of_groups(layout, world.rank())) mine += slice.of.end - slice.of.begin;
+  const double needed = static_cast<double>(mine) * 4 * world.place().local_ranks;
   struct statvfs s;
   if (world.place().local_rank != 0 || statvfs(folder.c_str(), &s) != 0) return;
   const double room = static_cast<double>(s.f_bavail) * static_cast<double>(s.f_frsize);

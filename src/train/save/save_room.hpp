@@ -8,7 +8,6 @@
 namespace tessera {
 
 /// Of all shards together, in bytes of values.
-std::int64_t bytes_of(const io::CheckpointLayout& layout);
 /// What a save of so many ranks writes each time, and what it writes once a start, since no step changes it. Moments of the latter are
 /// holes of the files.
 struct SaveBytes {

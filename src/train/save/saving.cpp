@@ -113,7 +113,10 @@ void Saver::next(double seconds, double stalled) {
   layout_ = engine_.checkpoint_layout(), layout_.files = files_;
   if (!files_.empty() && has_constants(layout_, world_.ranks()))
     for (const int file : files_) layout_.files.push_back(file + std::ranges::max(files_) + 1);
-  if (what_ == SaveOf::weights) layout_.groups = {std::string(master_group)};
+  if (what_ == SaveOf::weights) {
+    layout_.groups = {std::string(master_group)};
+    for (io::CheckpointUnit& unit : layout_.units) unit.groups.clear();  // all have weights
+  }
   start();
   stalled_ = stalled + now_seconds() - begin;
 }

@@ -353,8 +353,11 @@ def read_state(folder):
                 slices.setdefault((part["group"], part["unit"]), []).append((part["begin"], data))
     units = {key: b"".join(data for _, data in sorted(parts)) for key, parts in slices.items()}
     state = {}
+    in_groups = {unit["name"]: unit.get("groups", layout["groups"]) for unit in layout["units"]}
     for group in layout["groups"]:
         for tensor in layout["tensors"]:
+            if group not in in_groups[tensor.get("pieces", [tensor])[0]["unit"]]:
+                continue
             values = bytearray(4 * math.prod(tensor["shape"]))
             whole = {"start": [0] * len(tensor["shape"]), "count": tensor["shape"]}
             filled = 0

@@ -159,9 +159,9 @@ TEST_F(Damage, WrongFormatVersion) {
   auto bytes = slurp(folder + "/checkpoint.h5");
   auto at = bytes.find("format 1");
   ASSERT_NE(at, std::string::npos);
-  bytes[at + 7] = '4';
+  bytes[at + 7] = '5';
   spill(folder + "/checkpoint.h5", bytes);
-  EXPECT_HAS(error(), "checkpoint format 4 is none that this Tessera reads (1 to 3)");
+  EXPECT_HAS(error(), "checkpoint format 5 is none that this Tessera reads (1 to 4)");
   bytes[at + 7] = '2';
   spill(folder + "/checkpoint.h5", bytes);
   EXPECT_HAS(error(), "its first line says format 2, and its layout is of format 1: it was altered");

@@ -74,12 +74,11 @@ struct SmallModel {
   }
   void write_one_shard(const std::string& root, int shard) const {
     std::vector<ShardSlice> slices;
-    for (int g = 0; g < static_cast<int>(layout.groups.size()); ++g)
-      for (auto& s : slices_of(layout, shard)) {
-        auto& all = values[static_cast<std::size_t>(g)][static_cast<std::size_t>(s.unit)];
-        slices.push_back(
-            {g, s.unit, std::span<const float>(all).subspan(static_cast<std::size_t>(s.begin), static_cast<std::size_t>(s.end - s.begin))});
-      }
+    for (auto& [g, s] : slices_of_groups(layout, shard)) {
+      auto& all = values[static_cast<std::size_t>(g)][static_cast<std::size_t>(s.unit)];
+      slices.push_back(
+          {g, s.unit, std::span<const float>(all).subspan(static_cast<std::size_t>(s.begin), static_cast<std::size_t>(s.end - s.begin))});
+    }
     write_shard(root, meta.step, layout, shard, slices);
   }
   void write_partial(const std::string& root) const {
@@ -103,6 +102,19 @@ struct SmallModel {
       for (auto at : natural_offsets(t.shape, piece.box)) natural[static_cast<std::size_t>(at)] = unit[from++];
     }
     return natural;
+  }
+};
+
+/// Beside it a matrix that is frozen, in the first group alone, and one of which the second group has a number a row.
+struct GroupedModel : SmallModel {
+  explicit GroupedModel(int shards) : SmallModel(shards) {
+    layout.units.insert(layout.units.end(),
+                        {{"layers.0.frozen", 720, {}, {0}}, {"layers.1", 2400, {}, {0}}, {"layers.1.rows", 40, {}, {1}}});
+    layout.tensors.insert(layout.tensors.end(),
+                          {{"layers.0.frozen.w", {20, 35}, 3, 8}, {"layers.1.wq", {31, 77}, 4, 0}, {"layers.1.wq", {31}, 5, 4}});
+    for (std::size_t g = 0; g < 2; ++g)
+      for (std::size_t u = 3; u < layout.units.size(); ++u)
+        values[g].push_back(random_values(layout.units[u].elements, static_cast<std::uint32_t>(50 + g * 10 + u)));
   }
 };
 

@@ -271,7 +271,7 @@ TEST(CutCheckpoint, DamageNamesTheTensorsOfThePiece) {
   write_shard(dir.path(), 5, tiling.layout, 0, slice(0, a));
   write_shard(dir.path(), 5, tiling.layout, 1, slice(1, of_b.subspan(50)));
   EXPECT_HAS(error_of(ExitCode::internal, [&] { write_shard(dir.path(), 5, tiling.layout, 2, slice(0, of_b.first(50))); }),
-             "unit 0 is not held by this shard");
+             "unit 0 of group 0 is not held by this shard");
   write_shard(dir.path(), 5, tiling.layout, 2, slice(1, of_b.first(50)));
   write_index(dir.path(), tiling.layout, {5, 0, 0, "", "", ""});
   commit_checkpoint(dir.path(), 5, {});

@@ -15,11 +15,10 @@ namespace fs = std::filesystem;
 
 std::vector<ShardSlice> slices_of_shard(const SmallModel& model, int shard) {
   std::vector<ShardSlice> slices;
-  for (int g = 0; g < static_cast<int>(model.layout.groups.size()); ++g)
-    for (auto& s : slices_of(model.layout, shard)) {
-      const std::span<const float> unit = model.values[static_cast<std::size_t>(g)][static_cast<std::size_t>(s.unit)];
-      slices.push_back({g, s.unit, unit.subspan(static_cast<std::size_t>(s.begin), static_cast<std::size_t>(s.end - s.begin))});
-    }
+  for (auto& [g, s] : slices_of_groups(model.layout, shard)) {
+    const std::span<const float> unit = model.values[static_cast<std::size_t>(g)][static_cast<std::size_t>(s.unit)];
+    slices.push_back({g, s.unit, unit.subspan(static_cast<std::size_t>(s.begin), static_cast<std::size_t>(s.end - s.begin))});
+  }
   return slices;
 }
 

@@ -264,8 +264,13 @@ TEST(ModelState, RanksWithAnyExpertsLoadAndSaveWhatOthersSaved) {
         reader->verify({});
         ASSERT_EQ(reader->layout().tensors.size(), expected.layout().tensors.size());
         for (const std::string& group : groups)
-          for (const io::CheckpointTensor& t : expected.layout().tensors)
-            ASSERT_EQ(reader->tensor_hash(group, *reader->find(t.name)), expected.tensor_hash(group, t)) << group << " " << t.name;
+          for (const io::CheckpointTensor& t : expected.layout().tensors) {
+            const io::CheckpointTensor* found = reader->find(group, t.name);
+            ASSERT_EQ(found != nullptr, group == "master" || !t.name.ends_with("router_bias")) << group << " " << t.name;
+            if (found) {
+              ASSERT_EQ(reader->tensor_hash(group, *found), expected.tensor_hash(group, t)) << group << " " << t.name;
+            }
+          }
       }
     }
 }
