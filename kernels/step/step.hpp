@@ -36,7 +36,7 @@ inline constexpr int most_optimizers = 4;
 struct OptimizerInputs {
   float bias_correction1 = 1, bias_correction2 = 1;
   float beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f, momentum = 0;
-  float least_trust = 0.01f, most_trust = 10;
+  float least_trust = 0.01f, most_trust = 10, update_clipping = 1;
 };
 /// Written by the host before a step.
 struct StepInputs {

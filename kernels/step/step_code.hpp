@@ -39,6 +39,14 @@ TESSERA_BOTH inline void count_flags(StepScalars* scalars, const StepInputs* inp
   scalars->stops = inputs->stop;
 }
 
+/// Brings norm^2 between 2^9 and 2^10, as far as fp32 has such a scale.
+TESSERA_BOTH inline float square_scale(double norm) {
+  int exponent = 0;
+  ::frexp(norm * norm, &exponent);  // norm^2 < 2^exponent
+  const int wanted = 10 - exponent;
+  return norm > 0 ? static_cast<float>(::ldexp(1.0, wanted > 120 ? 120 : wanted < -120 ? -120 : wanted)) : 1.0f;
+}
+
 TESSERA_BOTH inline void finish(const FinishStep& p) {
   const StepScalars& s = *p.scalars;
   const StepInputs& in = *p.inputs;
@@ -80,6 +88,8 @@ TESSERA_BOTH inline void finish(const FinishStep& p) {
                    .momentum = of.momentum,
                    .least_trust = of.least_trust,
                    .most_trust = of.most_trust,
+                   .square_scale = square_scale(report.grad_norm * clipped),
+                   .update_clipping = of.update_clipping,
                    .number = number};
   }
 }

@@ -12,7 +12,9 @@ struct UpdateScalars {
   std::int32_t skip = 0;                             ///< 1: leave weights and state as they are
   float momentum = 0;                                ///< of SGD
   float least_trust = 0.01f, most_trust = 10;        ///< bounds of LAMB's ratio of norms
-  std::uint32_t number = 0;                          ///< of the update, for what is drawn by chance
+  float square_scale = 1;     ///< a power of two; times it the sum of squares of all gradients is between 2^9 and 2^10
+  float update_clipping = 1;  ///< of Adafactor: root of the mean square of an update, at most
+  std::uint32_t number = 0;   ///< of the update, for what is drawn by chance
 };
 
 }  // namespace tessera::kernels

@@ -5,6 +5,7 @@
 #include "kernels/arithmetic.hpp"
 #include "kernels/context.hpp"
 #include "kernels/fixed/fixed_sum.hpp"
+#include "kernels/update/lines.hpp"
 #include "kernels/update/scalars.hpp"
 #include "kernels/update/state_type.hpp"
 #include "kernels/update/stochastic.hpp"
@@ -37,6 +38,8 @@ struct Update {
   float weight_decay = 0;
   const UpdateScalars* scalars = nullptr;
   FixedSum* sums = nullptr;  ///< of the tensor, over all its elements on all ranks: a kernel adds to them, or a later one reads them
+  std::int64_t tensor_elements = 0;  ///< of the whole tensor
+  Lines lines = {};                  ///< where the update touches such
 };
 
 /// What a rule does that not all do. It is called with weight, states and gradient of an element, and those that sum also with room for

@@ -100,6 +100,7 @@ struct OptimizerGroup {
   std::optional<double> learning_rate = {}, weight_decay = {};
   std::optional<std::string> type = {};  // another optimizer, with keys of its own
   std::optional<double> beta1 = {}, beta2 = {}, eps = {}, momentum = {}, min_trust_ratio = {}, max_trust_ratio = {};
+  std::optional<double> decay_rate = {}, update_clipping = {};
   std::optional<bool> nesterov = {};
   friend bool operator==(const OptimizerGroup&, const OptimizerGroup&) = default;
 };
@@ -107,7 +108,7 @@ struct OptimizerGroup {
 struct OptimizerKeys {
   std::string type = "adamw";  // a row of optimizer/texts/table.cpp
   double learning_rate = 0, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0, gradient_clipping = 0;
-  double momentum = 0, min_trust_ratio = 0.01, max_trust_ratio = 10;
+  double momentum = 0, min_trust_ratio = 0.01, max_trust_ratio = 10, decay_rate = 0.8, update_clipping = 1;
   bool nesterov = false;
   DType moments = DType::f32;
   MomentsRounding moments_rounding = MomentsRounding::stochastic;  // to bf16

@@ -25,6 +25,8 @@ constexpr NumberKey number_keys[] = {
     {"momentum", &OptimizerGroup::momentum, 0, 1, true},
     {"min_trust_ratio", &OptimizerGroup::min_trust_ratio, 0, 1e6, true},
     {"max_trust_ratio", &OptimizerGroup::max_trust_ratio, 0, 1e6, true},
+    {"decay_rate", &OptimizerGroup::decay_rate, 0, 10, true},
+    {"update_clipping", &OptimizerGroup::update_clipping, 0, 1e6, true},
 };
 
 std::string read_tensors(const toml::node& node, OptimizerGroup& group) {

@@ -283,6 +283,10 @@ const std::vector<Key> table = with_choices({
      .help = "Least ratio of a tensor's norm to its update's by which the update is multiplied; 1 stands where a norm is 0."},
     {KEY(optimizer.max_trust_ratio), .type = real, .limits = {.above = 0, .most = 1e6}, .fallback = "10.0", .identity = true,
      .silent = true, .help = "Largest such ratio."},
+    {KEY(optimizer.decay_rate), .type = real, .limits = {.above = 0, .most = 10}, .fallback = "0.8", .identity = true, .silent = true,
+     .help = "In update t the mean of squares decays by 1 - t^-decay_rate, in the place of a beta2."},
+    {KEY(optimizer.update_clipping), .type = real, .limits = {.above = 0, .most = 1e6}, .fallback = "1.0", .identity = true, .silent = true,
+     .help = "Largest root of the mean square of a tensor's update before the learning rate, to which it is scaled down."},
     {KEY(optimizer.moments), .type = text, .choices = {"fp32", "bf16"}, .fallback = "\"fp32\"", .identity = true, .silent = true,
      .help = "Type of what the optimizer keeps of each parameter beside its fp32 weight: with bf16 a moment takes 2 bytes in place of 4. "
              "Checkpoints hold fp32 of either."},
@@ -299,7 +303,8 @@ const std::vector<Key> table = with_choices({
      .help = "Tensors whose update differs, a table [[optimizer.groups]] each: `tensors` (patterns of names, as in model.freeze), and "
              "any of `learning_rate` (the peak; the schedule scales it as it does optimizer.learning_rate), `weight_decay` (of vectors "
              "too) and `type`, another optimizer, with the keys that it reads of `beta1`, `beta2`, `eps`, `momentum`, `nesterov`, "
-             "`min_trust_ratio` and `max_trust_ratio` (else its defaults). The first group that has a tensor counts. A pattern of no "
+             "`min_trust_ratio`, `max_trust_ratio`, `decay_rate` and `update_clipping` (else its defaults). The first group that has a "
+             "tensor counts. A pattern of no "
              "tensor that is trained is refused."},
 
     // [learning_rate]

@@ -1,10 +1,12 @@
 #include "optimizer/learning_rate.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "base/check.hpp"
 #include "optimizer/schedules.hpp"
+#include "optimizer/texts/table.hpp"
 
 namespace tessera {
 namespace {
@@ -45,7 +47,11 @@ ScheduledUpdate scheduled_update(const Deck& deck, const OptimizerKeys& o, std::
       .keys = deck.learning_rate, .peak = deck.optimizer.learning_rate, .steps = deck.run.steps, .updates = updates};
   const ScheduleRow& row = row_of(deck.learning_rate.schedule);
   const auto betas = row.betas ? row.betas(asked) : std::nullopt;
-  return {.learning_rate = row.rate(asked), .beta1 = betas ? betas->beta1 : o.beta1, .beta2 = betas ? betas->beta2 : o.beta2};
+  ScheduledUpdate update{
+      .learning_rate = row.rate(asked), .beta1 = betas ? betas->beta1 : o.beta1, .beta2 = betas ? betas->beta2 : o.beta2};
+  if (const auto& keys = optimizer_named(o.type).keys; std::ranges::find(keys, "decay_rate") != keys.end())
+    update.beta2 = 1 - std::pow(static_cast<double>(updates + 1), -o.decay_rate);
+  return update;
 }
 
 ScheduledUpdate scheduled_update(const Deck& deck, std::int64_t updates) { return scheduled_update(deck, deck.optimizer, updates); }

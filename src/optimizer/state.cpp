@@ -34,6 +34,8 @@ OptimizerKeys alone(const OptimizerKeys& keys) {
     if (leaf == "nesterov") own.nesterov = keys.nesterov;
     if (leaf == "min_trust_ratio") own.min_trust_ratio = keys.min_trust_ratio;
     if (leaf == "max_trust_ratio") own.max_trust_ratio = keys.max_trust_ratio;
+    if (leaf == "decay_rate") own.decay_rate = keys.decay_rate;
+    if (leaf == "update_clipping") own.update_clipping = keys.update_clipping;
     if (leaf == "moments") own.moments = keys.moments, own.moments_rounding = keys.moments_rounding;
   }
   return own;
@@ -53,6 +55,8 @@ OptimizerKeys keys_of(const OptimizerGroup& group, const OptimizerKeys& of_deck)
   if (group.nesterov) keys.nesterov = *group.nesterov;
   if (group.min_trust_ratio) keys.min_trust_ratio = *group.min_trust_ratio;
   if (group.max_trust_ratio) keys.max_trust_ratio = *group.max_trust_ratio;
+  if (group.decay_rate) keys.decay_rate = *group.decay_rate;
+  if (group.update_clipping) keys.update_clipping = *group.update_clipping;
   return alone(keys);
 }
 
@@ -86,7 +90,7 @@ bool takes(const Optimizer& row, const std::vector<Parameter>& table, std::size_
   std::int64_t before = 0;
   for (std::size_t i = first; i < last && row.takes; ++i) {
     const std::int64_t elements = table[i].shape.elements();
-    if (!row.takes({.elements = elements, .begins_block = before % shard_block == 0})) return false;
+    if (!row.takes({.elements = elements, .dims = table[i].shape.dims.size(), .begins_block = before % shard_block == 0})) return false;
     before += elements / (table[i].tp_dim >= 0 ? tensor_ranks : 1);
   }
   return true;
@@ -139,7 +143,7 @@ std::int64_t state_bytes(const OptimizerKeys& keys, std::string_view name) {
   std::int64_t bytes = 0;
   for (const ChosenOptimizer& optimizer : chosen_optimizers(keys))
     for (const StateRow& row : optimizer.update.state)
-      if (optimizer.name == name) bytes += row.bytes(1);
+      if (optimizer.name == name && row.of == kernels::Extent::element) bytes += row.bytes(1);
   return bytes;
 }
 

@@ -29,7 +29,7 @@ void assign_optimizers(const OptimizerKeys& keys, std::vector<Parameter>& table,
 /// of zero.
 std::vector<std::string_view> state_groups(const OptimizerKeys& keys);
 
-/// Of one parameter that the optimizer of this name updates, master weights apart.
+/// Of one parameter that the optimizer of this name updates, master weights and what rows and columns have apart.
 std::int64_t state_bytes(const OptimizerKeys& keys, std::string_view name = "");
 
 }  // namespace tessera

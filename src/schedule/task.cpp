@@ -101,4 +101,10 @@ std::string print_schedule(const Schedule& schedule) {
   return out;
 }
 
+Range saved_part(const Layout& layout, const Held& held, const Group& owners) {
+  if (held.of == kernels::Extent::element) return owned_range(layout, held.unit, owners.rank);
+  const std::int64_t all = lines_of(layout, layout.units[static_cast<std::size_t>(held.unit)], held.of);
+  return {all * owners.rank / owners.size, all * (owners.rank + 1) / owners.size};
+}
+
 }  // namespace tessera

@@ -183,15 +183,23 @@ struct ScaleGradients {};
 /// Scalars (read), step inputs (read), update scalars (write), report (write), the run's values (add): the first and the last of no bytes
 /// in an evaluation.
 struct FinishStep {};
+/// Of a piece of a matrix.
+struct LinesOf {
+  kernels::Lines lines;     ///< without addresses
+  LinesBefore before = {};  ///< in the unit
+  std::int64_t word = 0;    ///< at which the sums of its lines begin
+};
 /// What the update's record says, in its order; without the copy where there is none.
 struct OptimizerStep {
   UpdateCall update = {};
   std::int64_t sums = 0;  ///< of a tensor, one after the other in the order of the unit's slots
   DType gradient{};
-  DType parameters = DType::f32;   ///< of the copy
-  std::int64_t begin = 0;          ///< element of the unit at which every use begins, but those of values and sums
-  std::vector<Piece> pieces;       ///< tensors inside, without the padding between them
-  std::vector<UpdateRates> rates;  ///< of each piece
+  DType parameters = DType::f32;                   ///< of the copy
+  std::int64_t begin = 0;                          ///< element of the unit at which every use of elements begins
+  std::vector<Piece> pieces;                       ///< tensors inside, without the padding between them
+  std::vector<std::int64_t> tensor_elements = {};  ///< of each piece's whole tensor
+  std::vector<LinesOf> lines = {};                 ///< of each piece, where its rows and columns have numbers
+  std::vector<UpdateRates> rates;                  ///< of each piece
 };
 /// Biases of routers (add), the step's router totals (read), update scalars (read).
 struct BalanceRouters {
@@ -319,9 +327,14 @@ struct Held {
   Use use;
   /// Of what is frozen the compute type.
   kernels::StateType type = kernels::StateType::f32;
+  /// Else `elements` counts the rows or columns of the unit's tensors, all of them, which each owner has.
+  kernels::Extent of = kernels::Extent::element;
 
   std::int64_t bytes(std::int64_t count) const { return kernels::state_bytes(type, count); }
 };
+
+/// What of it this one of the unit's owners saves.
+Range saved_part(const Layout& layout, const Held& held, const Group& owners);
 
 struct Schedule {
   std::vector<Buffer> buffers;

@@ -44,6 +44,8 @@ OPTIMIZERS = {
     "llama-adam": (lambda rows: torch.optim.Adam(rows, lr=RATE, betas=BETAS, eps=EPS), ["optimizer.type=adam"]),
     "llama-lion": (lambda rows: Lion(rows, lr=RATE, betas=(0.9, 0.99)), ["optimizer.type=lion", "optimizer.beta2=0.99"]),
     "llama-lamb": (lambda rows: Lamb(rows, lr=RATE, betas=BETAS, eps=EPS), ["optimizer.type=lamb", "optimizer.beta2=0.95"]),
+    "llama-adafactor": (lambda rows: transformers.optimization.Adafactor(rows, lr=1e-4, scale_parameter=False, relative_step=False),
+                        ["optimizer.type=adafactor", "optimizer.learning_rate=1e-4"]),
     "llama-sgd": (lambda rows: torch.optim.SGD(rows, lr=0.1), ["optimizer.type=sgd", "optimizer.learning_rate=0.1"]),
     "llama-momentum": (lambda rows: torch.optim.SGD(rows, lr=0.1, momentum=0.9), ["optimizer.type=sgd", "optimizer.learning_rate=0.1", "optimizer.momentum=0.9"]),
     "llama-nesterov": (lambda rows: torch.optim.SGD(rows, lr=0.1, momentum=0.9, nesterov=True), ["optimizer.type=sgd", "optimizer.learning_rate=0.1", "optimizer.momentum=0.9", "optimizer.nesterov=true"]),
@@ -60,6 +62,8 @@ MODELS = {
     "llama-frozen": ({**DEFAULTS, **BYTES}, ((1, []), (2, ["zero.stage=3", "zero.param_persistence_threshold=0"]), (2, ["mesh.tp=2", "zero.stage=1"]))),
     "llama-groups": ({**DEFAULTS, **BYTES}, ((1, []), (2, ["zero.stage=3", "mesh.tp=1"]), (2, ["zero.stage=2", "zero.offload_optimizer.device=host"]))),
     **{name: ({**DEFAULTS, **BYTES}, ((1, []), (2, ["zero.stage=3", "zero.offload_optimizer.device=host", "zero.param_persistence_threshold=0"]))) for name in OPTIMIZERS},
+    **{name: ({**DEFAULTS, **BYTES}, ((1, []), (2, ["zero.stage=3", "zero.offload_optimizer.device=host", "zero.param_persistence_threshold=0"]), (2, ["mesh.tp=2", "zero.stage=1"])))
+       for name in ("llama-lamb", "llama-adafactor")},
     "mixtral": ({**model_keys("mixtral"), **BYTES}, ((2, ["mesh.ep=2", "zero.stage=1", "model.router_aux_loss=0", "model.router_z_loss=0"]),)),
     "llama-masked": ({**DEFAULTS, **BYTES}, PACKED),
     "llama-packed": ({**DEFAULTS, **BYTES}, PACKED),

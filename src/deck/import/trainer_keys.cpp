@@ -65,7 +65,7 @@ Rows optimizer_and_schedule() {
           optimizer_words)),
       refused("optim_args", text, "", "AdamW takes its arguments by their own names; leave it out"),
       refused("optim_target_modules", any, "", "it is of GaLore and APOLLO, which are not in this version; leave it out"),
-      refused("adafactor", boolean, "false", "Adafactor is not in this version; set it to false"),
+      refused("adafactor", boolean, "false", "it is an older way to say optim = \"adafactor\": write that, and set this to false"),
       mapped("learning_rate", real, "optimizer.learning_rate"),
       mapped("weight_decay", real, "optimizer.weight_decay", "of matrices only, there as here"),
       together(mapped("adam_beta1", real, "optimizer.beta1")),

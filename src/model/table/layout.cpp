@@ -186,6 +186,21 @@ std::vector<Piece> pieces_in(const Unit& unit, std::int64_t begin, std::int64_t 
   return pieces;
 }
 
+std::vector<LinesBefore> lines_before(const Layout& layout, const Unit& unit) {
+  std::vector<LinesBefore> before = {{}};
+  for (const Slot& slot : unit.slots) {
+    const Shape& shape = layout.table[static_cast<std::size_t>(slot.parameter)].shape;
+    TESSERA_REQUIRE(shape.dims.size() == 2, "{} is no matrix", layout.table[static_cast<std::size_t>(slot.parameter)].name);
+    before.push_back({before.back().rows + shape.dims[0], before.back().columns + shape.dims[1]});
+  }
+  return before;
+}
+
+std::int64_t lines_of(const Layout& layout, const Unit& unit, kernels::Extent extent) {
+  const LinesBefore all = lines_before(layout, unit).back();
+  return extent == kernels::Extent::row ? all.rows : all.columns;
+}
+
 void for_each_run(const Layout& layout, const Unit& unit, const Piece& piece, const std::function<void(const NaturalRun&)>& take) {
   const Slot& slot = unit.slots[static_cast<std::size_t>(piece.slot)];
   const Box natural = whole_box(layout.table[static_cast<std::size_t>(piece.parameter)].shape);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/box.hpp"
+#include "kernels/update/lines.hpp"
 #include "model/table/parameters.hpp"
 #include "topology/mesh.hpp"
 
@@ -90,6 +91,14 @@ struct Piece {
   std::int64_t elements = 0;
 };
 std::vector<Piece> pieces_in(const Unit& unit, std::int64_t begin, std::int64_t end);
+
+/// Rows and columns of whole matrices, in natural shape: of all slots of a unit before each, and of all.
+struct LinesBefore {
+  std::int64_t rows = 0, columns = 0;
+};
+std::vector<LinesBefore> lines_before(const Layout& layout, const Unit& unit);
+/// All rows, or columns, of a unit.
+std::int64_t lines_of(const Layout& layout, const Unit& unit, kernels::Extent extent);
 
 /// Elements that follow each other in the unit and in the tensor's natural shape, row-major.
 struct NaturalRun {

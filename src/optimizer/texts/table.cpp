@@ -7,7 +7,7 @@
 namespace tessera {
 
 // A row an optimizer, which its file defines.
-#define TESSERA_OPTIMIZERS(row) row(adamw) row(adam) row(lion) row(sgd) row(lamb) row(adam8bit)
+#define TESSERA_OPTIMIZERS(row) row(adamw) row(adam) row(lion) row(sgd) row(lamb) row(adafactor) row(adafactor_vector) row(adam8bit)
 
 #define TESSERA_DECLARE(name) Optimizer name();
 TESSERA_OPTIMIZERS(TESSERA_DECLARE)
@@ -38,7 +38,8 @@ const Optimizer* optimizer_of_deepspeed(std::string_view name) {
 
 std::vector<std::string_view> optimizer_names() {
   std::vector<std::string_view> names;
-  for (const Optimizer& row : optimizers()) names.push_back(row.name);
+  for (const Optimizer& row : optimizers())
+    if (!row.hidden) names.push_back(row.name);
   return names;
 }
 

@@ -8,8 +8,18 @@ UpdateOperand UpdateText::state(std::string_view group) { return state(group, sh
 
 UpdateOperand UpdateText::state(std::string_view group, kernels::StateType type) {
   TESSERA_REQUIRE(std::ssize(record_.state) < kernels::most_update_states, "{} is more than an update keeps", group);
-  record_.state.push_back({group, type});
+  record_.state.push_back({.group = group, .type = type});
   return {UpdateOperand::Kind::state, static_cast<int>(record_.state.size()) - 1, type};
+}
+
+UpdateOperand UpdateText::state(std::string_view group, kernels::Extent of) {
+  record_.state.push_back({.group = group, .of = of});
+  return {.kind = UpdateOperand::Kind::state, .row = static_cast<int>(record_.state.size()) - 1, .of = of};
+}
+
+UpdateOperand UpdateText::line_sums() {
+  record_.lines = true;
+  return {UpdateOperand::Kind::lines};
 }
 
 UpdateOperand UpdateText::sums(std::int64_t count) {
@@ -19,9 +29,17 @@ UpdateOperand UpdateText::sums(std::int64_t count) {
 }
 
 void UpdateText::run(std::string_view kernel, std::vector<UpdateUse> uses, decltype(UpdateCall::code) code) {
-  record_.phases.back().push_back({kernel, std::move(uses), code, shape.moments, shape.stochastic});
+  record_.phases.back().calls.push_back({kernel, std::move(uses), code, shape.moments, shape.stochastic});
 }
 
-void UpdateText::meet() { record_.phases.emplace_back(); }
+void UpdateText::run_once(std::string_view kernel, std::vector<UpdateUse> uses, decltype(UpdateCall::code) code) {
+  run(kernel, std::move(uses), code);
+  record_.phases.back().calls.back().once = true;
+}
+
+void UpdateText::meet(const UpdateOperand& sums) {
+  record_.phases.back().meets = sums.kind;
+  record_.phases.emplace_back();
+}
 
 }  // namespace tessera

@@ -21,11 +21,13 @@ struct UpdateOperand {
     gradient,  ///< the step's sum
     copy,      ///< the compute copy; where master weights are that, no operand
     values,    ///< kernels::UpdateScalars
-    sums       ///< kernels::FixedSum of each tensor
+    sums,      ///< kernels::FixedSum of each tensor
+    lines      ///< sums of each row and each column, kernels::Lines::sums
   };
   Kind kind = Kind::master;
   int row = 0;  ///< of state
   kernels::StateType type = kernels::StateType::f32;
+  kernels::Extent of = kernels::Extent::element;
 
   friend UpdateUse read(UpdateOperand operand);
   friend UpdateUse add(UpdateOperand operand);
@@ -39,10 +41,12 @@ inline UpdateUse read(UpdateOperand operand) { return {operand, Access::read}; }
 inline UpdateUse add(UpdateOperand operand) { return {operand, Access::add}; }
 inline UpdateUse write(UpdateOperand operand) { return {operand, Access::write}; }
 
-/// What an optimizer keeps of every parameter between steps: a number, as fp32 or in fewer bits.
+/// What an optimizer keeps of every parameter between steps: a number, as fp32 or in fewer bits; or one of each row or column of a matrix,
+/// of which every owner has all.
 struct StateRow {
   std::string_view group;  ///< as buffers and checkpoints call it
   kernels::StateType type = kernels::StateType::f32;
+  kernels::Extent of = kernels::Extent::element;
 
   /// Of whole blocks, where they lie in such.
   std::int64_t bytes(std::int64_t elements) const { return kernels::state_bytes(type, elements); }
@@ -54,18 +58,25 @@ struct UpdateCall {
   void (*code)(const kernels::Context&, const kernels::Update&) = nullptr;
   kernels::StateType state_type = kernels::StateType::f32;  ///< of what is kept, where it is a number an element
   bool stochastic = false;                                  ///< how that is rounded
+  bool once = false;                                        ///< for each tensor, whatever of it lies here
 
   bool changes(UpdateOperand::Kind kind) const {
     return std::ranges::any_of(uses, [&](const UpdateUse& use) { return use.operand.kind == kind && use.access != Access::read; });
   }
 };
 
-/// A text as it was read. Between two phases the sums of each tensor, which the first has added to, become those of all its elements on
-/// all ranks.
+/// Calls that follow each other, piece by piece; then the sums that they have added to become those of all a tensor's elements on all
+/// ranks.
+struct UpdatePhase {
+  std::vector<UpdateCall> calls;
+  UpdateOperand::Kind meets = UpdateOperand::Kind::sums;  ///< or lines; of the last phase none
+};
+/// A text as it was read.
 struct UpdateRecord {
   std::vector<StateRow> state;
-  std::vector<std::vector<UpdateCall>> phases = {{}};
+  std::vector<UpdatePhase> phases = {{}};
   std::int64_t sums = 0;  ///< of a tensor
+  bool lines = false;     ///< rows and columns are summed
 };
 
 /// What of a deck a text depends on.
@@ -89,12 +100,18 @@ class UpdateText {
   UpdateOperand state(std::string_view group);
   /// The same in 8 bits, in blocks.
   UpdateOperand state(std::string_view group, kernels::StateType blocks);
+  /// A number of each row or column; a kernel finds them in Update::lines.
+  UpdateOperand state(std::string_view group, kernels::Extent of);
   /// Sums of each tensor, 0 as the update begins; a kernel finds them in Update::sums.
   UpdateOperand sums(std::int64_t count);
+  /// Sums of each row and column, 0 as the update begins.
+  UpdateOperand line_sums();
   /// Calls of a phase go over one piece of memory after the other.
   void run(std::string_view kernel, std::vector<UpdateUse> uses, decltype(UpdateCall::code) code);
+  /// Once for each tensor that this rank has a part of.
+  void run_once(std::string_view kernel, std::vector<UpdateUse> uses, decltype(UpdateCall::code) code);
   /// The phase ends.
-  void meet();
+  void meet(const UpdateOperand& sums);
 
   const UpdateRecord& record() const { return record_; }
 
@@ -105,6 +122,7 @@ class UpdateText {
 /// What a row knows of a tensor that it may update.
 struct UpdatedTensor {
   std::int64_t elements = 0;
+  std::size_t dims = 1;
   bool begins_block = true;  ///< of shard_block elements, on every rank
 };
 
@@ -118,6 +136,7 @@ struct Optimizer {
   void (*text)(UpdateText&) = nullptr;
   bool (*takes)(const UpdatedTensor&) = nullptr;  ///< null: all tensors
   std::string_view rest = {};                     ///< the row that updates those that it does not take
+  bool hidden = false;                            ///< only as such
 };
 
 }  // namespace tessera

@@ -62,6 +62,7 @@ Use Buffers::gradients(int unit, const Range& elements, Access access) const {
 }
 
 Use Buffers::state(const StateRow& row, int unit, const Range& elements, Access access) const {
+  if (row.of != kernels::Extent::element) return whole(fmt::format("{}.{}", row.group, frame_.unit_at(unit).name), access);
   return {named(fmt::format("{}.{}", row.group, frame_.unit_at(unit).name)), row.bytes(elements.begin - frame_.plan(unit).state.begin),
           row.bytes(elements.size()), access};
 }

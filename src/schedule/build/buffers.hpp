@@ -48,7 +48,7 @@ class Buffers {
   Use staging(const std::string& name, std::int64_t bytes, Access access);
 
   /// Elements of a unit in its compute copy on this rank, in its gradients' sum as norm and optimizer read it, in its master weights, and
-  /// in what the optimizer keeps beside them.
+  /// in what the optimizer keeps beside them, of rows and columns all.
   Use parameters(int unit, const Range& elements, Access access) const;
   Use gradients(int unit, const Range& elements, Access access) const;
   Use master(int unit, const Range& elements, Access access) const;

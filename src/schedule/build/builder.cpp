@@ -130,11 +130,11 @@ void ScheduleBuilder::build_saving() {
   SectionBuilder snapshot = section(no_step_, "snapshot");
   for (const Held& held : schedule_.state) {
     const Unit& unit = frame_.unit_at(held.unit);
-    const Range mine = owned_range(frame_.layout, held.unit, frame_.request.group(unit.owners).rank);
+    const Range mine = saved_part(frame_.layout, held, frame_.request.group(unit.owners));
     const std::int64_t bytes = held.bytes(mine.size());
     const Use from{held.use.buffer, held.use.offset + held.bytes(mine.begin - held.elements.begin), bytes, Access::read};
     if (unit.frozen) {  // no step changes it: it is read where it lies
-      schedule_.copies.push_back({held.group, held.unit, mine, from, held.type});
+      schedule_.copies.push_back({held.group, held.unit, mine, from, held.type, held.of});
       continue;
     }
     const int copy =
@@ -144,7 +144,7 @@ void ScheduleBuilder::build_saving() {
                    .lane = frame_.plan(held.unit).gradient.offloaded ? Lane::host_snapshot : Lane::snapshot,
                    .uses = {{copy, 0, bytes, Access::write}, from},
                    .bytes_moved = static_cast<double>(bytes)});
-    schedule_.copies.push_back({held.group, held.unit, mine, {copy, 0, bytes, Access::read}, held.type});
+    schedule_.copies.push_back({held.group, held.unit, mine, {copy, 0, bytes, Access::read}, held.type, held.of});
   }
   // Whoever saves has made the updates that a step had left. Only what changes the state waits for its copy: the update of a unit, at the
   // end.

@@ -67,13 +67,17 @@ void ScheduleBuilder::declare_unit(int unit) {
     return;
   }
   const auto hold = [&](const StateRow& row, Category category) {
-    const Tier tier = p.gradient.offloaded ? frame_.state_home() : frame_.local_tier;
-    const int buffer = buffers_.declare(fmt::format("{}.{}", row.group, name), category, tier, row.bytes(p.state.size()), Life::run);
+    const bool of_elements = row.of == kernels::Extent::element;
+    // Numbers of rows and columns are few: they stay in memory.
+    const Tier tier = !p.gradient.offloaded ? frame_.local_tier : of_elements ? frame_.state_home() : Tier::host;
+    const Range elements = of_elements ? p.state : Range{0, lines_of(frame_.layout, frame_.unit_at(unit), row.of)};
+    const int buffer = buffers_.declare(fmt::format("{}.{}", row.group, name), category, tier, row.bytes(elements.size()), Life::run);
     schedule_.state.push_back({.group = std::string(row.group),
                                .unit = unit,
-                               .elements = p.state,
+                               .elements = elements,
                                .use = buffers_.whole(buffer, Access::read),
-                               .type = row.type});
+                               .type = row.type,
+                               .of = row.of});
   };
   if (frame_.copy_is_master(unit))
     schedule_.state.push_back(

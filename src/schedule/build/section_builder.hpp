@@ -186,10 +186,11 @@ class SectionBuilder {
   void emit_update(int unit);
   /// Whether another phase follows.
   bool emit_update_phase(int unit, std::size_t phase);
-  /// What an update sums of each of a unit's tensors, where its kernels run.
-  Use tensor_sums(int unit, Access access);
+  /// What an update sums of each of a unit's tensors, or of their rows and columns, where its kernels run.
+  Use tensor_sums(int unit, UpdateOperand::Kind kind, Access access);
+  std::string name_of_sums(int unit, UpdateOperand::Kind kind) const;
   /// They become those of all elements: over the ranks that have others of the unit's.
-  void emit_meeting_of_sums(int unit);
+  void emit_meeting_of_sums(int unit, UpdateOperand::Kind kind);
   void emit_owed_update(int unit);
   void emit_norm(int unit);
   /// Int64 totals of a buffer over all ranks, for the host to read.

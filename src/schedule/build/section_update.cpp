@@ -11,6 +11,15 @@
 
 namespace tessera {
 
+namespace {
+
+/// Of the sums of lines of a unit, before those of a slot.
+std::int64_t words_before(const LinesBefore& lines, std::int64_t slots) {
+  return kernels::words_of_line * (lines.rows + lines.columns) + kernels::words_of_matrix * slots;
+}
+
+}  // namespace
+
 void SectionBuilder::emit_copy(const char* verb, const std::string& to, const std::string& from) {
   emit({.name = fmt::format("{} {}", verb, to),
         .op = Copy{},
@@ -107,46 +116,56 @@ bool SectionBuilder::emit_update_phase(int unit, std::size_t phase) {
   if (!frame_.unit_at(unit).learns()) return false;
   const UpdateRecord& update = frame_.optimizer_of(unit).update;
   if (phase >= update.phases.size()) return false;
-  if (phase == 0 && update.sums > 0)
+  std::vector<Use> sums;
+  if (phase == 0 && update.sums > 0) sums.push_back(tensor_sums(unit, UpdateOperand::Kind::sums, Access::write));
+  if (phase == 0 && update.lines) sums.push_back(tensor_sums(unit, UpdateOperand::Kind::lines, Access::write));
+  if (!sums.empty())
     emit({.name = "clear sums of " + frame_.unit_at(unit).name,
           .op = Zero{},
           .lane = frame_.plan(unit).gradient.offloaded ? Lane::cpu_optimizer : Lane::compute,
-          .uses = {tensor_sums(unit, Access::write)}});
-  emit_optimizer(unit, update.phases[phase]);
+          .uses = std::move(sums)});
+  emit_optimizer(unit, update.phases[phase].calls);
   const bool more = phase + 1 < update.phases.size();
   if (more)
-    emit_meeting_of_sums(unit);
+    emit_meeting_of_sums(unit, update.phases[phase].meets);
   else if (!frame_.refreshed_first(unit))
     emit_publish_gather(unit, Lane::gather);
   return more;
 }
 
-Use SectionBuilder::tensor_sums(int unit, Access access) {
-  const std::string name = "tensor_sums." + frame_.unit_at(unit).name;
+std::string SectionBuilder::name_of_sums(int unit, UpdateOperand::Kind kind) const {
+  return (kind == UpdateOperand::Kind::lines ? "line_sums." : "tensor_sums.") + frame_.unit_at(unit).name;
+}
+
+Use SectionBuilder::tensor_sums(int unit, UpdateOperand::Kind kind, Access access) {
+  const std::string name = name_of_sums(unit, kind);
+  const Unit& u = frame_.unit_at(unit);
   const std::int64_t bytes =
-      std::ssize(frame_.unit_at(unit).slots) * frame_.optimizer_of(unit).update.sums * static_cast<std::int64_t>(sizeof(kernels::FixedSum));
+      kind == UpdateOperand::Kind::lines
+          ? 8 * words_before(lines_before(frame_.layout, u).back(), std::ssize(u.slots))
+          : std::ssize(u.slots) * frame_.optimizer_of(unit).update.sums * static_cast<std::int64_t>(sizeof(kernels::FixedSum));
   if (frame_.plan(unit).gradient.offloaded && frame_.on_gpu())
     return buffers_.first_of(Buffers::host_side(name), Category::workspace, Tier::pinned, bytes, access);
   return buffers_.first_of(name, Category::workspace, frame_.local_tier, bytes, access);
 }
 
-void SectionBuilder::emit_meeting_of_sums(int unit) {
+void SectionBuilder::emit_meeting_of_sums(int unit, UpdateOperand::Kind kind) {
   const UnitPlan& p = frame_.plan(unit);
   const Unit& u = frame_.unit_at(unit);
   Axes apart = p.storage.optimizer_whole ? Axes{0} : p.owners.axes;
   for (const Slot& slot : u.slots)
     if (slot.elements < frame_.layout.table[index(slot.parameter)].shape.elements()) apart |= axes({Axis::tp});
   if (frame_.request.group(apart).size == 1) return;
-  const Use mine = tensor_sums(unit, Access::add);
+  const std::string name = name_of_sums(unit, kind);
+  const Use mine = tensor_sums(unit, kind, Access::add);
   const bool elsewhere = p.gradient.offloaded && frame_.on_gpu();
-  const Use sums =
-      elsewhere ? buffers_.first_of("tensor_sums." + u.name, Category::workspace, frame_.local_tier, mine.bytes, Access::add) : mine;
-  if (elsewhere) emit_copy("upload", "tensor_sums." + u.name, Buffers::host_side("tensor_sums." + u.name));
+  const Use sums = elsewhere ? buffers_.first_of(name, Category::workspace, frame_.local_tier, mine.bytes, Access::add) : mine;
+  if (elsewhere) emit_copy("upload", name, Buffers::host_side(name));
   emit({.name = "all-reduce sums of " + u.name,
         .op = Collective{CollectiveKind::all_reduce, apart, sums.bytes / 8, 0, DType::i64},
         .lane = Lane::reduce,
         .uses = {sums}});
-  if (elsewhere) emit_copy("download", Buffers::host_side("tensor_sums." + u.name), "tensor_sums." + u.name);
+  if (elsewhere) emit_copy("download", Buffers::host_side(name), name);
 }
 
 void SectionBuilder::owe_updates() {
@@ -246,7 +265,8 @@ Use SectionBuilder::bind(const UpdateUse& use, int unit, const Range& elements) 
       return {buffers_.named(below ? buffers_.on_host("update") : "update"), bytes * frame_.optimizer_number(unit), bytes, use.access};
     }
     case UpdateOperand::Kind::sums:
-      return tensor_sums(unit, use.access);
+    case UpdateOperand::Kind::lines:
+      return tensor_sums(unit, use.operand.kind, use.access);
   }
   fail(ExitCode::internal, "operand {} of an update", static_cast<int>(use.operand.kind));
 }
@@ -254,13 +274,23 @@ Use SectionBuilder::bind(const UpdateUse& use, int unit, const Range& elements) 
 void SectionBuilder::emit_optimizer(int unit, const std::vector<UpdateCall>& calls) {
   const UnitPlan& p = frame_.plan(unit);
   const bool below = p.gradient.offloaded;
+  const auto task_of = [&](const UpdateCall& call, const Range& some) {
+    OptimizerStep op = optimizer_step(unit, some, call);
+    std::vector<Use> uses;
+    for (const UpdateUse& use : op.update.uses) uses.push_back(bind(use, unit, some));
+    return Task{.name = "optimizer " + frame_.unit_at(unit).name, .op = std::move(op), .uses = std::move(uses)};
+  };
+  for (const UpdateCall& call : calls) {
+    if (!call.once) continue;
+    Task task = task_of(call, {0, frame_.unit_at(unit).elements});
+    if (below) task.lane = Lane::cpu_optimizer;
+    emit(std::move(task));
+  }
   for (const Range& cut : cut_shard(p.state.size(), 1, below ? frame_.offload_piece() : frame_.deck.zero.sub_group_size)) {
     const Range some{p.state.begin + cut.begin, p.state.begin + cut.end};
     for (const UpdateCall& call : calls) {
-      OptimizerStep op = optimizer_step(unit, some, call);
-      std::vector<Use> uses;
-      for (const UpdateUse& use : op.update.uses) uses.push_back(bind(use, unit, some));
-      Task task{.name = "optimizer " + frame_.unit_at(unit).name, .op = std::move(op), .uses = std::move(uses)};
+      if (call.once) continue;
+      Task task = task_of(call, some);
       const bool changes = call.changes(UpdateOperand::Kind::master);
       if (below) {
         emit_optimizer_below(unit, some, std::move(task), changes);
@@ -290,7 +320,24 @@ OptimizerStep SectionBuilder::optimizer_step(int unit, const Range& elements, co
                    .rates = {}};
   if (op.parameters == DType::f32)
     std::erase_if(op.update.uses, [](const UpdateUse& use) { return use.operand.kind == UpdateOperand::Kind::copy; });
-  for (const Piece& piece : op.pieces) op.rates.push_back(rates_of(frame_.deck.optimizer, frame_.layout.table[index(piece.parameter)]));
+  const Unit& u = frame_.unit_at(unit);
+  const bool lines = frame_.optimizer_of(unit).update.lines;
+  const std::vector<LinesBefore> before = lines ? lines_before(frame_.layout, u) : std::vector<LinesBefore>();
+  for (const Piece& piece : op.pieces) {
+    const Parameter& p = frame_.layout.table[index(piece.parameter)];
+    op.rates.push_back(rates_of(frame_.deck.optimizer, p));
+    op.tensor_elements.push_back(p.shape.elements());
+    if (!lines) continue;
+    const Box& box = u.slots[index(piece.slot)].box;
+    op.lines.push_back({.lines = {.rows = p.shape.dims[0],
+                                  .columns = p.shape.dims[1],
+                                  .row = box.start[0],
+                                  .column = box.start[1],
+                                  .width = box.count[1],
+                                  .first = piece.slot_offset},
+                        .before = before[index(piece.slot)],
+                        .word = words_before(before[index(piece.slot)], piece.slot)});
+  }
   return op;
 }
 

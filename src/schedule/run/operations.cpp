@@ -101,15 +101,21 @@ struct Runner {
   }
   void operator()(const BeginStep&) const { kernels::begin_step(context(), at<StepScalars>(r, 0), at<StepInputs>(r, 1)); }
 
-  /// Puts a use into the place that a kernel finds it at, for a piece that begins `offset` elements after the use, and whose tensor's sums
-  /// begin at number `tensor`.
-  void place(kernels::Update& update, const UpdateOperand& operand, std::size_t use, std::int64_t offset, std::int64_t tensor) const {
+  /// Puts a use into the place that a kernel finds it at, for a piece of the op.
+  void place(kernels::Update& update, const OptimizerStep& op, std::size_t use, std::size_t piece) const {
+    const UpdateOperand& operand = op.update.uses[use].operand;
+    const std::int64_t offset = op.pieces[piece].unit_offset - op.begin;
     switch (operand.kind) {
       case UpdateOperand::Kind::master:
         update.master = at<float>(r, use) + offset;
         return;
       case UpdateOperand::Kind::state:
-        update.state[operand.row] = at<std::byte>(r, use) + kernels::state_bytes(operand.type, offset);
+        if (operand.of == kernels::Extent::row)
+          update.lines.of_rows = at<float>(r, use) + op.lines[piece].before.rows;
+        else if (operand.of == kernels::Extent::column)
+          update.lines.of_columns = at<float>(r, use) + op.lines[piece].before.columns;
+        else
+          update.state[operand.row] = at<std::byte>(r, use) + kernels::state_bytes(operand.type, offset);
         return;
       case UpdateOperand::Kind::gradient:
         update.grad = at<std::byte>(r, use) + offset * static_cast<std::int64_t>(size_of(update.grad_dtype));
@@ -121,7 +127,10 @@ struct Runner {
         update.scalars = at<kernels::UpdateScalars>(r, use);
         return;
       case UpdateOperand::Kind::sums:
-        update.sums = at<kernels::FixedSum>(r, use) + tensor;
+        update.sums = at<kernels::FixedSum>(r, use) + op.pieces[piece].slot * op.sums;
+        return;
+      case UpdateOperand::Kind::lines:
+        update.lines.sums = at<std::int64_t>(r, use) + op.lines[piece].word;
         return;
     }
   }
@@ -135,8 +144,9 @@ struct Runner {
                              .rate_scale = op.rates[i].learning_rate_scale,
                              .weight_decay = op.rates[i].weight_decay};
       if (op.parameters != DType::f32) update.param_dtype = op.parameters;  // else there is no copy
-      for (std::size_t use = 0; use < op.update.uses.size(); ++use)
-        place(update, op.update.uses[use].operand, use, op.pieces[i].unit_offset - op.begin, op.pieces[i].slot * op.sums);
+      if (op.sums > 0) update.tensor_elements = op.tensor_elements[i];
+      if (!op.lines.empty()) update.lines = op.lines[i].lines;
+      for (std::size_t use = 0; use < op.update.uses.size(); ++use) place(update, op, use, i);
       op.update.code(context(), update);
     }
   }

@@ -56,7 +56,8 @@ class Estimator {
   double operator()(const OptimizerStep& op) {
     double bytes = 0;
     for (std::size_t use = 0; use < task_->uses.size(); ++use)
-      if (const auto kind = op.update.uses[use].operand.kind; kind != UpdateOperand::Kind::values && kind != UpdateOperand::Kind::sums)
+      if (const auto kind = op.update.uses[use].operand.kind;
+          kind != UpdateOperand::Kind::values && kind != UpdateOperand::Kind::sums && kind != UpdateOperand::Kind::lines)
         bytes += traffic_of(task_->uses[use]);
     return over_memory("adamw", bytes);
   }

@@ -217,7 +217,8 @@ kernels::StepInputs Engine::inputs_of_step(const StepOptions& options) {
                                              .eps = static_cast<float>(chosen.keys.eps),
                                              .momentum = static_cast<float>(chosen.keys.momentum),
                                              .least_trust = static_cast<float>(chosen.keys.min_trust_ratio),
-                                             .most_trust = static_cast<float>(chosen.keys.max_trust_ratio)};
+                                             .most_trust = static_cast<float>(chosen.keys.max_trust_ratio),
+                                             .update_clipping = static_cast<float>(chosen.keys.update_clipping)};
   }
   count_targets(accumulation(), inputs);
   return inputs;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 
 namespace tessera {
 namespace {
@@ -17,10 +18,41 @@ void name_apart(std::vector<io::CheckpointUnit>& units) {
     if (const std::string name = unit.name; total[name] > 1) unit.name = fmt::format("{}.part-{}", name, named[name]++);
 }
 
+/// Units of what is kept of rows and columns: ranks that an axis cuts a matrix between have all of it, and the first of them saves it.
+void add_lines(SavedLayout& saved, std::span<const Holding> holdings, const GroupsOf& groups_of, const std::vector<int>& all) {
+  io::CheckpointLayout& checkpoint = saved.checkpoint;
+  std::set<std::pair<int, std::string>> known;  // group and tensor
+  for (const Holding& holding : holdings) {
+    std::map<SavedLines, int>& numbers = saved.lines.emplace_back();
+    for (int u = 0; u < static_cast<int>(holding.layout->units.size()); ++u) {
+      const Unit& unit = holding.layout->units[static_cast<std::size_t>(u)];
+      for (const auto& [group, extent] : groups_of(unit).lines) {
+        const bool rows = extent == kernels::Extent::row;
+        const std::vector<LinesBefore> before = lines_before(*holding.layout, unit);
+        const int number = static_cast<int>(checkpoint.units.size());
+        bool saves = false;
+        for (std::size_t s = 0; s < unit.slots.size(); ++s) {
+          const Parameter& p = holding.layout->table[static_cast<std::size_t>(unit.slots[s].parameter)];
+          if (unit.slots[s].elements == 0 || !known.emplace(group, p.name).second) continue;
+          checkpoint.tensors.emplace_back(p.name, Shape{p.shape.dims[rows ? 0 : 1]}, number, rows ? before[s].rows : before[s].columns);
+          saves = true;
+        }
+        if (!saves) continue;
+        const std::vector<int>& shards = holding.shards[static_cast<std::size_t>(u)];
+        checkpoint.units.push_back({fmt::format("{}.{}", unit.name, rows ? "rows" : "columns"),
+                                    rows ? before.back().rows : before.back().columns,
+                                    shards == all ? std::vector<int>() : shards,
+                                    {group}});
+        numbers[{u, group}] = number;
+      }
+    }
+  }
+}
+
 }  // namespace
 
 SavedLayout saved_layout(std::span<const Holding> holdings, std::span<const std::string_view> groups, int shards,
-                         const GroupsOfUnit& groups_of_unit) {
+                         const GroupsOf& groups_of) {
   SavedLayout saved;
   io::CheckpointLayout& checkpoint = saved.checkpoint;
   checkpoint.groups.assign(groups.begin(), groups.end()), checkpoint.shards = shards;
@@ -54,10 +86,11 @@ SavedLayout saved_layout(std::span<const Holding> holdings, std::span<const std:
       numbers.push_back(saves ? number : -1);
       if (!saves) continue;
       checkpoint.units.push_back({unit.name, unit.elements, holders});
-      if (!groups_of_unit) continue;
-      if (const std::vector<int> those = groups_of_unit(unit); those.size() < groups.size()) checkpoint.units.back().groups = those;
+      if (!groups_of) continue;
+      if (const std::vector<int> those = groups_of(unit).elements; those.size() < groups.size()) checkpoint.units.back().groups = those;
     }
   }
+  if (groups_of) add_lines(saved, holdings, groups_of, all);
   name_apart(checkpoint.units);
   return saved;
 }

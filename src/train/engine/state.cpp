@@ -291,7 +291,28 @@ void ModelState::load(const io::CheckpointReader& reader) const {
   }
 }
 
+void ModelState::load_lines(const Held& held, const io::CheckpointReader& reader) const {
+  clear(held);
+  wait_for_device(plan_.schedule.shape.backend);
+  const Unit& unit = unit_of(held);
+  const bool rows = held.of == kernels::Extent::row;
+  const std::vector<LinesBefore> before = lines_before(plan_.layout(), unit);
+  for (std::size_t s = 0; s < unit.slots.size(); ++s) {
+    const std::int64_t first = rows ? before[s].rows : before[s].columns;
+    const std::string& name = plan_.layout().table[static_cast<std::size_t>(unit.slots[s].parameter)].name;
+    const io::CheckpointTensor* tensor = reader.find(held.group, name);
+    if (!tensor) continue;  // what it did not train begins with nothing
+    write(held, first, (rows ? before[s + 1].rows : before[s + 1].columns) - first, [&](std::int64_t at, std::span<float> out) {
+      reader.read(held.group, *tensor, at - first, out);
+      if (const std::int64_t bad = io::first_not_finite(out); bad >= 0)
+        fail_of_value(reader, fmt::format("{} of {}, element {}, is {}", held.group, name, at - first + bad,
+                                          io::text_not_finite(out[static_cast<std::size_t>(bad)])));
+    });
+  }
+}
+
 void ModelState::load_held(const Held& held, const io::CheckpointReader& reader) const {
+  if (held.of != kernels::Extent::element) return load_lines(held, reader);
   const int saved = same_unit(plan_.layout(), unit_of(held), held.group, reader);
   if (saved >= 0)
     return write(held, held.elements.begin, held.elements.size(), [&](std::int64_t at, std::span<float> out) {
@@ -360,15 +381,20 @@ SavedLayout ModelState::saved() const {
   }
   const std::vector<std::string_view> groups = state_groups(request.deck.optimizer);
   const std::vector<ChosenOptimizer> optimizers = chosen_optimizers(request.deck.optimizer);
-  const auto groups_of_unit = [&](const Unit& unit) {
-    std::vector<int> numbers = {0};
+  const auto groups_of = [&](const Unit& unit) {
+    GroupsOfUnit numbers{.elements = {0}};
     const ChosenOptimizer& optimizer = *std::ranges::find(optimizers, unit.optimizer, &ChosenOptimizer::name);
-    for (int g = 1; g < static_cast<int>(groups.size()); ++g)
-      if (unit.learns() && std::ranges::count(optimizer.update.state, groups[static_cast<std::size_t>(g)], &StateRow::group) > 0)
-        numbers.push_back(g);
+    for (int g = 1; unit.learns() && g < static_cast<int>(groups.size()); ++g) {
+      const auto row = std::ranges::find(optimizer.update.state, groups[static_cast<std::size_t>(g)], &StateRow::group);
+      if (row == optimizer.update.state.end()) continue;
+      if (row->of == kernels::Extent::element)
+        numbers.elements.push_back(g);
+      else
+        numbers.lines.emplace_back(g, row->of);
+    }
     return numbers;
   };
-  return saved_layout(holdings, groups, (constants ? 2 : 1) * request.mesh.ranks(), groups_of_unit);
+  return saved_layout(holdings, groups, (constants ? 2 : 1) * request.mesh.ranks(), groups_of);
 }
 
 bool ModelState::constants_on_host() const {
@@ -396,11 +422,15 @@ std::vector<io::ShardSlice> ModelState::slices_of(const std::vector<Held>& all) 
   const int mine_of_all = plan_.request.others().rank;
   std::vector<io::ShardSlice> slices;
   for (const Held& held : all) {
-    const int unit = saved.units[static_cast<std::size_t>(mine_of_all)][static_cast<std::size_t>(held.unit)];
-    if (unit < 0) continue;  // other ranks keep the same and save it
-    const Group owners = plan_.request.group(unit_of(held).owners);
-    const Range mine = owned_range(plan_.layout(), held.unit, owners.rank);
     const auto group = static_cast<int>(std::ranges::find(groups, held.group) - groups.begin());
+    int unit = saved.units[static_cast<std::size_t>(mine_of_all)][static_cast<std::size_t>(held.unit)];
+    if (held.of != kernels::Extent::element) {
+      const std::map<SavedLines, int>& lines = saved.lines[static_cast<std::size_t>(mine_of_all)];
+      const auto found = lines.find({held.unit, group});
+      unit = found == lines.end() ? -1 : found->second;
+    }
+    if (unit < 0) continue;  // other ranks keep the same and save it
+    const Range mine = saved_part(plan_.layout(), held, plan_.request.group(unit_of(held).owners));
     slices.push_back({.group = group, .unit = unit, .data = source_of(held, mine)});
   }
   return slices;

@@ -71,6 +71,7 @@ class ModelState {
   void begin_run_values() const;
   void load_run_values(const io::CheckpointReader& reader) const;
   void load_held(const Held& held, const io::CheckpointReader& reader) const;
+  void load_lines(const Held& held, const io::CheckpointReader& reader) const;
   void load_weights(const io::CheckpointReader& reader) const;
   /// All ranks keep the same boxes: one holding.
   SavedLayout saved() const;

@@ -176,6 +176,8 @@ TEST(Print, AKeyThatCameLaterLeavesTheIdentityOfEarlierRuns) {
                                             "optimizer.nesterov",
                                             "optimizer.min_trust_ratio",
                                             "optimizer.max_trust_ratio",
+                                            "optimizer.decay_rate",
+                                            "optimizer.update_clipping",
                                             "data.weights",
                                             "run.epochs",
                                             "learning_rate.warmup_ratio",

@@ -247,6 +247,7 @@ TEST(Trainer, ValuesBecomeTheDecks) {
            {{{"optim", "lion_32bit"}, {"adam_beta2", 0.98}}, "optimizer.beta2", "0.98"},
            {{{"optim", "sgd"}, {"adam_beta2", 0.98}}, "optimizer.type", "\"sgd\""},
            {{{"optim", "adamw_bnb_8bit"}}, "optimizer.type", "\"adam8bit\""},
+           {{{"optim", "adafactor"}}, "optimizer.type", "\"adafactor\""},
            {{{"bf16", true}}, "precision.compute", "\"bf16\""},
            {{{"fp16", true}}, "precision.compute", "\"fp16\""},
            {{{"activation_checkpointing", true}, {"activation_checkpointing_kwargs", {{"every_n_layers", 2}}}}, "activation.every", "2"},
@@ -278,7 +279,7 @@ TEST(Trainer, WhatIsNotHereIsRefusedUnlessTheCommandLineSettlesIt) {
   };
   for (const Case& c : std::vector<Case>{
            {{{"optim", "lion_8bit"}}, "optim: as optimizer.type: \"lion_8bit\" is not a value", {"optimizer.type=adamw"}},
-           {{{"optim", "adafactor"}}, "optim: as optimizer.type", {"optimizer.type=adamw"}},
+           {{{"optim", "galore_adamw"}}, "optim: as optimizer.type", {"optimizer.type=adamw"}},
            {{{"lr_scheduler_type", "polynomial"}}, "powers other than 1", {"learning_rate.schedule=linear"}},
            {{{"lr_scheduler_type", "warmup_stable_decay"}, {"lr_scheduler_kwargs", {{"num_decay_steps", 5}}}},
             "num_decay_steps: 5 is refused: say learning_rate.schedule=wsd learning_rate.decay_steps=N",

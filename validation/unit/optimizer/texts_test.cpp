@@ -39,8 +39,8 @@ TEST(OptimizerTexts, TouchWhatTheyDeclare) {
       const UpdateRecord record = text.record();
       std::set<std::pair<Kind, int>> read, changed;
       for (std::size_t phase = 0; phase < record.phases.size(); ++phase) {
-        ASSERT_FALSE(record.phases[phase].empty());
-        for (const UpdateCall& call : record.phases[phase]) {
+        ASSERT_FALSE(record.phases[phase].calls.empty());
+        for (const UpdateCall& call : record.phases[phase].calls) {
           ASSERT_TRUE(call.code);
           EXPECT_EQ(call.changes(Kind::master), call.changes(Kind::copy)) << call.kernel;
           std::set<std::pair<Kind, int>> touched;
@@ -48,15 +48,16 @@ TEST(OptimizerTexts, TouchWhatTheyDeclare) {
             EXPECT_TRUE(touched.insert({use.operand.kind, use.operand.row}).second);
             (use.access == Access::read ? read : changed).insert({use.operand.kind, use.operand.row});
             if (use.operand.kind == Kind::sums) {
-              EXPECT_EQ(use.access, phase == 0 ? Access::add : Access::read);
+              EXPECT_EQ(use.access, phase + 2 == record.phases.size() ? Access::add : Access::read);
             }
           }
           EXPECT_TRUE(touched.contains({Kind::values, 0}));
         }
       }
-      EXPECT_EQ(record.phases.size(), record.sums > 0 ? 2 : 1);
+      EXPECT_EQ(record.phases.size(), 1 + (record.sums > 0) + record.lines);
       std::set<std::pair<Kind, int>> all = {{Kind::master, 0}, {Kind::copy, 0}};
       if (record.sums > 0) all.insert({Kind::sums, 0});
+      if (record.lines) all.insert({Kind::lines, 0});
       for (int s = 0; s < std::ssize(record.state); ++s) all.insert({Kind::state, s});
       EXPECT_EQ(changed, all);
       EXPECT_TRUE(read.contains({Kind::gradient, 0}) && !changed.contains({Kind::values, 0}));
@@ -74,6 +75,13 @@ TEST(OptimizerTexts, AdamWKeepsTwoMoments) {
 TEST(OptimizerTexts, SgdKeepsNothingWithoutMomentum) {
   EXPECT_EQ(state_groups({.type = "sgd"}), (std::vector<std::string_view>{"master"}));
   EXPECT_EQ(state_groups({.type = "sgd", .momentum = 0.9}), (std::vector<std::string_view>{"master", "sgd_m"}));
+}
+
+TEST(OptimizerTexts, AdafactorKeepsRowsAndColumnsOfMatrices) {
+  EXPECT_EQ(state_groups({.type = "adafactor"}),
+            (std::vector<std::string_view>{"master", "adafactor_row", "adafactor_column", "adafactor_v"}));
+  EXPECT_EQ(state_bytes({.type = "adafactor"}), 0);
+  EXPECT_EQ(std::ranges::count(optimizer_names(), "adafactor_vector"), 0) << "it stands for what adafactor does not take";
 }
 
 TEST(OptimizerTexts, LionKeepsOneMoment) {
