@@ -21,4 +21,15 @@ TESSERA_BOTH inline BlockScale block_scale(std::uint32_t magnitude, int largest)
   return {most / codes, codes / most};
 }
 
+/// The same of a block of errors: of what is not finite nothing is kept.
+TESSERA_BOTH inline BlockScale error_scale(std::uint32_t magnitude) {
+  return magnitude >= 0x7f800000u ? BlockScale{0, 0} : block_scale(magnitude, largest_code(Wire::int8_blocks));
+}
+
+/// What turns codes of an error into values beside x: the scale of x's loss, or zero where the error begins anew.
+TESSERA_BOTH inline float error_factor(const EncodeWithError& p) {
+  if (p.updates && *p.updates % p.interval == 0) return 0;
+  return p.loss_scale ? *p.loss_scale : 1.0f;
+}
+
 }  // namespace tessera::kernels

@@ -55,33 +55,89 @@ __device__ void load_codes(float (&code)[groups][4], const std::uint32_t* words,
   }
 }
 
-template <Wire wire, class T>
-__global__ void __launch_bounds__(block_threads) encode_kernel(std::byte* blocks, const T* x, std::int64_t n) {
-  const std::int64_t block = block_of_warp(), first = block * wire_block;
-  const int lane = lane_of_warp();
-  if (first >= n) return;
-  float value[groups][4];
+/// Bits of the largest magnitude of a warp's values.
+__device__ std::uint32_t largest_of_warp(const float (&value)[groups][4]) {
   std::uint32_t magnitude = 0;
 #pragma unroll
   for (int g = 0; g < groups; ++g) {
-    load<std::true_type, 4>(value[g], x, first + element<wire>(lane, g), n);
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       const std::uint32_t bits = __float_as_uint(value[g][k]) & 0x7fffffffu;
       magnitude = bits > magnitude ? bits : magnitude;
     }
   }
-  const BlockScale scale = block_scale(warp_max(magnitude), largest_code(wire));
+  return warp_max(magnitude);
+}
+
+/// Of a block of NaN all codes are zero.
+__device__ std::uint32_t code_of(float value, const BlockScale& scale) {
+  return scale.inverse == 0 ? 0 : __float_as_uint(fmaf(value, scale.inverse, code_shift)) - code_shift_bits;
+}
+
+template <Wire wire, class T>
+__global__ void __launch_bounds__(block_threads) encode_kernel(std::byte* blocks, const T* x, std::int64_t n) {
+  const std::int64_t block = block_of_warp(), first = block * wire_block;
+  const int lane = lane_of_warp();
+  if (first >= n) return;
+  float value[groups][4];
+#pragma unroll
+  for (int g = 0; g < groups; ++g) load<std::true_type, 4>(value[g], x, first + element<wire>(lane, g), n);
+  const BlockScale scale = block_scale(largest_of_warp(value), largest_code(wire));
   std::uint32_t code[groups][4];
 #pragma unroll
   for (int g = 0; g < groups; ++g) {
 #pragma unroll
-    for (int k = 0; k < 4; ++k)
-      code[g][k] = scale.inverse == 0 ? 0 : __float_as_uint(fmaf(value[g][k], scale.inverse, code_shift)) - code_shift_bits;
+    for (int k = 0; k < 4; ++k) code[g][k] = code_of(value[g][k], scale);
   }
   auto* words = reinterpret_cast<std::uint32_t*>(blocks + wire_bytes(wire, first));
   if (lane == 0) words[0] = __float_as_uint(scale.scale);
   store_codes<wire>(words + 1, lane, code);
+}
+
+/// Codes of the error lie as the wire's elements do: a word has four neighbours.
+template <Wire wire>
+__global__ void __launch_bounds__(block_threads) encode_with_error_kernel(EncodeWithError p) {
+  const std::int64_t first = block_of_warp() * wire_block;
+  const int lane = lane_of_warp();
+  if (first >= p.n) return;
+  auto* kept = reinterpret_cast<std::uint32_t*>(p.error + wire_bytes(Wire::int8_blocks, first));
+  auto* words = reinterpret_cast<std::uint32_t*>(p.blocks + wire_bytes(wire, first));
+  const float factor = error_factor(p), old = factor == 0 ? 0 : __uint_as_float(kept[0]) * factor;
+  float error[groups][4], value[groups][4];
+#pragma unroll
+  for (int g = 0; g < groups; ++g) {
+    load<std::true_type, 4>(value[g], p.x, first + element<wire>(lane, g), p.n);
+    const std::uint32_t word = kept[1 + element<wire>(lane, g) / 4];
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const auto code = static_cast<float>(static_cast<std::int32_t>(word << (24 - 8 * k)) >> 24);
+      error[g][k] = code * old;
+      value[g][k] = fmaf(code, old, value[g][k]);
+    }
+  }
+  const BlockScale scale = block_scale(largest_of_warp(value), largest_code(wire));
+  std::uint32_t code[groups][4];
+#pragma unroll
+  for (int g = 0; g < groups; ++g) {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      code[g][k] = code_of(value[g][k], scale);
+      const float left = fmaf(static_cast<float>(static_cast<std::int32_t>(code[g][k])), -scale.scale, value[g][k]);
+      error[g][k] = fmaf(p.beta, error[g][k], (1 - p.beta) * left);
+    }
+  }
+  BlockScale next = error_scale(largest_of_warp(error));
+  if (p.loss_scale) next.scale /= *p.loss_scale;
+  __syncwarp();  // every lane has read the error's scale
+  if (lane == 0) words[0] = __float_as_uint(scale.scale), kept[0] = __float_as_uint(next.scale);
+  store_codes<wire>(words + 1, lane, code);
+#pragma unroll
+  for (int g = 0; g < groups; ++g) {
+    std::uint32_t word = 0;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) word |= (code_of(error[g][k], next) & 255u) << 8 * k;
+    kept[1 + element<wire>(lane, g) / 4] = word;
+  }
 }
 
 template <Wire wire, class T>
@@ -150,6 +206,13 @@ void encode_blocks(const Context& context, const EncodeBlocks& p) {
       launch(stream_of(context), grid_of(p.n, p.x), block_threads, 0, encode_kernel<decltype(wire)::value, T>, p.blocks,
              static_cast<const T*>(p.x), p.n);
     });
+  });
+}
+
+void encode_with_error(const Context& context, const EncodeWithError& p) {
+  if (p.n == 0) return;
+  with_wire(p.wire, [&](auto wire) {
+    launch(stream_of(context), grid_of(p.n, p.x), block_threads, 0, encode_with_error_kernel<decltype(wire)::value>, p);
   });
 }
 

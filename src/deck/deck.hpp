@@ -188,6 +188,14 @@ struct OffloadOptimizerKeys {
 /// Least elements of a bucket on GPUs.
 inline constexpr std::int64_t gpu_bucket = std::int64_t{1} << 31;
 
+/// Of gradients in blocks of codes (LoCo).
+struct ErrorFeedbackKeys {
+  bool enabled = false;
+  double beta = 0.8;
+  std::int64_t reset_interval = 1024;  // updates
+  friend bool operator==(const ErrorFeedbackKeys&, const ErrorFeedbackKeys&) = default;
+};
+
 struct ZeroKeys {
   std::int64_t stage = 0;
   OverlapComm overlap_comm = OverlapComm::automatic;
@@ -201,6 +209,7 @@ struct ZeroKeys {
   std::int64_t sub_group_size = 0;               // elements
   std::int64_t hpz_partition_size = 1;
   bool quantized_weights = false, quantized_gradients = false;
+  ErrorFeedbackKeys error_feedback;
   OffloadOptimizerKeys offload_optimizer;
   OffloadParamKeys offload_param;
   friend bool operator==(const ZeroKeys&, const ZeroKeys&) = default;

@@ -460,6 +460,14 @@ const std::vector<Key> table = with_choices({
      .help = "Stages 2 and 3, not in reproducible mode: gradients of a micro-batch travel to their owners as blocks of 256 codes of 4 bits "
              "and a scale, whole units at a time (ZeRO++ qgZ). With hpz_partition_size they meet in its groups first, in 8 bits, and cross "
              "groups as sums. Small parameters meet in fp32."},
+    {KEY(zero.error_feedback.enabled), .type = boolean, .fallback = "false", .identity = true, .silent = true,
+     .help =
+         "With quantized_gradients: each rank keeps what rounding took from the gradients that it sent, and adds it to the next that it "
+         "sends (LoCo). That takes 1.02 bytes a parameter on every rank. No checkpoint holds it: after a resume it begins at zero."},
+    {KEY(zero.error_feedback.beta), .type = real, .limits = {.least = 0, .below = 1}, .fallback = "0.8", .identity = true, .silent = true,
+     .help = "Share of an error that stays from one gradient to the next; the rest is what the last one left. 0: that alone."},
+    {KEY(zero.error_feedback.reset_interval), .type = integer, .unit = "updates", .limits = {.least = 1, .most = 1e12}, .fallback = "1024",
+     .identity = true, .silent = true, .help = "Updates after which errors begin at zero again."},
     {KEY(zero.offload_optimizer.device), .type = text, .fallback = "\"none\"", .refused = no_cpu,
      .help = "Where master weights and moments lie when not with the kernels: host, or nvme, from where pieces pass through the host. Its "
              "cores then run the optimizer (stages 1 to 3), and the gradients that it reads lie on the host. No bit of a run in "

@@ -1,19 +1,39 @@
-// What travels as blocks of codes (ZeRO++ qwZ, qgZ).
+// What travels as blocks of codes (ZeRO++ qwZ, qgZ), and what rounding leaves (LoCo).
 #include <fmt/format.h>
 
 #include "deck/draft.hpp"
 
 namespace tessera {
 
+namespace {
+
+void check_error_feedback(Draft& draft) {
+  if (!draft.good({"zero.error_feedback.enabled"}) || draft.deck.zero.error_feedback.enabled) return;
+  for (const std::string_view key : {"zero.error_feedback.beta", "zero.error_feedback.reset_interval"})
+    if (draft.differs(key))
+      draft.idle(key, "zero.error_feedback.enabled",
+                 "has no effect with zero.error_feedback.enabled = false; set that to true or leave this key out");
+}
+
+}  // namespace
+
 void check_quantized(Draft& draft) {
-  if (!draft.good({"zero.quantized_weights", "zero.quantized_gradients", "zero.stage", "run.reproducible", "mesh.replicate"})) return;
+  check_error_feedback(draft);
+  if (!draft.good({"zero.quantized_weights", "zero.quantized_gradients", "zero.error_feedback.enabled", "zero.stage", "run.reproducible",
+                   "mesh.replicate"}))
+    return;
   const ZeroKeys& zero = draft.deck.zero;
   if (zero.quantized_weights && zero.stage != 3)
     draft.fault({"zero.quantized_weights", "zero.stage"},
                 fmt::format("weights are gathered for each use at stage 3 alone, and zero.stage is {}; set it to 3, or leave "
                             "zero.quantized_weights at false",
                             zero.stage));
-  if (!zero.quantized_gradients) return;
+  if (!zero.quantized_gradients) {
+    if (zero.error_feedback.enabled)
+      draft.fault({"zero.error_feedback.enabled", "zero.quantized_gradients"},
+                  "gradients that travel as they are leave no error; set zero.quantized_gradients = true, or leave it at false");
+    return;
+  }
   if (zero.stage < 2)
     draft.fault({"zero.quantized_gradients", "zero.stage"},
                 fmt::format("a gradient goes to its owner after each micro-batch from stage 2 on, and zero.stage is {}; set it to 2 or 3, "

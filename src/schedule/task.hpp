@@ -224,6 +224,15 @@ struct Encode {
   DType from{};
   kernels::Wire wire{};
 };
+/// Blocks (write), fp32 values (read), the error that is kept of them (add), the run's values (read).
+struct EncodeWithError {
+  std::int64_t count = 0;
+  kernels::Wire wire{};
+  float beta = 0;
+  std::int64_t interval = 1;  ///< updates after which the error begins at zero again
+  bool first = false;         ///< of the step's gradients: with them it does
+  bool scaled = false;        ///< values have the scale of the loss
+};
 /// Values of a float type (write), blocks (read).
 struct Decode {
   std::int64_t count = 0;
@@ -249,9 +258,9 @@ struct Copy {};
 struct ReadDisk {};
 struct WriteDisk {};
 
-using Op =
-    std::variant<RunPass, Collective, AccumulateFixed, Zero, CountFlags, SumSquares, BeginStep, ScaleGradients, FinishStep, OptimizerStep,
-                 Round, PackWeight, Copy, Add, JoinSums, ReadDisk, WriteDisk, Transfer, BalanceRouters, Encode, Decode, SumBlocks>;
+using Op = std::variant<RunPass, Collective, AccumulateFixed, Zero, CountFlags, SumSquares, BeginStep, ScaleGradients, FinishStep,
+                        OptimizerStep, Round, PackWeight, Copy, Add, JoinSums, ReadDisk, WriteDisk, Transfer, BalanceRouters, Encode,
+                        EncodeWithError, Decode, SumBlocks>;
 
 struct Task {
   std::string name;  ///< "gather layers.12 (backward)"

@@ -33,6 +33,12 @@ UnitGroups groups_of_unit(const Mesh& mesh, Axes owners, int world_rank) {
   return groups;
 }
 
+std::vector<GradientHop> gradient_hops(const UnitPlan& plan, std::int64_t elements) {
+  if (plan.gradient.wire == Wire::plain) return {};
+  if (plan.copies.size == plan.owners.size || plan.copies.size == 1) return {{plan.owners, plan.gradient.wire, elements}};
+  return {{plan.copies, Wire::int8_blocks, elements}, {plan.sources, plan.gradient.wire, plan.parameters.size()}};
+}
+
 UnitPlan plan_unit(const Layout& layout, int unit, const UnitRules& rules, const UnitGroups& groups) {
   const Group& owners = groups.owners;
   const Unit& u = layout.units[static_cast<std::size_t>(unit)];
@@ -79,6 +85,7 @@ UnitPlan plan_unit(const Layout& layout, int unit, const UnitRules& rules, const
                    .direct = whole && sum == DType::f32 && !rounded,
                    .scattered = scattered,
                    .wire = wire,
+                   .keeps_error = rules.error_feedback && wire != Wire::plain,
                    .meeting = owners.size == 1 ? never
                               : whole          ? once
                                                : every_micro_batch,

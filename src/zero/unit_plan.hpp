@@ -1,6 +1,7 @@
 // What of a unit lies where on this rank, and how its gradient gets there: decided here once, and read by all who ask. Pure functions.
 #pragma once
 #include <optional>
+#include <vector>
 
 #include "base/types.hpp"
 #include "kernels/quantize/quantize.hpp"
@@ -13,11 +14,12 @@ using kernels::Wire;
 
 /// The way of a micro-batch's gradient to the sum of a step.
 struct GradientPath {
-  DType sum = DType::f32;   ///< of sums while they meet: fp32, bf16, or int64 in fixed point (reproducible mode)
-  DType kept = DType::f32;  ///< of the step's sum, which norm and update read: the same, or bf16
-  bool direct = true;       ///< kernels add into the step's sum; else they write the micro-batch's gradient, fp32, beside it
-  bool scattered = false;   ///< sums of ranks meet at each shard's owner; else all ranks get them whole
-  Wire wire = Wire::plain;  ///< how terms of scattered sums travel; in blocks they are added in fp32
+  DType sum = DType::f32;    ///< of sums while they meet: fp32, bf16, or int64 in fixed point (reproducible mode)
+  DType kept = DType::f32;   ///< of the step's sum, which norm and update read: the same, or bf16
+  bool direct = true;        ///< kernels add into the step's sum; else they write the micro-batch's gradient, fp32, beside it
+  bool scattered = false;    ///< sums of ranks meet at each shard's owner; else all ranks get them whole
+  Wire wire = Wire::plain;   ///< how terms of scattered sums travel; in blocks they are added in fp32
+  bool keeps_error = false;  ///< each rank adds to its terms what blocks have taken from those before (LoCo)
   enum class Meeting : std::uint8_t { never, every_micro_batch, once } meeting = Meeting::never;
   /// Groups of owners that have a sum each, which meet when it is whole; 1: there is one.
   int replicas = 1;
@@ -51,6 +53,7 @@ struct UnitRules {
   bool offload_parameters = false;  ///< and so do the compute copies, but for those of the persistent unit
   /// ZeRO++: stage 3 gathers weights as blocks of int8 codes (qwZ); terms of scattered gradients travel as blocks of int4 codes (qgZ).
   bool quantized_weights = false, quantized_gradients = false;
+  bool error_feedback = false;  ///< of what these blocks take from terms of gradients (LoCo)
 };
 
 /// The ranks that a unit concerns, as a rank sees them.
@@ -61,6 +64,16 @@ struct UnitGroups {
   std::optional<Group> copies = {}, sources = {};
 };
 UnitGroups groups_of_unit(const Mesh& mesh, Axes owners, int world_rank);
+
+/// An exchange in which each of a group sends a part of its terms to each other, and adds the parts that come to the one that is its own.
+struct GradientHop {
+  Group among;
+  Wire wire;
+  std::int64_t elements;  ///< of a rank's terms
+};
+/// Those of a gradient whose terms travel in blocks: inside the groups that gather a compute copy, where there are some, and then between
+/// them, where fewer bytes pass.
+std::vector<GradientHop> gradient_hops(const UnitPlan& plan, std::int64_t elements);
 
 UnitPlan plan_unit(const Layout& layout, int unit, const UnitRules& rules, const UnitGroups& groups);
 

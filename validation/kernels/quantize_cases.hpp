@@ -33,4 +33,18 @@ inline std::vector<float> block_with(float wild, std::size_t at) {
   return x;
 }
 
+/// Two rounds of gradients with error feedback, on the wire and on what is kept.
+struct ErrorCase {
+  float beta;
+  std::int64_t updates;  ///< -1: no count
+  float loss_scale;      ///< 0: none
+};
+inline constexpr ErrorCase error_cases[] = {{0.8f, -1, 0}, {0.8f, 8, 0}, {0.5f, 9, 1024}, {0, -1, 2}};
+inline EncodeWithError error_call(const ErrorCase& c) {
+  return {.beta = c.beta,
+          .updates = c.updates < 0 ? nullptr : &c.updates,
+          .interval = 4,
+          .loss_scale = c.loss_scale == 0 ? nullptr : &c.loss_scale};
+}
+
 }  // namespace tessera::kernels::testing

@@ -57,6 +57,33 @@ TEST_F(QuantizeCuda, WhatIsNotFiniteIsNaNAsOnTheHost) {
     for (const std::size_t at : {0u, 130u, 255u}) check_blocks(block_with(wild, at));
 }
 
+TEST_F(QuantizeCuda, ErrorsHaveTheBitsOfTheHost) {
+  for (const Wire wire : block_wires)
+    for (const ErrorCase& c : error_cases)
+      for (const std::int64_t n : quantized_lengths) {
+        if (watches_races() && n > 8 * wire_block) continue;
+        EncodeWithError p = error_call(c);
+        auto x = block_values<float>(n, 7);
+        if (n > 3 * wire_block) x[4 * 256 + 19] = std::numeric_limits<float>::infinity();
+        auto error = encoded(random_values<float>(n, 8), Wire::int8_blocks), blocks = poisoned<std::byte>(wire_bytes(wire, n));
+        DeviceArray<float> dx(x);
+        DeviceArray<std::byte> device_error(error, 4), device_blocks(wire_bytes(wire, n), 4);
+        DeviceArray<std::int64_t> updates(std::vector<std::int64_t>{c.updates});
+        DeviceArray<float> loss_scale(std::vector<float>{c.loss_scale});
+        p.n = n, p.wire = wire;
+        p.x = x.data(), p.blocks = blocks.data(), p.error = error.data();
+        host::encode_with_error({}, p);
+        p.x = dx.data(), p.blocks = device_blocks.data(), p.error = device_error.data();
+        if (p.updates) p.updates = updates.data();
+        if (p.loss_scale) p.loss_scale = loss_scale.data();
+        cuda::encode_with_error({}, p);
+        EXPECT_EQ(digest(device_error.host()), digest(error)) << n;
+        const auto sent = device_blocks.host();
+        ASSERT_EQ(sent.size(), blocks.size());
+        EXPECT_EQ(digest(sent), digest(blocks)) << n;
+      }
+}
+
 TEST_F(QuantizeCuda, SumsHaveTheBitsOfTheHost) {
   for (const Wire wire : block_wires)
     for (const int members : {1, 4})

@@ -116,6 +116,82 @@ TEST(Quantize, SumsAddMembersInTheirOrder) {
       }
 }
 
+/// The definition in fp64, near: what was kept, decoded, and what the wire has now.
+void expect_errors(const std::vector<float>& x, const std::vector<float>& before, const std::vector<std::byte>& blocks,
+                   const std::vector<float>& after, const EncodeWithError& p) {
+  const double scale = p.loss_scale ? *p.loss_scale : 1;
+  const bool anew = p.updates && *p.updates % p.interval == 0;
+  const auto sent = decoded<float>(blocks, p.n, p.wire);
+  for (std::size_t at = 0; at < x.size(); at += wire_block) {
+    double step = 0, kept = 0;
+    std::vector<double> error(wire_block);
+    for (std::size_t i = 0; i < wire_block; ++i) {
+      const double e = anew ? 0 : before[at + i] * scale, v = static_cast<double>(x[at + i]) + e;
+      step = std::max(step, std::abs(v) / largest_code(p.wire));
+      error[i] = p.beta * e + (1.0 - static_cast<double>(p.beta)) * (v - static_cast<double>(sent[at + i]));
+      kept = std::max(kept, std::abs(error[i]) / 127);
+    }
+    for (std::size_t i = 0; i < wire_block; ++i) {
+      const double e = anew ? 0 : before[at + i] * scale;
+      ASSERT_NEAR(sent[at + i], static_cast<double>(x[at + i]) + e, 0.50001 * step + 1e-30) << at + i;
+      ASSERT_NEAR(after[at + i] * scale, error[i], 0.501 * kept + 1e-5 * step + 1e-30) << at + i;
+    }
+  }
+}
+
+TEST(Quantize, ErrorsAreKeptAsDefined) {
+  for (const Wire wire : block_wires)
+    for (const std::int64_t n : quantized_lengths)
+      for (const ErrorCase& c : error_cases) {
+        EncodeWithError p = error_call(c);
+        auto kept = random_values<float>(n, 11);
+        for (float& e : kept) e *= 0.05f;
+        auto error = encoded(kept.data(), DType::f32, n, Wire::int8_blocks);
+        for (const unsigned seed : {1u, 12u}) {
+          const auto x = block_values<float>(n, seed);
+          const auto before = decoded<float>(error, n, Wire::int8_blocks);
+          auto blocks = poisoned<std::byte>(wire_bytes(wire, n));
+          p.blocks = blocks.data(), p.error = error.data(), p.x = x.data(), p.n = n, p.wire = wire;
+          encode_with_error({}, p);
+          expect_errors(x, before, blocks, decoded<float>(error, n, Wire::int8_blocks), p);
+        }
+      }
+}
+
+// One that is kept is sent later: over many rounds of one gradient the sum of what was sent is that of what was asked.
+TEST(Quantize, WhatIsKeptComesLater) {
+  const std::int64_t n = 4 * wire_block;
+  const auto x = random_values<float>(n, 13);
+  std::vector<std::byte> error(static_cast<std::size_t>(wire_bytes(Wire::int8_blocks, n))),
+      blocks(static_cast<std::size_t>(wire_bytes(Wire::int4_blocks, n)));
+  std::vector<double> sent(x.size()), plain(x.size());
+  constexpr int rounds = 200;
+  for (int round = 0; round < rounds; ++round) {
+    encode_with_error({}, {.blocks = blocks.data(), .error = error.data(), .x = x.data(), .n = n});
+    const auto now = decoded<float>(blocks, n, Wire::int4_blocks);
+    const auto without = decoded<float>(encoded(x.data(), DType::f32, n, Wire::int4_blocks), n, Wire::int4_blocks);
+    for (std::size_t i = 0; i < x.size(); ++i) sent[i] += now[i] / rounds, plain[i] += without[i] / rounds;
+  }
+  double with = 0, none = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) with += std::pow(sent[i] - x[i], 2), none += std::pow(plain[i] - x[i], 2);
+  EXPECT_LT(with, 0.5 * none) << with << " " << none;
+}
+
+TEST(Quantize, AnErrorThatIsNotFiniteIsDropped) {
+  const std::int64_t n = 3 * wire_block;
+  for (const float wild : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    const auto x = block_with(wild, 40);
+    auto error = encoded(random_values<float>(n, 14).data(), DType::f32, n, Wire::int8_blocks);
+    auto blocks = poisoned<std::byte>(wire_bytes(Wire::int4_blocks, n));
+    encode_with_error({}, {.blocks = blocks.data(), .error = error.data(), .x = x.data(), .n = n});
+    const auto sent = decoded<float>(blocks, n, Wire::int4_blocks), kept = decoded<float>(error, n, Wire::int8_blocks);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      EXPECT_EQ(std::isnan(sent[i]), i / 256 == 1) << i;
+      EXPECT_TRUE(i / 256 == 1 ? kept[i] == 0 : std::isfinite(kept[i])) << i;
+    }
+  }
+}
+
 TEST(Quantize, TheSameBitsOverThreads) {
   expect_same_bits([] {
     const std::int64_t n = 300 * wire_block;
@@ -123,7 +199,9 @@ TEST(Quantize, TheSameBitsOverThreads) {
     const auto blocks = encoded(x.data(), DType::f32, n, Wire::int4_blocks);
     std::vector<float> sum(x.size(), 0.0f);
     sum_blocks({}, {.sum = sum.data(), .blocks = blocks.data(), .n = n / 2, .members = 2, .wire = Wire::int4_blocks});
-    return digest(blocks, sum, decoded<bf16>(blocks, n, Wire::int4_blocks));
+    auto error = encoded(x.data(), DType::f32, n, Wire::int8_blocks), again = blocks;
+    encode_with_error({}, {.blocks = again.data(), .error = error.data(), .x = x.data(), .n = n});
+    return digest(blocks, error, again, sum, decoded<bf16>(blocks, n, Wire::int4_blocks));
   });
 }
 

@@ -136,10 +136,10 @@ std::vector<ForeignKey> zero_keys() {
       unneeded("zero_optimization.zero_quantized_nontrainable_weights", boolean,
                "what `model.freeze` or `[lora]` leaves frozen lies in the compute type"),
       mapped("zero_optimization.zero_quantized_gradients", boolean, "zero.quantized_gradients"),
-      gone_since("0.19.8", refused("zero_optimization.zeropp_loco_param", section, "",
-                                   "zero.quantized_gradients keeps no error from step to step (LoCo) in this version; leave it out")),
-      part("zero_optimization.zeropp_loco_param.err_beta", real),
-      part("zero_optimization.zeropp_loco_param.reset_T", integer),
+      gone_since("0.19.8", mapped("zero_optimization.zeropp_loco_param.err_beta", real, "zero.error_feedback.beta",
+                                  "the section turns zero.error_feedback.enabled on")),
+      gone_since("0.19.8", mapped("zero_optimization.zeropp_loco_param.reset_T", integer, "zero.error_feedback.reset_interval",
+                                  "steps, where DeepSpeed counts the tensors that it reduces")),
       gone_since(
           "0.19.8",
           refused(

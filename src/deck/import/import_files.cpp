@@ -53,6 +53,7 @@ void import_keys(Importer& in, const JsonNode& root, bool trainer) {
   import_schedule(in, trainer);
   import_activation(in);
   import_offload_defaults(in);
+  import_error_feedback(in);
 }
 
 ImportedDeck finished(Importer& in, const std::string& title, const ModelSource& model, std::vector<Fault> faults) {

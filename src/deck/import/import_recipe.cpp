@@ -317,6 +317,11 @@ void import_offload_defaults(Importer& in) {
   if (is(parameters, "nvme")) in.assume("zero.offload_param.max_in_cpu", "1e9", "DeepSpeed's default: elements of a rank");
 }
 
+void import_error_feedback(Importer& in) {
+  constexpr std::string_view section = "zero_optimization.zeropp_loco_param";
+  if (in.met(section)) in.put("zero.error_feedback.enabled", "true", section);
+}
+
 void import_rest(Importer& in) {
   std::int64_t warmup = 0;
   if (const ImportedLine* line = in.line("learning_rate.warmup_steps")) warmup = std::strtoll(line->value.c_str(), nullptr, 10);

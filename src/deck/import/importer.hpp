@@ -112,6 +112,7 @@ void import_schedule(Importer& in, bool trainer = false);
 bool cycles_momentum(const Importer& in);
 /// DeepSpeed's defaults of sections that are there.
 void import_offload_defaults(Importer& in);
+void import_error_feedback(Importer& in);
 void import_activation(Importer& in);
 /// What no file of another program holds.
 void import_rest(Importer& in);

@@ -89,6 +89,10 @@ void ScheduleBuilder::declare_unit(int unit) {
   if (!p.gradient.offloaded || p.storage.gradients_whole)
     buffers_.declare("gradients." + name, Category::gradients, p.storage.gradients_whole ? frame_.comm_tier : frame_.local_tier,
                      frame_.gradient_bytes(unit, p.gradient.held.size()), Life::run);
+  if (p.gradient.keeps_error)
+    for (const GradientHop& hop : gradient_hops(p, frame_.unit_at(unit).elements))
+      buffers_.declare(frame_.error_name(unit, hop.wire), Category::gradients, frame_.local_tier,
+                       kernels::wire_bytes(Wire::int8_blocks, hop.elements), Life::run);
   if (p.gradient.offloaded)
     buffers_.declare("offloaded_gradients." + name, Category::gradients, frame_.below_tier, frame_.gradient_bytes(unit, p.owned.size()),
                      Life::run);

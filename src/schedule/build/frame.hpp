@@ -1,6 +1,9 @@
 // What does not change while a schedule is built.
 #pragma once
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #include "optimizer/state.hpp"
@@ -48,6 +51,10 @@ class Frame {
 
   // ---- Units ----
 
+  /// The buffer of what blocks of such codes have taken from a unit's gradients.
+  std::string error_name(int unit, Wire wire) const {
+    return fmt::format("gradient_error.{}.{}", kernels::code_bits(wire), unit_at(unit).name);
+  }
   int units() const { return static_cast<int>(layout.units.size()); }
   const Unit& unit_at(int unit) const { return layout.units[index(unit)]; }
   const UnitPlan& plan(int unit) const { return plans_[index(unit)]; }

@@ -50,6 +50,8 @@ class SectionBuilder {
   void emit_cast(int unit);
   /// Where compute copies are whole but each rank updates its own shard, the shards are gathered in place.
   void emit_publish_gather(int unit, Lane lane);
+  /// What blocks have taken from gradients begins at zero.
+  void emit_errors_cleared();
   /// After a unit's compute copies have changed.
   void emit_pack(int unit);
 
@@ -125,11 +127,11 @@ class SectionBuilder {
   /// Sums of a step, of this rank's part of a unit.
   void emit_meeting_of_replicas(int unit, const Use& sums);
   void emit_reduce_scatter(int unit, int whole, const Use& to, bool accumulate);
-  /// The same with terms in blocks: inside the groups that gather a compute copy, where there are some, and then between them, where
-  /// fewer bytes pass.
-  void emit_scatter_of_blocks(int unit, int whole, const Use& to, bool accumulate);
-  struct Hop;
-  void emit_hop(int unit, const Hop& hop);
+  /// The same with terms in blocks.
+  void emit_scatter_of_blocks(const Meeting& meeting, const Use& to);
+  void emit_hop(int unit, const GradientHop& hop, const Use& terms, const Use& to, const Meeting& meeting);
+  /// `first`: of the step's terms.
+  Task encoding_of_terms(int unit, const GradientHop& hop, const Use& blocks, const Use& terms, bool first) const;
   /// Elements of a unit's gradient as the step keeps it, where reductions leave them.
   Use kept_gradient(int unit, const Range& elements, Access access);
 

@@ -104,7 +104,7 @@ void SectionBuilder::emit_meeting(const Meeting& meeting) {
   const bool accumulate = p.gradient.meeting == every_micro_batch && !first && !p.gradient.offloaded;
   Use met = where_sums_meet(unit, whole, mine, meets, accumulate ? Access::add : Access::write);
   if (meets && p.gradient.wire != Wire::plain)
-    emit_scatter_of_blocks(unit, whole, met, accumulate);
+    emit_scatter_of_blocks(meeting, met);
   else if (meets && p.gradient.scattered)
     emit_reduce_scatter(unit, whole, met, accumulate);
   else if (meets)
@@ -235,46 +235,54 @@ void SectionBuilder::emit_reduce_scatter(int unit, int whole, const Use& to, boo
   }
 }
 
-/// Each of a group sends a part of its fp32 values to each other, and adds the parts that come to the one that is its own.
-struct SectionBuilder::Hop {
-  const Group& among;
-  Wire wire;
-  Use from, to;  ///< all values, and the sum of this rank's part
-  bool accumulate;
-};
+Task SectionBuilder::encoding_of_terms(int unit, const GradientHop& hop, const Use& blocks, const Use& terms, bool first) const {
+  const std::string name = fmt::format("encode gradient {} in {} bits", frame_.unit_at(unit).name, kernels::code_bits(hop.wire));
+  if (!frame_.plan(unit).gradient.keeps_error)
+    return {.name = name, .op = Encode{hop.elements, DType::f32, hop.wire}, .lane = Lane::reduce, .uses = {blocks, terms}};
+  const ErrorFeedbackKeys& keys = frame_.deck.zero.error_feedback;
+  return {.name = name + ", with what was left",
+          .op = EncodeWithError{.count = hop.elements,
+                                .wire = hop.wire,
+                                .beta = static_cast<float>(keys.beta),
+                                .interval = keys.reset_interval,
+                                .first = first,
+                                .scaled = frame_.scales_sums()},
+          .lane = Lane::reduce,
+          .uses = {blocks, terms, buffers_.whole(frame_.error_name(unit, hop.wire), Access::add), buffers_.whole("run", Access::read)}};
+}
 
-void SectionBuilder::emit_hop(int unit, const Hop& hop) {
+void SectionBuilder::emit_hop(int unit, const GradientHop& hop, const Use& terms, const Use& to, const Meeting& meeting) {
   const std::string& name = frame_.unit_at(unit).name;
-  const char* size = hop.wire == Wire::int4_blocks ? "4" : "8";
-  const std::int64_t all = hop.from.bytes / 4, part = all / hop.among.size, bytes = kernels::wire_bytes(hop.wire, part);
+  const int bits = kernels::code_bits(hop.wire);
+  const std::int64_t part = hop.elements / hop.among.size, bytes = kernels::wire_bytes(hop.wire, part);
   const auto blocks = [&](const char* which, Access access) {
-    return buffers_.first_of(fmt::format("{}_blocks.{}.{}", which, size, name), Category::gradients, frame_.comm_tier,
+    return buffers_.first_of(fmt::format("{}_blocks.{}.{}", which, bits, name), Category::gradients, frame_.comm_tier,
                              bytes * hop.among.size, access);
   };
-  emit({.name = fmt::format("encode gradient {} in {} bits", name, size),
-        .op = Encode{all, DType::f32, hop.wire},
-        .lane = Lane::reduce,
-        .uses = {blocks("sent", Access::write), hop.from}});
-  emit({.name = fmt::format("exchange gradient {} in {} bits", name, size),
+  emit(encoding_of_terms(unit, hop, blocks("sent", Access::write), terms, meeting.first));
+  emit({.name = fmt::format("exchange gradient {} in {} bits", name, bits),
         .op = Collective{CollectiveKind::all_to_all, hop.among.axes, bytes / 4, 0, DType::u32},
         .lane = Lane::reduce,
         .uses = {blocks("received", Access::write), blocks("sent", Access::read)},
         .bytes_moved = static_cast<double>(bytes) * (hop.among.size - 1)});
-  emit({.name = fmt::format("reduce {} from {} bits", name, size),
-        .op = SumBlocks{part, hop.among.size, hop.accumulate, hop.wire},
+  emit({.name = fmt::format("reduce {} from {} bits", name, bits),
+        .op = SumBlocks{part, hop.among.size, to.access == Access::add, hop.wire},
         .lane = Lane::reduce,
-        .uses = {hop.to, blocks("received", Access::read)}});
+        .uses = {to, blocks("received", Access::read)}});
 }
 
-void SectionBuilder::emit_scatter_of_blocks(int unit, int whole, const Use& to, bool accumulate) {
-  const UnitPlan& p = frame_.plan(unit);
-  const Use all{whole, 0, frame_.sum_bytes(unit, frame_.unit_at(unit).elements), Access::read};
-  if (p.copies.size == p.owners.size || p.copies.size == 1) return emit_hop(unit, {p.owners, p.gradient.wire, all, to, accumulate});
-  Use part = buffers_.first_of("group_gradients." + frame_.unit_at(unit).name, Category::gradients, frame_.local_tier,
-                               frame_.sum_bytes(unit, p.parameters.size()), Access::write);
-  emit_hop(unit, {p.copies, Wire::int8_blocks, all, part, false});
-  part.access = Access::read;
-  emit_hop(unit, {p.sources, p.gradient.wire, part, to, accumulate});
+void SectionBuilder::emit_scatter_of_blocks(const Meeting& meeting, const Use& to) {
+  const int unit = meeting.unit;
+  const std::vector<GradientHop> hops = gradient_hops(frame_.plan(unit), frame_.unit_at(unit).elements);
+  Use terms{meeting.whole, 0, frame_.sum_bytes(unit, hops.front().elements), Access::read};
+  if (hops.size() > 1) {
+    Use part = buffers_.first_of("group_gradients." + frame_.unit_at(unit).name, Category::gradients, frame_.local_tier,
+                                 frame_.sum_bytes(unit, hops.back().elements), Access::write);
+    emit_hop(unit, hops.front(), terms, part, meeting);
+    part.access = Access::read;
+    terms = part;
+  }
+  emit_hop(unit, hops.back(), terms, to, meeting);
 }
 
 }  // namespace tessera

@@ -50,6 +50,16 @@ void SectionBuilder::emit_begin() {
     if (frame_.refreshed_first(u)) emit_publish_gather(u, Lane::reduce);
 }
 
+void SectionBuilder::emit_errors_cleared() {
+  for (int u = 0; u < frame_.units(); ++u) {
+    if (!frame_.plan(u).gradient.keeps_error) continue;
+    std::vector<Use> errors;
+    for (const GradientHop& hop : gradient_hops(frame_.plan(u), frame_.unit_at(u).elements))
+      errors.push_back(buffers_.whole(frame_.error_name(u, hop.wire), Access::write));
+    emit({.name = "clear errors of " + frame_.unit_at(u).name, .op = Zero{}, .uses = std::move(errors)});
+  }
+}
+
 void SectionBuilder::emit_sums_over_ranks(const char* name, std::int64_t first, std::int64_t count) {
   if (frame_.request.mesh.ranks() == 1) return;
   emit({.name = name,

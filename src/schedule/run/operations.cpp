@@ -190,6 +190,18 @@ struct Runner {
   void operator()(const Encode& op) const {
     kernels::encode_blocks(context(), {.blocks = at<std::byte>(r, 0), .x = at(r, 1), .dtype = op.from, .n = op.count, .wire = op.wire});
   }
+  void operator()(const EncodeWithError& op) const {
+    const auto* run = at<const RunValues>(r, 3);
+    kernels::encode_with_error(context(), {.blocks = at<std::byte>(r, 0),
+                                           .error = at<std::byte>(r, 2),
+                                           .x = at<float>(r, 1),
+                                           .n = op.count,
+                                           .wire = op.wire,
+                                           .beta = op.beta,
+                                           .updates = op.first ? &run->applied_updates : nullptr,
+                                           .interval = op.interval,
+                                           .loss_scale = op.scaled ? &run->loss_scale.value : nullptr});
+  }
   void operator()(const Decode& op) const {
     kernels::decode_blocks(context(), {.x = at(r, 0), .blocks = at<std::byte>(r, 1), .dtype = op.to, .n = op.count, .wire = op.wire});
   }

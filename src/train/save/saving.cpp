@@ -325,6 +325,8 @@ void load_checkpoint(const World& world, Engine& engine, const std::string& path
   world.together([&] { reader.emplace(path); });
   if (has_weights_alone(*reader) && engine.checkpoint_layout().groups.size() > 1)
     info("{} holds weights alone: the optimizer's moments begin at zero", path);
+  if (engine.planned().request.deck.zero.error_feedback.enabled)
+    info("checkpoints hold no errors of gradients: those of zero.error_feedback begin at zero");
   world.together([&] { engine.read_state(*reader); });
   engine.publish();
 }

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Blocks of codes on the wire (ZeRO++). Weights (zero.quantized_weights): in reproducible mode the bits of one rank over numbers of ranks, groups of compute copies, offload,
 recompute, stages of a pipeline and resumes; others than without, and near them. Gradients (zero.quantized_gradients): near plain sums at stages 2 and 3, over groups too,
-and the same from run to run. Memory is what was planned.
+and the same from run to run; nearer with their errors kept (zero.error_feedback). Memory is what was planned.
     quantized.py [--dtype fp32|bf16|fp16] [--device host|cuda]"""
 import argparse
+import array
+import math
 import os
 import re
 
@@ -25,6 +27,11 @@ LAYOUTS = {
 SUMS = {"host": [(2, {"zero__stage": 2}), (2, {"zero__stage": 3, **STATE}), (4, {"zero__stage": 3, "zero__hpz_partition_size": 2, "run__lanes": "threads"}),
                  (3, {"zero__stage": 3, "zero__quantized_weights": True}), (2, {"zero__stage": 2, "precision__gradients": "bf16", "batch__micro": 6}), (4, {"zero__stage": 2, "mesh__pp": 2})],
         "cuda": [(2, {"zero__stage": 2}), (4, {"zero__stage": 3, "zero__hpz_partition_size": 2})]}
+# With their errors (LoCo): micro-batches in turn, two hops, gradients that go down.
+KEPT = {"host": [(2, {"zero__stage": 2, "batch__micro": 2}), (4, {"zero__stage": 3, "zero__hpz_partition_size": 2, "run__lanes": "threads"}),
+                 (3, {"zero__stage": 3, **STATE}), (2, {"zero__stage": 2, "precision__gradients": "bf16", "batch__micro": 6}),
+                 (2, {"zero__stage": 3, "precision__compute": "fp16", "zero__quantized_weights": True})],
+        "cuda": [(2, {"zero__stage": 2})]}
 
 
 def name_of(kind, ranks, keys):
@@ -43,6 +50,16 @@ def as_planned(name, done):
 def apart(a, b):
     """The largest relative difference of losses, of the steps of the first."""
     return max(abs(a[step][0] / b[step][0] - 1) for step in a)
+
+
+def distance(folder, a, b):
+    """Between the master weights that two runs left."""
+    one, other = (runs.read_state(folder.latest(name)) for name in (a, b))
+    squares = 0
+    for (group, tensor), (_, data) in one.items():
+        if group == "master":
+            squares += sum((x - y) ** 2 for x, y in zip(array.array("f", data), array.array("f", other[group, tensor][1])))
+    return math.sqrt(squares)
 
 
 def weights(folder, common, device):
@@ -95,6 +112,42 @@ def gradients(folder, common, device):
         check(f"{name}: the same once more", folder.losses(name + "-again") == losses and folder.hashes(name + "-again") == hashes)
 
 
+def errors(folder, common, device):
+    """Error feedback. A small constant rate and plain steps: the weights are where they were, less what gradients came to."""
+    sums = {**common, "precision__compute": "fp32" if device == "host" else common["precision__compute"], "optimizer__type": "sgd", "optimizer__learning_rate": 0.05,
+            "learning_rate__schedule": "constant", "evaluate__every": 0, "run__steps": 5 * common["run__steps"]}
+    for number, (ranks, keys) in enumerate(KEPT[device]):
+        if not FULL and device == "host" and (number + DRAW) % 2:
+            continue
+        asked = {**sums, **keys, "zero__quantized_gradients": True}
+        with_errors = {**asked, "zero__error_feedback__enabled": True}
+        name = name_of("errors", ranks, keys)
+        folder.train(name + "-plain", ranks, **{**asked, "zero__quantized_gradients": False})
+        folder.train(name + "-without", ranks, **asked)
+        as_planned(name, folder.train(name, ranks, **with_errors))
+        folder.train(name + "-again", ranks, **with_errors)
+        check(f"{name}: the same once more", folder.losses(name + "-again") == folder.losses(name) and folder.hashes(name + "-again") == folder.hashes(name))
+        far = {which: distance(folder, name + which, name + "-plain") for which in ("", "-without")}
+        check(f"{name}: weights are nearer to those of plain sums than without", 0 < far[""] < 0.5 * far["-without"], str(far))
+    if device == "host":
+        begun_again(folder, {**sums, "zero__stage": 2, "batch__micro": 6, "zero__quantized_gradients": True})
+
+
+def begun_again(folder, asked):
+    """Errors that begin at zero with each update are none, where an update is of one micro-batch; and a run whose errors begin again where it was saved goes on to the bit."""
+    half = asked["run__steps"] // 2
+    folder.train("none", 2, **asked)
+    folder.train("at-once", 2, zero__error_feedback__enabled=True, zero__error_feedback__reset_interval=1, **asked)
+    check("errors that begin at zero at each update are none", folder.losses("at-once") == folder.losses("none") and folder.hashes("at-once") == folder.hashes("none"))
+    kept = {**asked, "zero__error_feedback__enabled": True, "zero__error_feedback__reset_interval": half, "checkpoint__every": half, "checkpoint__keep": 0}
+    folder.train("kept", 2, **kept)
+    check("errors count", folder.hashes("kept") != folder.hashes("none"))
+    done = folder.train("gone-on", 2, run__resume=folder.run("kept") + f"/checkpoints/step-{half:08d}", **kept)
+    check("a resume says that errors begin at zero", "errors of gradients: those of zero.error_feedback begin at zero" in done.stderr, done.stderr)
+    check("resumed where errors begin again: the same bits", folder.losses("gone-on") == {step: loss for step, loss in folder.losses("kept").items() if step > half}
+          and folder.hashes("gone-on") == folder.hashes("kept"))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dtype", choices=("fp32", "bf16", "fp16"), default="bf16")
@@ -108,6 +161,7 @@ def main():
             common.update(runs.ON_GPUS, batch__global=5)
         weights(folder, common, device)
         gradients(folder, common, device)
+        errors(folder, common, device)
         if device == "host":
             beside(folder, common)
     return 0 if check.good else 1

@@ -138,10 +138,9 @@ TEST(DeepSpeedKeys, NullAndUnknownKeysAreNotSilent) {
 
 // What DeepSpeed 0.19.8 removed and what it brought.
 TEST(DeepSpeedKeys, WhatDeepSpeedItselfRefusesIsMarked) {
-  for (const std::string_view name :
-       {"nebula", "compression_training", "amp", "quantize_training", "sparse_gradients", "eigenvalue", "sparse_attention", "elasticity",
-        "graph_harvesting", "curriculum_learning", "progressive_layer_drop", "zero_optimization.mics_shard_size",
-        "zero_optimization.mics_hierarchical_params_gather", "zero_optimization.zeropp_loco_param"}) {
+  for (const std::string_view name : {"nebula", "compression_training", "amp", "quantize_training", "sparse_gradients", "eigenvalue",
+                                      "sparse_attention", "elasticity", "graph_harvesting", "curriculum_learning", "progressive_layer_drop",
+                                      "zero_optimization.mics_shard_size", "zero_optimization.mics_hierarchical_params_gather"}) {
     const ForeignKey* row = deepspeed_table().find(name);
     ASSERT_TRUE(row) << name;
     const Json value = row->type == ForeignType::section   ? Json{{"enabled", true}}
