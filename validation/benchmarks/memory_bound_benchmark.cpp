@@ -27,6 +27,7 @@
 #include "kernels/key_parts/key_parts.hpp"
 #include "kernels/parallel.hpp"
 #include "kernels/qk_norm_rope/qk_norm_rope.hpp"
+#include "kernels/quantize/quantize.hpp"
 #include "kernels/ring_attention/ring_attention.hpp"
 #include "kernels/rmsnorm/rmsnorm.hpp"
 #include "kernels/rope/rope.hpp"
@@ -98,9 +99,9 @@ struct Contender {
   double bandwidth() const { return bytes / best_seconds; }
 };
 
-/// read sums, copy and triad write around the caches, update rewrites three of the four streams it reads.
+/// read sums, copy, triad, join of four and spread to two write around the caches, update rewrites three of the four streams it reads.
 void add_streams(std::vector<Contender>& list, const Memory& memory) {
-  std::byte* p[4] = {};
+  std::byte* p[5] = {};
   auto f = [](std::byte* b) { return reinterpret_cast<float*>(b); };
   auto over = [&](const char* name, std::int64_t n, double bytes, auto body) {
     list.push_back({name, bytes * static_cast<double>(n), "", [n, body] {
@@ -122,6 +123,19 @@ void add_streams(std::vector<Contender>& list, const Memory& memory) {
   n = memory.cut({4, 4, 4}, p, 1024);
   over("triad", n, 12, [a = f(p[0]), b = f(p[1]), o = f(p[2])](std::int64_t begin, std::int64_t end) {
     for_vectors(begin, end, [&](std::int64_t i, auto c) { store<true>(o + i, fma(load(a + i, c), splat(0.5f), load(b + i, c)), c); });
+  });
+  n = memory.cut({4, 4, 4}, p, 1024);
+  over("spread to two", n, 12, [a = f(p[0]), b = f(p[1]), o = f(p[2])](std::int64_t begin, std::int64_t end) {
+    for_vectors(begin, end, [&](std::int64_t i, auto c) {
+      const f32x16 x = load(a + i, c);
+      store<true>(b + i, x, c), store<true>(o + i, x, c);
+    });
+  });
+  n = memory.cut({4, 4, 4, 4, 4}, p, 1024);
+  over("join of four", n, 20, [a = f(p[0]), b = f(p[1]), d = f(p[2]), e = f(p[3]), o = f(p[4])](std::int64_t begin, std::int64_t end) {
+    for_vectors(begin, end, [&](std::int64_t i, auto c) {
+      store<true>(o + i, (load(a + i, c) + load(b + i, c)) + (load(d + i, c) + load(e + i, c)), c);
+    });
   });
   n = memory.cut({4, 4, 4, 4}, p, 1024);
   list.push_back({"update", 28 * static_cast<double>(n), "", [=] {
@@ -171,6 +185,33 @@ void add_adamw(std::vector<Contender>& list, const Memory& memory, const UpdateS
   };
   narrow("adamw, bf16 moments by chance, bf16 copy", StateType::bf16, 22, adamw);
   narrow("adam8bit, bf16 copy", StateType::f32, 14 + 4 * 65.0 / 64, adam8bit);
+}
+
+/// Each beside the stream whose share of writes is nearest.
+void add_quantize(std::vector<Contender>& list, const Memory& memory) {
+  std::byte* p[4] = {};
+  const auto add = [&](const std::string& name, double bytes, std::int64_t n, const char* peer, std::function<void()> run) {
+    list.push_back({name, bytes * static_cast<double>(n), peer, std::move(run)});
+  };
+  for (const Wire wire : {Wire::int8_blocks, Wire::int4_blocks}) {
+    const std::string bits = fmt::format(", {} bits", code_bits(wire));
+    const double codes = static_cast<double>(wire_bytes(wire, wire_block)) / wire_block;
+    constexpr double error = static_cast<double>(wire_bytes(Wire::int8_blocks, wire_block)) / wire_block;
+    std::int64_t n = memory.cut({4, 2, 2}, p, 64 * wire_block);
+    const auto* x = reinterpret_cast<const float*>(p[0]);
+    add("encode_blocks fp32" + bits, 4 + codes, n, "join of four",
+        [=] { encode_blocks({}, {.blocks = p[1], .x = x, .n = n, .wire = wire}); });
+    // Scales of errors that are as large as the values, and codes of all sizes.
+    add("encode_with_error" + bits, 4 + codes + 2 * error, n, "join of four",
+        [=] { encode_with_error({}, {.blocks = p[1], .error = p[2], .x = x, .n = n, .wire = wire}); });
+    n = memory.cut({2, 2}, p, 64 * wire_block);
+    add("decode_blocks bf16" + bits, 2 + codes, n, "spread to two",
+        [=] { decode_blocks({}, {.x = p[0], .blocks = p[1], .dtype = DType::bf16, .n = n, .wire = wire}); });
+    n = memory.cut({4, 2, 2}, p, 64 * wire_block);
+    auto* sum = reinterpret_cast<float*>(p[0]);
+    add("sum_blocks of two" + bits, 4 + 2 * codes, n, "copy",
+        [=] { sum_blocks({}, {.sum = sum, .blocks = p[1], .n = n, .members = 2, .wire = wire}); });
+  }
 }
 
 void add_rmsnorm(std::vector<Contender>& list, const Memory& memory, DType dtype, const Memory& small, std::vector<float>& rstd) {
@@ -392,6 +433,7 @@ void run(const Settings& settings) {
   std::vector<Contender> list;
   add_streams(list, memory);
   add_adamw(list, memory, scalars);
+  add_quantize(list, memory);
   for (DType dtype : {DType::f32, DType::bf16}) {
     add_rmsnorm(list, memory, dtype, small, rstd);
     add_qk_norm_rope(list, memory, dtype, small, rstd, table);
