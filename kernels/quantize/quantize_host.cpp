@@ -52,7 +52,11 @@ TESSERA_INLINE std::uint32_t largest_of(const i32x16& most) {
 }
 TESSERA_INLINE void take_magnitude(i32x16& most, const f32x16& x) {
   const i32x16 bits = bits_as<i32x16>(x) & 0x7fffffff;
+#if defined(TESSERA_AVX512)
+  most = std::bit_cast<i32x16>(_mm512_max_epi32(std::bit_cast<__m512i>(bits), std::bit_cast<__m512i>(most)));
+#else
   most = select(bits > most, bits, most);
+#endif
 }
 
 TESSERA_INLINE i32x16 code_of(const f32x16& x, const f32x16& inverse) {
