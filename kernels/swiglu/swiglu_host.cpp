@@ -20,7 +20,7 @@ TESSERA_INLINE f32x16 silu(f32x16 g, f32x16 e) { return select_by_sign(g, g * e,
 
 /// `ahead` is how far the next row of (M,2F) lies ahead, 0 in the last: it is asked for early.
 template <bool Stream, class T>
-void forward_row(T* out, const T* gate, const T* up, std::int64_t F, std::int64_t ahead) {
+void swiglu_row(T* out, const T* gate, const T* up, std::int64_t F, std::int64_t ahead) {
   for_vectors(0, F, [&](std::int64_t i, auto n) {
     prefetch(gate + ahead + i);
     prefetch(up + ahead + i);
@@ -31,7 +31,7 @@ void forward_row(T* out, const T* gate, const T* up, std::int64_t F, std::int64_
 
 /// With s = sigmoid(g) and 1 - s = sigmoid(-g): d_gate = d_out * up * s * (1 + g (1 - s)), d_up = d_out * g * s.
 template <bool Stream, bool Again, class T>
-void backward_row(T* d_gate, T* d_up, T* out, const T* d_out, const T* gate, const T* up, std::int64_t F, std::int64_t ahead) {
+void swiglu_gradient_row(T* d_gate, T* d_up, T* out, const T* d_out, const T* gate, const T* up, std::int64_t F, std::int64_t ahead) {
   for_vectors(0, F, [&](std::int64_t i, auto n) {
     prefetch(gate + ahead + i);
     prefetch(up + ahead + i);
@@ -55,7 +55,7 @@ void swiglu_forward(const Context&, const SwigluForward& p) {
     const T* gate_up = static_cast<const T*>(p.gate_up);
     std::int64_t row_bytes = p.F * static_cast<std::int64_t>(sizeof(T));
     bool stream = worth_streaming(out, p.M * row_bytes, row_bytes);
-    auto run_row = stream ? forward_row<true, T> : forward_row<false, T>;
+    auto run_row = stream ? swiglu_row<true, T> : swiglu_row<false, T>;
     parallel_ranges(p.M, swiglu_rows(p.F), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t m = begin; m < end; ++m) {
         const T* gate = gate_up + 2 * m * p.F;
@@ -75,8 +75,8 @@ void swiglu_backward(const Context&, const SwigluBackward& p) {
     const T *d_out = static_cast<const T*>(p.d_out), *gate_up = static_cast<const T*>(p.gate_up);
     std::int64_t row_bytes = p.F * static_cast<std::int64_t>(sizeof(T));
     bool stream = d_gate_up != gate_up && worth_streaming(d_gate_up, 2 * p.M * row_bytes, row_bytes);
-    auto run_row = out ? (stream ? backward_row<true, true, T> : backward_row<false, true, T>)
-                       : (stream ? backward_row<true, false, T> : backward_row<false, false, T>);
+    auto run_row = out ? (stream ? swiglu_gradient_row<true, true, T> : swiglu_gradient_row<false, true, T>)
+                       : (stream ? swiglu_gradient_row<true, false, T> : swiglu_gradient_row<false, false, T>);
     parallel_ranges(p.M, swiglu_rows(p.F), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t m = begin; m < end; ++m) {
         std::int64_t gate = 2 * m * p.F, up = gate + p.F;

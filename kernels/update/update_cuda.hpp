@@ -25,7 +25,7 @@ constexpr int unroll = 2;
 template <class Rule>
 __device__ Rule rule_of(const Update& p) {
   if constexpr (Rule::reads_sums) {
-    __shared__ alignas(Rule) unsigned char room[sizeof(Rule)];
+    alignas(Rule) __shared__ unsigned char room[sizeof(Rule)];
     if (threadIdx.x == 0) new (room) Rule(*p.scalars, p);
     __syncthreads();
     return *reinterpret_cast<const Rule*>(room);
