@@ -4,9 +4,9 @@
 
 namespace tessera::kernels {
 
-/// c(M,N) = scale a(M,K) b(K,N) + addend(M,N), or c += with `accumulate`. On a GPU the product reads the addend and the sum is rounded
-/// once. Linear layers: forward y(M,N) = x(M,K) w(N,K)^T uses b_transposed; input gradient dx(M,K) = dy(M,N) w(N,K) uses neither; weight
-/// gradient dw(N,K) += dy(M,N)^T x(M,K) uses a_transposed, accumulate and an fp32 c.
+/// c(M,N) = scale a(M,K) b(K,N) + addend_scale addend(M,N), or c += with `accumulate`. On a GPU, or where the
+/// addend is scaled, the sum is rounded once. Linear layers: forward y(M,N) = x(M,K) w(N,K)^T uses b_transposed; input gradient dx(M,K) =
+/// dy(M,N) w(N,K) uses neither; weight gradient dw(N,K) += dy(M,N)^T x(M,K) uses a_transposed, accumulate and an fp32 c.
 struct Gemm {
   void* c = nullptr;
   const void* a = nullptr;
@@ -21,6 +21,7 @@ struct Gemm {
   const void* addend = nullptr;  ///< of c's type and shape, not c itself: a residual stream
   bool b_packed = false;         ///< b was written by gemm_pack_b for this very shape
   float scale = 1;               ///< of the product; not with a bias
+  float addend_scale = 1;        ///< of the addend
   std::int64_t a_stride = 0;     ///< elements from a stored row of a to the next; 0: rows follow each other
   std::int64_t c_stride = 0;     ///< the same of c and addend: c may be columns of a wider matrix
 

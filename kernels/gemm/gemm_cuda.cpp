@@ -124,7 +124,7 @@ class Plan {
   cublasStatus_t start(const Context& context, const Gemm& g) const {
     // The description holds the bias' address; calls of one plan come from one lane's thread at a time.
     if (g.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias, g);
-    const float beta = g.accumulate || g.addend ? 1 : 0;
+    const float beta = g.accumulate ? 1 : g.addend ? g.addend_scale : 0;
     return cublasLtMatmul(handle(), description_, &g.scale, g.b, b_, g.a, a_, &beta, added_to(g), c_, g.c, c_, &algorithm_,
                           context.workspace.data(), std::min(context.workspace.size(), workspace_bytes),
                           static_cast<cudaStream_t>(context.stream));

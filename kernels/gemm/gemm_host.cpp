@@ -1,6 +1,6 @@
 // Three ways to the same product:
 // whole     one oneDNN call on all threads. oneDNN may split K over threads (measured: small M and N, large K), so bits depend on them.
-// pieces    reproducible mode: c is cut into pieces that depend on the shape alone, each a single-threaded oneDNN call.
+// pieces    reproducible mode, and scaled addends: c is cut into pieces that depend on the shape alone, each a single-threaded oneDNN call.
 // widened   fp16, and bf16 where the processor's bf16 dot product is slower than its fp32 multiply-add: Xeons with AVX512_BF16 and no AMX
 // do
 //           half the rate, and AVX2 has none. Pieces of a and b are widened to fp32 in the cache and multiplied there. Reproducible by
@@ -35,6 +35,16 @@ Matmul whole_matmul(const Gemm& g) {
           .scale = g.scale};
 }
 
+/// Where the addend is scaled, pieces are computed in fp32 beside c, so that the sum is rounded once.
+bool summed_apart(const Gemm& g) { return g.addend && g.addend_scale != 1; }
+
+Matmul piece_matmul(const Gemm& g, std::int64_t rows, std::int64_t columns) {
+  Matmul m = whole_matmul(g);
+  m.M = rows, m.N = columns;
+  if (summed_apart(g)) m.out = DType::f32, m.c_stride = columns, m.scale = 1, m.bias = false;
+  return m;
+}
+
 // The fixed cut of c: rows x columns of a piece. Functions of the shape alone.
 struct Cut {
   std::int64_t rows = 0, columns = 0;
@@ -53,18 +63,19 @@ void for_each_piece_shape(const Gemm& g, F f) {
   Cut cut = cut_of(g);
   for (std::int64_t rows : {cut.rows, g.M % cut.rows})
     for (std::int64_t columns : {cut.columns, g.N % cut.columns})
-      if (rows > 0 && columns > 0) {
-        Matmul m = whole_matmul(g);
-        m.M = rows;
-        m.N = columns;
-        f(m);
-      }
+      if (rows > 0 && columns > 0) f(piece_matmul(g, rows, columns));
+}
+
+/// Of a piece that is computed beside c.
+std::size_t piece_sums_bytes(const Gemm& g) {
+  const Cut cut = cut_of(g);
+  return summed_apart(g) ? aligned(static_cast<std::size_t>(cut.rows * cut.columns) * sizeof(float)) : 0;
 }
 
 std::size_t piece_scratch_bytes(const Gemm& g) {
   std::size_t most = 0;
   for_each_piece_shape(g, [&](const Matmul& m) { most = std::max(most, matmul_scratch_bytes(m, 1)); });
-  return aligned(most);
+  return piece_sums_bytes(g) + aligned(most);
 }
 
 // A piece of c += addend, while it is in the cache where pieces are computed one by one.
@@ -81,23 +92,48 @@ void join_addend(const Gemm& g, std::int64_t row, std::int64_t column, std::int6
   with_float_type(g.out, "gemm", [&](auto type) { add_addend<decltype(type)>(g, row, column, rows, columns); });
 }
 
+// c's piece = scaled sums (+ bias) (+ addend), in c's type.
+template <class In, class Out>
+void finish(const Gemm& g, const float* sums, std::int64_t row, std::int64_t column, std::int64_t rows, std::int64_t columns) {
+  const In* bias = g.bias ? static_cast<const In*>(g.bias) + column : nullptr;
+  const auto* addend = static_cast<const Out*>(g.accumulate ? g.c : g.addend);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const std::int64_t first = (row + r) * g.c_step() + column;
+    Out* to = static_cast<Out*>(g.c) + first;
+    const float* from = sums + r * columns;
+    for_vectors(0, columns, [&](std::int64_t i, auto n) {
+      f32x16 v = load(from + i, n);
+      if (g.scale != 1) v = v * g.scale;
+      if (bias) v += load(bias + i, n);
+      if (addend) v = fma(load(addend + first + i, n), splat(g.accumulate ? 1 : g.addend_scale), v);
+      store(to + i, v, n);
+    });
+  }
+}
+
+void finish(const Gemm& g, const float* sums, std::int64_t row, std::int64_t column, std::int64_t rows, std::int64_t columns) {
+  with_float_type(g.in, "gemm", [&](auto type) {
+    using In = decltype(type);
+    (g.out == g.in ? finish<In, In> : finish<In, float>)(g, sums, row, column, rows, columns);
+  });
+}
+
 void run_pieces(const Context& context, const Gemm& g) {
-  Cut cut = cut_of(g);
-  std::int64_t down = ceil_div(g.M, cut.rows), across = ceil_div(g.N, cut.columns);
-  std::size_t scratch = piece_scratch_bytes(g);
+  const Cut cut = cut_of(g);
+  const std::int64_t down = ceil_div(g.M, cut.rows), across = ceil_div(g.N, cut.columns);
+  const std::size_t scratch = piece_scratch_bytes(g);
   parallel_workers(down * across, [&](std::int64_t worker, std::int64_t piece) {
-    std::int64_t row = piece / across * cut.rows, column = piece % across * cut.columns;
-    Matmul m = whole_matmul(g);
-    m.M = std::min(cut.rows, g.M - row);
-    m.N = std::min(cut.columns, g.N - column);
+    const std::int64_t row = piece / across * cut.rows, column = piece % across * cut.columns;
+    const Matmul m = piece_matmul(g, std::min(cut.rows, g.M - row), std::min(cut.columns, g.N - column));
+    std::byte* memory = context.workspace.data() + static_cast<std::size_t>(worker) * scratch;
     run_matmul(m,
-               {.c = at(g.c, row * g.c_step() + column, g.out),
+               {.c = summed_apart(g) ? memory : at(g.c, row * g.c_step() + column, g.out),
                 .a = at(g.a, g.a_transposed ? row : row * g.a_step(), g.in),
                 .b = at(g.b, g.b_transposed ? column * g.K : column, g.in),
-                .bias = g.bias ? at(g.bias, column, g.in) : nullptr,
-                .scratch = context.workspace.data() + static_cast<std::size_t>(worker) * scratch},
+                .bias = m.bias ? at(g.bias, column, g.in) : nullptr,
+                .scratch = memory + piece_sums_bytes(g)},
                1);
-    join_addend(g, row, column, m.M, m.N);
+    summed_apart(g) ? finish(g, reinterpret_cast<const float*>(memory), row, column, m.M, m.N) : join_addend(g, row, column, m.M, m.N);
   });
 }
 
@@ -151,25 +187,6 @@ void widen(float* to, const In* from, std::int64_t rows, std::int64_t columns, s
   }
 }
 
-// c's piece = scaled sums (+ bias) (+ addend), in c's type.
-template <class In, class Out>
-void finish(const Gemm& g, const float* sums, std::int64_t row, std::int64_t column, std::int64_t rows, std::int64_t columns) {
-  const In* bias = g.bias ? static_cast<const In*>(g.bias) + column : nullptr;
-  const auto* addend = static_cast<const Out*>(g.accumulate ? g.c : g.addend);
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const std::int64_t first = (row + r) * g.c_step() + column;
-    Out* to = static_cast<Out*>(g.c) + first;
-    const float* from = sums + r * columns;
-    for_vectors(0, columns, [&](std::int64_t i, auto n) {
-      f32x16 v = load(from + i, n);
-      if (g.scale != 1) v = v * g.scale;
-      if (bias) v += load(bias + i, n);
-      if (addend) v += load(addend + first + i, n);
-      store(to + i, v, n);
-    });
-  }
-}
-
 template <class In>
 void run_widened_piece(const Gemm& g, const WideBuffers& w, std::int64_t row, std::int64_t column) {
   std::int64_t rows = std::min(wide_rows, g.M - row), columns = std::min(wide_columns, g.N - column);
@@ -186,10 +203,7 @@ void run_widened_piece(const Gemm& g, const WideBuffers& w, std::int64_t row, st
       widen(w.b, b + k * g.N + column, depth, columns, g.N);
     run_matmul(wide_matmul(g, rows, columns, depth, k > 0), {.c = w.c, .a = w.a, .b = w.b, .scratch = w.scratch}, 1);
   }
-  if (g.out == g.in)
-    finish<In, In>(g, w.c, row, column, rows, columns);
-  else
-    finish<In, float>(g, w.c, row, column, rows, columns);
+  finish(g, w.c, row, column, rows, columns);
 }
 
 void run_widened(const Context& context, const Gemm& g) {
@@ -231,7 +245,7 @@ void gemm(const Context& context, const Gemm& g) {
     TESSERA_REQUIRE(!g.b_packed, "gemm_packed_bytes said that packing brings nothing here");
     return run_widened(context, g);
   }
-  if (context.reproducible) return run_pieces(context, g);
+  if (context.reproducible || summed_apart(g)) return run_pieces(context, g);
   run_matmul(whole_matmul(g), {.c = g.c, .a = g.a, .b = g.b, .bias = g.bias, .scratch = context.workspace.data()}, threads());
   const std::int64_t rows = std::max<std::int64_t>(1, 16384 / g.N);
   if (g.addend) parallel_ranges(g.M, rows, [&](std::int64_t begin, std::int64_t end) { join_addend(g, begin, 0, end - begin, g.N); });

@@ -71,6 +71,7 @@ struct Trial {
     Gemm g = device ? product(there_c.data(), there_a.data(), there_b.data(), nullptr, false, dtype_of<T>())
                     : product(c.data(), a.data(), b.data(), nullptr, false, dtype_of<T>());
     g.addend = device ? there_x.data() : x.data();
+    g.addend_scale = shift == 0 ? -1.5f : 1;
     Workspace here(device ? 0 : host::gemm_workspace_bytes(g));
     device ? cuda::gemm(device->context(), g) : host::gemm(here.context(), g);
     EXPECT_EQ(there_x.host(), x) << "an addend is only read";
@@ -106,7 +107,7 @@ void expect_addend() {
   for (Shape s : gemm_sizes)
     for (std::int64_t shift : {0, 1}) {
       const Trial<T> t(s, false, true);
-      EXPECT_LT(norm_error(t.joined(&workspace, shift), t.joined(nullptr)), device_tolerance<T>()) << s;
+      EXPECT_LT(norm_error(t.joined(&workspace, shift), t.joined(nullptr, shift)), device_tolerance<T>()) << s;
     }
 }
 TEST_F(GemmCuda, AddsAResidual) { expect_addend<float>(), expect_addend<bf16>(), expect_addend<f16>(); }

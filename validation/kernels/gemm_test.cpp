@@ -114,7 +114,7 @@ TEST(Gemm, ScalesColumnsOfWiderMatrices) {
     for (int flags = 0; flags < 12; ++flags) {
       Case s{77, 48, 130, (flags & 1) != 0, (flags & 2) != 0, flags / 4 == 1, false, false, in, out, flags / 4 == 2};
       const std::int64_t a_columns = s.at ? s.M : s.K, a_step = a_columns + 24, c_step = s.N + 40;
-      const double scale = flags % 3 == 0 ? 1 : 0.75;
+      const double scale = flags % 3 == 0 ? 1 : 0.75, addend_scale = -1.5;
       Tensor a(s.M * s.K, in), b(s.K * s.N, in), c(s.M * s.N, out), addend(s.M * s.N, out);
       a.randomize(1), b.randomize(2), addend.randomize(5);
       if (s.accumulate) c.randomize(4);
@@ -122,7 +122,7 @@ TEST(Gemm, ScalesColumnsOfWiderMatrices) {
       for (std::int64_t i = 0; i < c.size(); ++i) {
         const double start = s.accumulate ? c.get(i) : s.addend ? addend.get(i) : 0;
         double& value = expected[static_cast<std::size_t>(i)];
-        value = start + scale * (value - start);
+        value = (s.addend ? addend_scale : 1) * start + scale * (value - start);
       }
       const Tensor wide_a = widened(a, a_columns, a_step, 8), wide_addend = widened(addend, s.N, c_step, 16);
       Tensor wide_c = widened(c, s.N, c_step, 16);
@@ -140,6 +140,7 @@ TEST(Gemm, ScalesColumnsOfWiderMatrices) {
              .out = out,
              .addend = s.addend ? wide_addend.bytes().data() + skip : nullptr,
              .scale = static_cast<float>(scale),
+             .addend_scale = static_cast<float>(addend_scale),
              .a_stride = a_step,
              .c_stride = c_step};
       Workspace w(gemm_workspace_bytes(g));
