@@ -1,5 +1,7 @@
 // GEMM at the shapes of a 124M-parameter model, M = 1024 tokens: forward, input gradient and weight gradient; plain and packed weights; the
-// fast and the reproducible way. The limit is the packed forward product at 1024 x 3072 x 768 in fp32, and in the type itself.
+// fast and the reproducible way. The limit is the packed forward product at 1024 x 3072 x 768 in fp32, and in the type itself. Beside them
+// the Newton-Schulz steps of that model's matrices, whose limit is the packed product in bf16.
+#include "kernels/newton_schulz/newton_schulz.hpp"
 #include "validation/benchmarks/limits.hpp"
 
 namespace tessera::benchmarks {
@@ -45,7 +47,29 @@ void run_gemm(benchmark::State& state, Use use, std::int64_t M, std::int64_t N, 
   state.counters["of_fp32_packed"] = rate / limit;
 }
 
+void run_newton_schulz(benchmark::State& state, std::int64_t rows, std::int64_t columns, bool reproducible) {
+  Data x(rows * columns, DType::bf16), out(rows * columns, DType::bf16);
+  const kernels::NewtonSchulz p{.out = out.as<bf16>(), .x = x.as<bf16>(), .rows = rows, .columns = columns};
+  Data workspace(kernels::newton_schulz_workspace_bytes(p));
+  double best = 1e30;
+  for (auto _ : state) {
+    const double start = now_seconds();
+    kernels::newton_schulz(workspace.context(reproducible), p);
+    best = std::min(best, now_seconds() - start);
+  }
+  static const double limit = gemm_rate(DType::bf16);
+  const double rate = kernels::newton_schulz_flops(rows, columns) / best;
+  state.counters["GFLOP/s"] = rate * 1e-9;
+  state.counters["of_bf16_packed"] = rate / limit;
+}
+
 void register_all() {
+  for (const auto& [rows, columns] : {std::pair<std::int64_t, std::int64_t>{768, 768}, {256, 768}, {2048, 768}, {768, 2048}})
+    for (const bool reproducible : {false, true})
+      benchmark::RegisterBenchmark(
+          fmt::format("newton_schulz/{}x{}{}", rows, columns, reproducible ? "/reproducible" : "").c_str(),
+          [=, rows = rows, columns = columns](benchmark::State& state) { run_newton_schulz(state, rows, columns, reproducible); })
+          ->UseRealTime();
   struct Shape {
     const char* name;
     std::int64_t M, N, K;
