@@ -112,7 +112,9 @@ struct OptimizerKeys {
   bool nesterov = false;
   DType moments = DType::f32;
   MomentsRounding moments_rounding = MomentsRounding::stochastic;  // to bf16
-  std::vector<OptimizerGroup> groups = {};                         // the first that has a tensor
+  OrthogonalSteps newton_schulz = OrthogonalSteps::quintic;
+  MuonScale muon_scale = MuonScale::match_rms_adamw;
+  std::vector<OptimizerGroup> groups = {};  // the first that has a tensor
   friend bool operator==(const OptimizerKeys&, const OptimizerKeys&) = default;
 };
 

@@ -65,7 +65,8 @@ std::string fault_of_type(const OptimizerGroup& group) {
   const Optimizer& row = optimizer_named(*group.type);
   for (const std::string_view name : given)
     if (std::ranges::find(row.keys, name) == row.keys.end()) return fmt::format("has {}, which \"{}\" does not read", name, row.name);
-  if (group.nesterov.value_or(false) && group.momentum.value_or(0) == 0)
+  const auto its_own = std::ranges::find(row.defaults, "momentum", &std::pair<std::string_view, double>::first);
+  if (group.nesterov.value_or(false) && group.momentum.value_or(its_own == row.defaults.end() ? 0 : its_own->second) == 0)
     return "has nesterov without a momentum; give it one, for example 0.9";
   const OptimizerKeys defaults;
   if (group.min_trust_ratio.value_or(defaults.min_trust_ratio) > group.max_trust_ratio.value_or(defaults.max_trust_ratio))

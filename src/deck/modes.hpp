@@ -45,6 +45,16 @@ enum class MomentsRounding : std::uint8_t { stochastic, nearest };
 template <>
 inline constexpr auto enum_words<MomentsRounding> = std::to_array<std::string_view>({"stochastic", "nearest"});
 
+/// optimizer.newton_schulz
+enum class OrthogonalSteps : std::uint8_t { quintic, simple, polar_express };
+template <>
+inline constexpr auto enum_words<OrthogonalSteps> = std::to_array<std::string_view>({"quintic", "simple", "polar_express"});
+
+/// optimizer.muon_scale
+enum class MuonScale : std::uint8_t { match_rms_adamw, original };
+template <>
+inline constexpr auto enum_words<MuonScale> = std::to_array<std::string_view>({"match_rms_adamw", "original"});
+
 /// learning_rate.schedule
 enum class RateSchedule : std::uint8_t {
   cosine,

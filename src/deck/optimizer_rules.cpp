@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "deck/draft.hpp"
-#include "deck/value.hpp"
 #include "optimizer/texts/table.hpp"
 
 namespace tessera {
@@ -20,7 +19,9 @@ void resolve_optimizer(Draft& draft) {
   for (const auto& [leaf, value] : optimizer_named(draft.deck.optimizer.type).defaults) {
     const std::string key = fmt::format("optimizer.{}", leaf);
     bool is_auto = false;
-    if (!draft.entry(key).given) assign(*find_key(key), {value, ""}, draft.deck, is_auto);
+    const Key& row = *find_key(key);
+    const Literal literal = row.type == KeyType::boolean ? Literal{value != 0, ""} : Literal{value, ""};
+    if (!draft.entry(key).given) assign(row, literal, draft.deck, is_auto);
   }
 }
 

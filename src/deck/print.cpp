@@ -59,7 +59,9 @@ std::string of_optimizers(const Key& key) {
   std::string text = fmt::format(" Of {}.", fmt::join(readers, ", "));
   for (const Optimizer& row : optimizers())
     for (const auto& [leaf, value] : row.defaults)
-      if (leaf == key.leaf()) text += fmt::format(" The default of {} is {}.", row.name, shortest(value));
+      if (leaf == key.leaf())
+        text += fmt::format(" The default of {} is {}.", row.name,
+                            key.type == KeyType::boolean ? (value != 0 ? "true" : "false") : shortest(value));
   return text;
 }
 

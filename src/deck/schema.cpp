@@ -287,6 +287,13 @@ const std::vector<Key> table = with_choices({
      .help = "In update t the mean of squares decays by 1 - t^-decay_rate, in the place of a beta2."},
     {KEY(optimizer.update_clipping), .type = real, .limits = {.above = 0, .most = 1e6}, .fallback = "1.0", .identity = true, .silent = true,
      .help = "Largest root of the mean square of a tensor's update before the learning rate, to which it is scaled down."},
+    {KEY(optimizer.newton_schulz), .type = text, .fallback = "\"quintic\"", .identity = true, .silent = true,
+     .help = "Polynomials of the five steps that make a momentum orthogonal: quintic (Megatron-LM's default), simple, the same five times "
+             "(Jordan's Muon, DeepSpeed's), or polar_express (nanochat's)."},
+    {KEY(optimizer.muon_scale), .type = text, .fallback = "\"match_rms_adamw\"", .identity = true, .silent = true,
+     .help = "What an orthogonal matrix is multiplied by, beside the learning rate: match_rms_adamw 0.2 sqrt(max(rows, columns)), so that "
+             "matrices move as far as AdamW would have them and one learning rate serves both (Moonlight), or original sqrt(max(1, rows / "
+             "columns)) (Jordan's Muon, DeepSpeed's)."},
     {KEY(optimizer.moments), .type = text, .choices = {"fp32", "bf16"}, .fallback = "\"fp32\"", .identity = true, .silent = true,
      .help = "Type of what the optimizer keeps of each parameter beside its fp32 weight: with bf16 a moment takes 2 bytes in place of 4. "
              "Checkpoints hold fp32 of either."},

@@ -13,12 +13,25 @@
 namespace tessera {
 namespace {
 
+kernels::OrthogonalSteps steps_of(OrthogonalSteps steps) {
+  switch (steps) {
+    case OrthogonalSteps::quintic:
+      return kernels::OrthogonalSteps::quintic;
+    case OrthogonalSteps::simple:
+      return kernels::OrthogonalSteps::simple;
+    case OrthogonalSteps::polar_express:
+      return kernels::OrthogonalSteps::polar_express;
+  }
+  fail(ExitCode::internal, "optimizer.newton_schulz {}", static_cast<int>(steps));
+}
+
 UpdateRecord update_of(const OptimizerKeys& keys) {
   const bool halves = keys.moments == DType::bf16;
   UpdateText text({.momentum = keys.momentum > 0,
                    .nesterov = keys.nesterov,
                    .moments = halves ? kernels::StateType::bf16 : kernels::StateType::f32,
-                   .stochastic = halves && keys.moments_rounding == MomentsRounding::stochastic});
+                   .stochastic = halves && keys.moments_rounding == MomentsRounding::stochastic,
+                   .orthogonal = {.steps = steps_of(keys.newton_schulz), .matches_adamw = keys.muon_scale == MuonScale::match_rms_adamw}});
   optimizer_named(keys.type).text(text);
   return text.record();
 }
@@ -36,6 +49,8 @@ OptimizerKeys alone(const OptimizerKeys& keys) {
     if (leaf == "max_trust_ratio") own.max_trust_ratio = keys.max_trust_ratio;
     if (leaf == "decay_rate") own.decay_rate = keys.decay_rate;
     if (leaf == "update_clipping") own.update_clipping = keys.update_clipping;
+    if (leaf == "newton_schulz") own.newton_schulz = keys.newton_schulz;
+    if (leaf == "muon_scale") own.muon_scale = keys.muon_scale;
     if (leaf == "moments") own.moments = keys.moments, own.moments_rounding = keys.moments_rounding;
   }
   return own;
@@ -45,8 +60,14 @@ OptimizerKeys alone(const OptimizerKeys& keys) {
 OptimizerKeys keys_of(const OptimizerGroup& group, const OptimizerKeys& of_deck) {
   OptimizerKeys keys{.type = *group.type, .moments = of_deck.moments, .moments_rounding = of_deck.moments_rounding};
   for (const auto& [leaf, value] : optimizer_named(keys.type).defaults) {
-    TESSERA_REQUIRE(leaf == "beta2", "a default of {}", leaf);
-    keys.beta2 = value;
+    if (leaf == "beta2")
+      keys.beta2 = value;
+    else if (leaf == "momentum")
+      keys.momentum = value;
+    else if (leaf == "nesterov")
+      keys.nesterov = value != 0;
+    else
+      fail(ExitCode::internal, "{} has a default of {}", keys.type, leaf);
   }
   if (group.beta1) keys.beta1 = *group.beta1;
   if (group.beta2) keys.beta2 = *group.beta2;
@@ -90,7 +111,9 @@ bool takes(const Optimizer& row, const std::vector<Parameter>& table, std::size_
   std::int64_t before = 0;
   for (std::size_t i = first; i < last && row.takes; ++i) {
     const std::int64_t elements = table[i].shape.elements();
-    if (!row.takes({.elements = elements, .dims = table[i].shape.dims.size(), .begins_block = before % shard_block == 0})) return false;
+    const std::size_t dims = table[i].shape.dims.size();
+    const bool hidden = dims == 2 && table[i].part != Part::embedding && table[i].part != Part::head;
+    if (!row.takes({.elements = elements, .dims = dims, .begins_block = before % shard_block == 0, .hidden_matrix = hidden})) return false;
     before += elements / (table[i].tp_dim >= 0 ? tensor_ranks : 1);
   }
   return true;

@@ -201,6 +201,28 @@ struct OptimizerStep {
   std::vector<LinesOf> lines = {};                 ///< of each piece, where its rows and columns have numbers
   std::vector<UpdateRates> rates;                  ///< of each piece
 };
+/// Matrices of a unit in bf16 (read, or where results lie in their place add), results (write, or of no bytes), workspace (write). Of each
+/// matrix that this rank has to do its orthogonal factor, scaled.
+struct Orthogonalize {
+  kernels::OrthogonalSteps steps{};
+  struct Matrix {
+    std::int64_t from = 0, to = 0;  ///< elements
+    std::int64_t rows = 0, columns = 0;
+    float scale = 1;
+    std::int64_t parts = 1;  ///< as tensor-parallel ranks have them, part_step elements apart; those of results follow each other
+    bool parts_of_columns = false;
+  };
+  std::int64_t part_step = 0;
+  std::vector<Matrix> matrices;
+};
+/// Target (write), source (read).
+struct CopyRuns {
+  DType dtype{};
+  struct Run {
+    std::int64_t to = 0, from = 0, elements = 0;
+  };
+  std::vector<Run> runs;
+};
 /// Biases of routers (add), the step's router totals (read), update scalars (read).
 struct BalanceRouters {
   /// Layers that follow each other, here and in the model.
@@ -260,7 +282,7 @@ struct WriteDisk {};
 
 using Op = std::variant<RunPass, Collective, AccumulateFixed, Zero, CountFlags, SumSquares, BeginStep, ScaleGradients, FinishStep,
                         OptimizerStep, Round, PackWeight, Copy, Add, JoinSums, ReadDisk, WriteDisk, Transfer, BalanceRouters, Encode,
-                        EncodeWithError, Decode, SumBlocks>;
+                        EncodeWithError, Decode, SumBlocks, Orthogonalize, CopyRuns>;
 
 struct Task {
   std::string name;  ///< "gather layers.12 (backward)"

@@ -32,6 +32,7 @@ from models import DEFAULTS, make_model, model_keys
 TESSERA = os.environ.get("TESSERA", "build/host/tessera")
 MPIEXEC = os.environ.get("MPIEXEC", "mpiexec")
 TOLERANCE, TOLERANCE_OF_OPTIMIZERS = 1e-4, 1e-6  # the second where the optimizer is what is compared
+TOLERANCE_OF_MATRICES = 1e-3  # of Muon, whose matrices are bf16: sums in another order round to other neighbours
 # Of a model: what model.freeze says, and how the names of the same tensors begin in transformers.
 FROZEN = {"llama-frozen": (["embedding.*", "layers.0.*", "layers.1.attention.w?", "head.norm"],
                            ("model.embed_tokens.", "model.layers.0.", "model.layers.1.self_attn.", "model.norm."))}
@@ -46,6 +47,9 @@ OPTIMIZERS = {
     "llama-lamb": (lambda rows: Lamb(rows, lr=RATE, betas=BETAS, eps=EPS), ["optimizer.type=lamb", "optimizer.beta2=0.95"]),
     "llama-adafactor": (lambda rows: transformers.optimization.Adafactor(rows, lr=1e-4, scale_parameter=False, relative_step=False),
                         ["optimizer.type=adafactor", "optimizer.learning_rate=1e-4"]),
+    "llama-muon": (lambda rows: Muon(rows, QUINTIC, match_rms_adamw), ["optimizer.type=muon"]),
+    "llama-muon-jordan": (lambda rows: Muon(rows, [(3.4445, -4.7750, 2.0315)] * 5, original), ["optimizer.type=muon", "optimizer.newton_schulz=simple", "optimizer.muon_scale=original"]),
+    "llama-muon-polar": (lambda rows: Muon(rows, POLAR_EXPRESS, original, 1.01, 1e-6), ["optimizer.type=muon", "optimizer.newton_schulz=polar_express", "optimizer.muon_scale=original"]),
     "llama-sgd": (lambda rows: torch.optim.SGD(rows, lr=0.1), ["optimizer.type=sgd", "optimizer.learning_rate=0.1"]),
     "llama-momentum": (lambda rows: torch.optim.SGD(rows, lr=0.1, momentum=0.9), ["optimizer.type=sgd", "optimizer.learning_rate=0.1", "optimizer.momentum=0.9"]),
     "llama-nesterov": (lambda rows: torch.optim.SGD(rows, lr=0.1, momentum=0.9, nesterov=True), ["optimizer.type=sgd", "optimizer.learning_rate=0.1", "optimizer.momentum=0.9", "optimizer.nesterov=true"]),
@@ -111,6 +115,58 @@ class Lamb(torch.optim.Optimizer):
                 weight_norm, update_norm = p.norm().item(), update.norm().item()
                 ratio = min(max(weight_norm / update_norm, 0.01), 10.0) if weight_norm > 0 and update_norm > 0 else 1.0
                 p.sub_(update, alpha=ratio * group["lr"] * (1 - b2 ** state["t"]) ** 0.5 / (1 - b1 ** state["t"]))
+
+
+QUINTIC = [(4.0848, -6.8946, 2.9270), (3.9505, -6.3029, 2.6377), (3.7418, -5.5913, 2.3037), (2.8769, -3.1427, 1.2046), (2.8366, -3.0525, 1.2012)]
+POLAR_EXPRESS = [(8.15655, -22.48329, 15.87877), (4.04293, -2.80892, 0.50002), (3.89167, -2.77248, 0.50606), (3.28575, -2.36813, 0.46449), (2.34654, -1.70978, 0.42324)]
+
+
+def match_rms_adamw(rows, columns):
+    """Moonlight's (arXiv:2502.16982), and torch.optim.Muon's of this name."""
+    return 0.2 * max(rows, columns) ** 0.5
+
+
+def original(rows, columns):
+    """Jordan's, and torch.optim.Muon's of this name."""
+    return max(1.0, rows / columns) ** 0.5
+
+
+class Muon(torch.optim.Optimizer):
+    """Jordan's loop for hidden matrices, AdamW for the rest. Matrices are bf16, and products fp32 with their addends, rounded once: PyTorch's own in bf16 round a product
+    and a sum apart on this processor."""
+
+    def __init__(self, params, steps, scale, stretch=1.0, least=1e-7, momentum=0.95):
+        super().__init__(params, {"lr": RATE, "weight_decay": 0.0})
+        self.steps, self.scale, self.stretch, self.least, self.momentum = steps, scale, stretch, least, momentum
+        hidden = lambda p: p.dim() == 2 and BYTES["vocab"] not in p.shape
+        rest = [{**group, "params": [p for p in group["params"] if not hidden(p)]} for group in self.param_groups]
+        self.rest = torch.optim.AdamW(rest, lr=RATE, betas=BETAS, eps=EPS)
+        for group in self.param_groups:
+            group["params"] = [p for p in group["params"] if hidden(p)]
+
+    def zero_grad(self):
+        super().zero_grad()
+        self.rest.zero_grad()
+
+    def orthogonal(self, update):
+        rounded = lambda x: x.bfloat16().float()
+        x = rounded(update)
+        x = rounded(x / (x.norm() * self.stretch + self.least))
+        x = x.T if x.shape[0] > x.shape[1] else x
+        for a, b, c in self.steps:
+            gram = rounded(x @ x.T)
+            x = rounded(a * x + rounded(b * gram + c * gram @ gram) @ x)
+        return x.T if update.shape[0] > update.shape[1] else x
+
+    @torch.no_grad()
+    def step(self):
+        self.rest.step()
+        for group in self.param_groups:
+            for p in group["params"]:
+                m = self.state[p].setdefault("m", torch.zeros_like(p))
+                m.lerp_(p.grad, 1 - self.momentum)
+                p.mul_(1 - group["lr"] * group["weight_decay"])
+                p.sub_(self.orthogonal(p.grad.lerp(m, self.momentum)), alpha=group["lr"] * self.scale(*p.shape))
 
 
 def run(command):
@@ -261,7 +317,7 @@ def check(name, keys, launches, work):
             if tensor.startswith(tuple(prefixes)) and not torch.equal(values, before[tensor]):
                 fail(f"{name} on {ranks}: {tensor} is frozen and moved")
             moved = max(moved, (torch.linalg.norm(before[tensor] - after[tensor]) / torch.linalg.norm(after[tensor])).item())
-        most = TOLERANCE_OF_OPTIMIZERS if name in OPTIMIZERS else TOLERANCE
+        most = TOLERANCE_OF_MATRICES if "muon" in name else TOLERANCE_OF_OPTIMIZERS if name in OPTIMIZERS else TOLERANCE
         fine = len(ours) == STEPS and max(loss, norm, weights) < most and moved > TOLERANCE and all(row[2] == count for row in ours)
         good &= fine
         print(f"{'ok  ' if fine else 'FAIL'} {name} on {ranks} {' '.join(more)}: {count} of {places} targets of {len(texts)} texts count; relative differences: loss {loss:.1e}, "

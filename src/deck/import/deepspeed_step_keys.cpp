@@ -157,7 +157,7 @@ std::vector<ForeignKey> zero_keys() {
                "initial weights are made where they are kept, whatever code made them there"),
       unneeded("zero_optimization.log_trace_cache_warnings", boolean, one_schedule),
       unneeded("zero_optimization.enable_sanity_checks", boolean, one_schedule),
-      refused("zero_optimization.save_muon_momentum_buffer_in_memory", boolean, "false", "Muon is not in this version; leave it out"),
+      unneeded("zero_optimization.save_muon_momentum_buffer_in_memory", boolean, "momenta lie where the optimizer's state does"),
       unneeded("zero_optimization.leaf_module", section, by_unit),
       part("zero_optimization.leaf_module.classes", list),
       part("zero_optimization.leaf_module.names", list),
@@ -230,7 +230,6 @@ std::vector<ForeignKey> activation_keys() {
 std::vector<ForeignKey> optimizer_keys() {
   constexpr std::string_view of_onebit = "it is of the 1-bit optimizers, which are not in this version; leave it out";
   constexpr std::string_view of_adam = "of Adam: false is \"adam\", whose weight decay is part of the gradient; AdamW has it true always";
-  constexpr std::string_view of_muon = "it is of Muon, which is not in this version; leave it out";
   return {
       together(mapped(
           "optimizer.type", text, "optimizer.type",
@@ -266,12 +265,15 @@ std::vector<ForeignKey> optimizer_keys() {
       refused("optimizer.params.factor_max", real, "", of_onebit),
       refused("optimizer.params.factor_min", real, "", of_onebit),
       refused("optimizer.params.factor_threshold", real, "", of_onebit),
-      together(mapped("optimizer.params.momentum", real, "optimizer.momentum", "of SGD")),
+      together(mapped("optimizer.params.momentum", real, "optimizer.momentum", "of SGD and Muon")),
       together(mapped("optimizer.params.nesterov", boolean, "optimizer.nesterov", "of SGD")),
       refused("optimizer.params.dampening", real, "0", "momentum takes the whole gradient; leave it out"),
-      refused("optimizer.params.muon_lr", real, "", of_muon),
-      refused("optimizer.params.adam_lr", real, "", of_muon),
-      refused("optimizer.params.ns_method", text, "", of_muon),
+      together(
+          mapped("optimizer.params.muon_lr", real, "optimizer.learning_rate", "of Muon, in the place of lr; another `adam_lr` is refused")),
+      together(
+          mapped("optimizer.params.adam_lr", real, "optimizer.learning_rate", "of Muon, in the place of lr; another `muon_lr` is refused")),
+      together(mapped("optimizer.params.ns_method", text, "optimizer.newton_schulz",
+                      "of Muon: \"standard\" and \"gram\" are \"simple\", two orders of the same products")),
   };
 }
 

@@ -117,6 +117,31 @@ void put_betas(Importer& in) {
   in.put("optimizer.beta2", node->children[1].written, key);
 }
 
+/// Matrices and the rest may have a rate each there. Whether both are given, so that lr is read by neither.
+bool put_rates_of_muon(Importer& in) {
+  bool both = true;
+  for (const std::string_view theirs : {"optimizer.params.muon_lr", "optimizer.params.adam_lr"})
+    both &= put_number(in, theirs, "optimizer.learning_rate", "in the place of lr");
+  return both;
+}
+
+/// What Muon is there: keys of ours that have another default.
+void put_muon(Importer& in) {
+  constexpr std::string_view type = "optimizer.type", method = "optimizer.params.ns_method";
+  const bool muon = in.word_of(type) == "muon";
+  for (const std::string_view theirs : {"optimizer.params.muon_lr", "optimizer.params.adam_lr", "optimizer.params.ns_method"})
+    if (!muon && in.given(theirs)) in.fault(theirs, "is of Muon; leave it out, or write \"type\": \"Muon\"");
+  if (!muon) return;
+  if (const std::string word = in.word_of(method); !word.empty() && word != "standard" && word != "gram")
+    in.fault(method, "expected \"standard\" or \"gram\", two orders of the same products");
+  in.put("optimizer.newton_schulz", "\"simple\"", in.given(method) ? method : type);
+  in.put("optimizer.muon_scale", "\"original\"", type);
+  if (!in.given("optimizer.params.betas"))
+    for (const auto& [ours, value] : {std::pair("optimizer.beta1", "0.9"), std::pair("optimizer.beta2", "0.95")})
+      in.assume(ours, value, "DeepSpeed's default beside Muon");
+  if (!in.given("optimizer.params.eps")) in.assume("optimizer.eps", "1e-10", "DeepSpeed's default beside Muon");
+}
+
 /// A schedule's own takes the place of the optimizer's, as it does in DeepSpeed.
 void put_peak(Importer& in, bool no_optimizer) {
   constexpr std::string_view ours = "optimizer.learning_rate";
@@ -126,7 +151,7 @@ void put_peak(Importer& in, bool no_optimizer) {
   const std::string schedule = in.word_of("scheduler.type");
   if (schedule == "warmup_decay_lr" || schedule == "lr_range_test")
     in.assume(ours, "1e-3", "the schedule's default, which takes the place of the optimizer's lr");
-  else if (put_number(in, "optimizer.params.lr", ours))
+  else if (put_rates_of_muon(in) || put_number(in, "optimizer.params.lr", ours))
     return;
   else if (no_optimizer)
     in.assume(ours, "5e-5", "FILL IN: the file has no optimizer; the Trainer's default");
@@ -159,6 +184,7 @@ void import_optimizer(Importer& in) {
   else
     in.assume("optimizer.type", "\"adamw\"", "the file has no optimizer");
   put_peak(in, word.empty());
+  put_muon(in);
   put_number(in, "optimizer.params.momentum", "optimizer.momentum");
   put_number(in, "optimizer.params.min_coeff", "optimizer.min_trust_ratio");
   put_number(in, "optimizer.params.max_coeff", "optimizer.max_trust_ratio");

@@ -7,7 +7,7 @@
 namespace tessera {
 
 // A row an optimizer, which its file defines.
-#define TESSERA_OPTIMIZERS(row) row(adamw) row(adam) row(lion) row(sgd) row(lamb) row(adafactor) row(adafactor_vector) row(adam8bit)
+#define TESSERA_OPTIMIZERS(row) row(adamw) row(adam) row(lion) row(sgd) row(lamb) row(adafactor) row(adafactor_vector) row(muon) row(adam8bit)
 
 #define TESSERA_DECLARE(name) Optimizer name();
 TESSERA_OPTIMIZERS(TESSERA_DECLARE)
@@ -21,7 +21,7 @@ const std::vector<Optimizer>& optimizers() {
 }
 
 std::vector<std::pair<std::string_view, std::string_view>> refused_optimizers() {
-  return {{"onebit_adam", "1-bit Adam is not in this version; set \"adamw\""}, {"muon", "Muon is not in this version; set \"adamw\""}};
+  return {{"onebit_adam", "1-bit Adam is not in this version; set \"adamw\""}};
 }
 
 const Optimizer& optimizer_named(std::string_view name) {

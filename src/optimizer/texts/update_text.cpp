@@ -1,5 +1,8 @@
 #include "optimizer/texts/update_text.hpp"
 
+#include <algorithm>
+#include <cmath>
+
 #include "base/check.hpp"
 
 namespace tessera {
@@ -40,6 +43,17 @@ void UpdateText::run_once(std::string_view kernel, std::vector<UpdateUse> uses, 
 void UpdateText::meet(const UpdateOperand& sums) {
   record_.phases.back().meets = sums.kind;
   record_.phases.emplace_back();
+}
+
+void UpdateText::orthogonalize() {
+  TESSERA_REQUIRE(record_.phases.size() == 1 && record_.sums == 0, "{} phases before matrices meet", record_.phases.size());
+  record_.orthogonal = shape.orthogonal;
+  meet(matrices());
+}
+
+float OrthogonalMatrices::scale(std::int64_t rows, std::int64_t columns) const {
+  const auto r = static_cast<double>(rows), c = static_cast<double>(columns);
+  return static_cast<float>(matches_adamw ? 0.2 * std::sqrt(std::max(r, c)) : std::sqrt(std::max(1.0, r / c)));
 }
 
 }  // namespace tessera

@@ -2,11 +2,13 @@
 // predicts time or saves reads the record of it; src/optimizer/texts has one a file, table.cpp a row each.
 #pragma once
 #include <algorithm>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/access.hpp"
+#include "kernels/newton_schulz/newton_schulz.hpp"
 #include "kernels/update/update.hpp"
 
 namespace tessera {
@@ -22,7 +24,8 @@ struct UpdateOperand {
     copy,      ///< the compute copy; where master weights are that, no operand
     values,    ///< kernels::UpdateScalars
     sums,      ///< kernels::FixedSum of each tensor
-    lines      ///< sums of each row and each column, kernels::Lines::sums
+    lines,     ///< sums of each row and each column, kernels::Lines::sums
+    matrices   ///< bf16, what passes through OrthogonalMatrices: written before it as the copy is, read after it as the gradient
   };
   Kind kind = Kind::master;
   int row = 0;  ///< of state
@@ -65,11 +68,18 @@ struct UpdateCall {
   }
 };
 
+/// What becomes of whole matrices between two phases: the orthogonal factor of each, scaled.
+struct OrthogonalMatrices {
+  kernels::OrthogonalSteps steps = kernels::OrthogonalSteps::quintic;
+  bool matches_adamw = true;  ///< else Jordan's scale
+  float scale(std::int64_t rows, std::int64_t columns) const;
+};
+
 /// Calls that follow each other, piece by piece; then the sums that they have added to become those of all a tensor's elements on all
 /// ranks.
 struct UpdatePhase {
   std::vector<UpdateCall> calls;
-  UpdateOperand::Kind meets = UpdateOperand::Kind::sums;  ///< or lines; of the last phase none
+  UpdateOperand::Kind meets = UpdateOperand::Kind::sums;  ///< or lines, or matrices; of the last phase none
 };
 /// A text as it was read.
 struct UpdateRecord {
@@ -77,6 +87,8 @@ struct UpdateRecord {
   std::vector<UpdatePhase> phases = {{}};
   std::int64_t sums = 0;  ///< of a tensor
   bool lines = false;     ///< rows and columns are summed
+  /// Where there are some the first phase writes matrices of which the second reads the orthogonal factors.
+  std::optional<OrthogonalMatrices> orthogonal = {};
 };
 
 /// What of a deck a text depends on.
@@ -84,6 +96,7 @@ struct UpdateShape {
   bool momentum = false, nesterov = false;
   kernels::StateType moments = kernels::StateType::f32;  ///< f32 or bf16
   bool stochastic = false;                               ///< how moments in bf16 are rounded
+  OrthogonalMatrices orthogonal = {};
 };
 
 /// What a text is written in.
@@ -96,6 +109,7 @@ class UpdateText {
   static UpdateOperand gradient() { return {UpdateOperand::Kind::gradient}; }
   static UpdateOperand copy() { return {UpdateOperand::Kind::copy}; }
   static UpdateOperand values() { return {UpdateOperand::Kind::values}; }
+  static UpdateOperand matrices() { return {UpdateOperand::Kind::matrices}; }
   /// A number that is kept of each parameter; a kernel finds them in Update::state in the order in which the text names them.
   UpdateOperand state(std::string_view group);
   /// The same in 8 bits, in blocks.
@@ -112,6 +126,8 @@ class UpdateText {
   void run_once(std::string_view kernel, std::vector<UpdateUse> uses, decltype(UpdateCall::code) code);
   /// The phase ends.
   void meet(const UpdateOperand& sums);
+  /// It ends, and what it wrote to `matrices` becomes orthogonal. Such an update is of matrices alone (Optimizer::takes).
+  void orthogonalize();
 
   const UpdateRecord& record() const { return record_; }
 
@@ -123,7 +139,8 @@ class UpdateText {
 struct UpdatedTensor {
   std::int64_t elements = 0;
   std::size_t dims = 1;
-  bool begins_block = true;  ///< of shard_block elements, on every rank
+  bool begins_block = true;    ///< of shard_block elements, on every rank
+  bool hidden_matrix = false;  ///< neither embedding nor head
 };
 
 /// A row of the table.

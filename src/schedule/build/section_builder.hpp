@@ -1,7 +1,7 @@
-// Tasks of one section. The class is made for a section and gone with it; its methods stand in six files: section_passes.cpp has the passes
-// of a micro-batch and their gathers, section_gradients.cpp what becomes of their gradients, section_parted.cpp gradients of weights that
-// come later, section_pipeline.cpp the borders of a stage, section_offload.cpp state that is not where kernels are, section_update.cpp the
-// end of a step.
+// Tasks of one section. The class is made for a section and gone with it; its methods stand in seven files: section_passes.cpp has the
+// passes of a micro-batch and their gathers, section_gradients.cpp what becomes of their gradients, section_parted.cpp gradients of weights
+// that come later, section_pipeline.cpp the borders of a stage, section_offload.cpp state that is not where kernels are,
+// section_matrices.cpp updates that take whole matrices, section_update.cpp the end of a step.
 #pragma once
 #include <map>
 #include <optional>
@@ -182,6 +182,36 @@ class SectionBuilder {
   /// Streams that leave after this event, or come back before it.
   void emit_absences(int event, bool leave);
   static std::string returned(int stream) { return "returned.stream." + std::to_string(stream); }
+
+  // ---- Updates of whole matrices (section_matrices.cpp) ----
+
+  /// A unit's matrices, each at one of the ranks that share its state.
+  struct WholeMatrices {
+    int unit = 0;
+    Group parts = {}, sharing = {};  ///< ranks that have a part of each, and those that divide them among themselves
+    struct Place {
+      int owner = 0;
+      std::int64_t offset = 0;  ///< in the owner's block of results
+    };
+    std::vector<Place> places = {};  ///< by slot
+    std::int64_t block = 0;          ///< elements of an owner's results, at most
+  };
+  bool takes_matrices(int unit) const;
+  /// Of all units that take them, some at a time.
+  void emit_updates_of_matrices();
+  void emit_updates_of_matrices(const std::vector<int>& units);
+  Group parts_of_matrices(int unit) const;
+  Group sharing_matrices(int unit) const;
+  /// What is made orthogonal, in bf16, and then what came of it: elements of a unit, where kernels are.
+  Use matrices_of(int unit, const Range& elements, Access access);
+  void emit_gather_of_matrices(int unit);
+  std::vector<WholeMatrices> whole_matrices(const std::vector<int>& units) const;
+  Use results_of(const WholeMatrices& whole, int first, int count, Access access);
+  Orthogonalize::Matrix matrix_of(const WholeMatrices& whole, std::size_t slot) const;
+  void emit_orthogonal(const WholeMatrices& whole);
+  void emit_results(const WholeMatrices& whole);
+  /// To where a unit's state lies below, or from there.
+  void emit_matrices_between_tiers(int unit, const Range& elements, const Use& below, bool up);
 
   // ---- The end of a step (section_update.cpp) ----
 

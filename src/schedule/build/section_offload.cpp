@@ -104,8 +104,12 @@ void SectionBuilder::emit_optimizer_below(int unit, const Range& elements, Task 
   const auto of_kind = [uses = std::get<OptimizerStep>(task.op).update.uses](UpdateOperand::Kind kind) {
     return std::ranges::find(uses, kind, [](const UpdateUse& use) { return use.operand.kind; }) - uses.begin();
   };
-  const auto copy = of_kind(UpdateOperand::Kind::copy), master = of_kind(UpdateOperand::Kind::master);
+  const auto copy = of_kind(UpdateOperand::Kind::copy), master = of_kind(UpdateOperand::Kind::master),
+             matrices = of_kind(UpdateOperand::Kind::matrices);
+  const Use passing = matrices < std::ssize(task.uses) ? task.uses[static_cast<std::size_t>(matrices)] : buffers_.absent();
+  if (passing.bytes > 0 && passing.access == Access::read) emit_matrices_between_tiers(unit, elements, passing, false);
   const std::vector<Use> here = emit_on_host(std::move(task));
+  if (passing.bytes > 0 && passing.access != Access::read) emit_matrices_between_tiers(unit, elements, passing, true);
   if (!changes) return;
   Use made = here[static_cast<std::size_t>(copy < std::ssize(here) ? copy : master)];
   if (frame_.plan(unit).encoded) made = emit_on_host(encoding(unit, elements, made_on_host(unit, elements), made)).front();

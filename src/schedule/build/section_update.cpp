@@ -112,13 +112,16 @@ void SectionBuilder::emit_updates() {
   bool more = true;
   for (std::size_t phase = 0; more; ++phase) {
     more = false;
-    for (int u = 0; u < frame_.units(); ++u) more |= emit_update_phase(u, phase);
+    for (int u = 0; u < frame_.units(); ++u)
+      if (!takes_matrices(u)) more |= emit_update_phase(u, phase);
   }
+  emit_updates_of_matrices();
   for (int u = 0; u < frame_.units(); ++u)
     if (frame_.unit_at(u).learns()) emit_pack(u);
 }
 
 void SectionBuilder::emit_update(int unit) {
+  if (takes_matrices(unit)) return emit_updates_of_matrices({unit});
   for (std::size_t phase = 0; emit_update_phase(unit, phase);) ++phase;
 }
 
@@ -277,6 +280,9 @@ Use SectionBuilder::bind(const UpdateUse& use, int unit, const Range& elements) 
     case UpdateOperand::Kind::sums:
     case UpdateOperand::Kind::lines:
       return tensor_sums(unit, use.operand.kind, use.access);
+    case UpdateOperand::Kind::matrices:
+      return below ? buffers_.staging("matrices", matrices_of(unit, elements, use.access).bytes, use.access)
+                   : matrices_of(unit, elements, use.access);
   }
   fail(ExitCode::internal, "operand {} of an update", static_cast<int>(use.operand.kind));
 }

@@ -3,6 +3,7 @@
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/fixed/fixed.hpp"
 #include "kernels/gemm/gemm.hpp"
+#include "kernels/newton_schulz/newton_schulz.hpp"
 #include "kernels/quantize/quantize.hpp"
 #include "kernels/router/router.hpp"
 #include "kernels/step/step.hpp"
@@ -132,6 +133,12 @@ struct Runner {
       case UpdateOperand::Kind::lines:
         update.lines.sums = at<std::int64_t>(r, use) + op.lines[piece].word;
         return;
+      case UpdateOperand::Kind::matrices:
+        if (r.task.uses[use].access == Access::read)
+          update.grad = at<bf16>(r, use) + offset, update.grad_dtype = DType::bf16;
+        else
+          update.param = at<bf16>(r, use) + offset, update.param_dtype = DType::bf16;
+        return;
     }
   }
 
@@ -149,6 +156,26 @@ struct Runner {
       for (std::size_t use = 0; use < op.update.uses.size(); ++use) place(update, op, use, i);
       op.update.code(context(), update);
     }
+  }
+
+  void operator()(const Orthogonalize& op) const {
+    auto *from = at<bf16>(r, 0), *to = bytes(1) > 0 ? at<bf16>(r, 1) : from;
+    for (const Orthogonalize::Matrix& m : op.matrices)
+      kernels::newton_schulz(context({at<std::byte>(r, 2), static_cast<std::size_t>(bytes(2))}), {.out = to + m.to,
+                                                                                                  .x = from + m.from,
+                                                                                                  .rows = m.rows,
+                                                                                                  .columns = m.columns,
+                                                                                                  .steps = op.steps,
+                                                                                                  .scale = m.scale,
+                                                                                                  .parts = m.parts,
+                                                                                                  .parts_of_columns = m.parts_of_columns,
+                                                                                                  .part_step = op.part_step});
+  }
+  void operator()(const CopyRuns& op) const {
+    const auto size = static_cast<std::int64_t>(size_of(op.dtype));
+    for (const CopyRuns::Run& run : op.runs)
+      kernels::copy(context(), at<std::byte>(r, 0) + run.to * size, at<std::byte>(r, 1) + run.from * size,
+                    static_cast<std::size_t>(run.elements * size));
   }
 
   void operator()(const BalanceRouters& op) const {

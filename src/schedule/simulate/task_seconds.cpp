@@ -61,6 +61,22 @@ class Estimator {
         bytes += traffic_of(task_->uses[use]);
     return over_memory("adamw", bytes);
   }
+  /// As forward products of the same rows and columns: their FLOPs are most of a step's, and it has two of the narrow side alone.
+  double operator()(const Orthogonalize& op) {
+    double seconds = 0;
+    for (const Orthogonalize::Matrix& m : op.matrices) {
+      const auto narrow = std::min(m.rows, m.columns);
+      seconds += kernels::newton_schulz_flops(m.rows, m.columns) *
+                 seconds_per_flop(ProductWork{
+                     .product = products::Product::forward, .tokens = std::max(m.rows, m.columns), .outputs = narrow, .inputs = narrow});
+    }
+    return seconds;
+  }
+  double operator()(const CopyRuns& op) {
+    double elements = 0;
+    for (const CopyRuns::Run& run : op.runs) elements += static_cast<double>(run.elements);
+    return over_memory("stream", 2 * elements * static_cast<double>(size_of(op.dtype)));
+  }
   /// Between tiers, or inside one.
   double operator()(const Copy&) {
     const Tier to = tier_of(0), from = tier_of(1);

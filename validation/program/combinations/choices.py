@@ -63,7 +63,7 @@ VALUES = {
     "optimizer.gradient_clipping": [..., "0.0", "0.05"],
     "optimizer.groups": [..., '[{ tensors = ["embedding.*"], learning_rate = 1e-3 }]',
                          '[{ tensors = ["*norm*"], weight_decay = 0.5 }, { tensors = ["layers.0.*"], learning_rate = 0.0, weight_decay = 0.0 }]',
-                         '[{ tensors = ["layers.*"], type = "lamb" }]', '[{ tensors = ["*.w*"], type = "adafactor" }]'],
+                         '[{ tensors = ["layers.*"], type = "lamb" }]', '[{ tensors = ["*.w*"], type = "adafactor" }]', '[{ tensors = ["layers.*"], type = "muon", momentum = 0.8 }]'],
     "learning_rate.warmup_steps": [..., "1", "3"],
     "learning_rate.warmup_ratio": [..., "0.6"],
     "learning_rate.warmup_min_lr": [..., "1e-4"],

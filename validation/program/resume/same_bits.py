@@ -1000,6 +1000,7 @@ GROUPS = ("[{ tensors = ['layers.*.mlp.w_*', 'head.*'], type = 'lion', beta2 = 0
 OF_OPTIMIZERS = {"adamw": [{}, {"optimizer__groups": GROUPS}, {"optimizer__moments": "bf16"}],
                  "adam8bit": [{"model__ff_width": 160}],  # of which the layers have whole blocks, some of their tensors
                  "lion": [{}, {"optimizer__moments": "bf16", "optimizer__moments_rounding": "nearest"}], "lamb": [{"optimizer__max_trust_ratio": 0.5}],
+                 "muon": [{}, {"optimizer__newton_schulz": "polar_express", "optimizer__muon_scale": "original", "optimizer__nesterov": False, "optimizer__moments": "bf16"}],
                  "sgd": [{}, {"optimizer__momentum": 0.9}, {"optimizer__momentum": 0.9, "optimizer__nesterov": True}]}
 
 

@@ -193,6 +193,20 @@ TEST(Import, OptimizersBecomeOurs) {
   EXPECT_EQ(lamb.optimizer.max_trust_ratio, 5);
   EXPECT_EQ(lamb.optimizer.min_trust_ratio, 0.1);
   EXPECT_EQ(lamb.optimizer.beta2, 0.999) << "DeepSpeed's default";
+  const Deck muon =
+      deck_of(of("Muon", "\"lr\": 1e-3, \"muon_lr\": 0.02, \"adam_lr\": 0.02, \"momentum\": 0.9, \"ns_method\": \"standard\""));
+  EXPECT_EQ(muon.optimizer.type, "muon");
+  EXPECT_EQ(muon.optimizer.learning_rate, 0.02);
+  EXPECT_EQ(muon.optimizer.momentum, 0.9);
+  EXPECT_TRUE(muon.optimizer.nesterov);
+  EXPECT_EQ(muon.optimizer.newton_schulz, OrthogonalSteps::simple);
+  EXPECT_EQ(muon.optimizer.muon_scale, MuonScale::original);
+  EXPECT_EQ(muon.optimizer.beta2, 0.95) << "DeepSpeed's default beside Muon";
+  EXPECT_EQ(muon.optimizer.eps, 1e-10) << "too";
+  EXPECT_EQ(deck_of(of("Muon", "\"lr\": 1e-3")).optimizer.momentum, 0.95);
+  EXPECT_NE(faults_in(of("Muon", "\"muon_lr\": 0.02, \"adam_lr\": 1e-3")).find("leave one of the two out"), std::string::npos);
+  EXPECT_NE(faults_in(of("Muon", "\"ns_method\": \"cubic\"")).find("expected \"standard\" or \"gram\""), std::string::npos);
+  EXPECT_NE(faults_in(of("AdamW", "\"ns_method\": \"gram\"")).find("is of Muon"), std::string::npos);
   const Deck sgd = deck_of(of("SGD", "\"lr\": 0.1, \"momentum\": 0.9, \"nesterov\": true, \"dampening\": 0"));
   EXPECT_EQ(sgd.optimizer.type, "sgd");
   EXPECT_EQ(sgd.optimizer.momentum, 0.9);

@@ -178,6 +178,8 @@ TEST(Print, AKeyThatCameLaterLeavesTheIdentityOfEarlierRuns) {
                                             "optimizer.max_trust_ratio",
                                             "optimizer.decay_rate",
                                             "optimizer.update_clipping",
+                                            "optimizer.newton_schulz",
+                                            "optimizer.muon_scale",
                                             "data.weights",
                                             "run.epochs",
                                             "learning_rate.warmup_ratio",

@@ -77,13 +77,17 @@ TEST(Rules, AnOptimizerReadsItsOwnKeys) {
   EXPECT_TRUE(says(faults({"optimizer.type=lion", "optimizer.eps=1e-6"}), "optimizer.eps: is of optimizer.type = \"adamw\""));
   EXPECT_TRUE(says(faults({"optimizer.type=lion", "optimizer.eps=1e-6"}), "and \"lion\" does not read it"));
   EXPECT_TRUE(says(faults({"optimizer.type=sgd", "optimizer.beta2=0.9"}), "and \"sgd\" does not read it"));
-  EXPECT_TRUE(says(faults({"optimizer.momentum=0.9"}), "is of optimizer.type = \"sgd\", and \"adamw\" does not read it"));
+  EXPECT_TRUE(says(faults({"optimizer.momentum=0.9"}), "is of optimizer.type = \"sgd\", \"muon\", and \"adamw\" does not read it"));
   EXPECT_TRUE(says(faults({"optimizer.type=sgd", "optimizer.nesterov=true"}), "looks ahead by a momentum"));
   EXPECT_EQ(faults({"optimizer.type=sgd", "optimizer.nesterov=true", "optimizer.momentum=0.9"}), "");
   EXPECT_EQ(faults({"optimizer.moments=bf16", "optimizer.moments_rounding=nearest"}), "");
   EXPECT_TRUE(says(faults({"optimizer.moments_rounding=nearest"}), "is of optimizer.moments = \"bf16\""));
   EXPECT_TRUE(says(faults({"optimizer.type=sgd", "optimizer.moments=bf16"}), "sgd without optimizer.momentum has none"));
   EXPECT_TRUE(says(faults({"optimizer.type=adam8bit", "optimizer.moments=bf16"}), "\"adam8bit\" does not read it"));
+  EXPECT_EQ(faults({"optimizer.type=muon", "optimizer.newton_schulz=simple", "optimizer.muon_scale=original", "optimizer.eps=1e-6"}), "");
+  EXPECT_TRUE(says(faults({"optimizer.newton_schulz=simple"}), "is of optimizer.type = \"muon\", and \"adamw\" does not read it"));
+  EXPECT_TRUE(says(faults({"optimizer.type=muon", "optimizer.momentum=0"}), "looks ahead by a momentum"));
+  EXPECT_EQ(faults({"optimizer.type=muon", "optimizer.momentum=0", "optimizer.nesterov=false"}), "");
   // Lion's own default, which a value that is given takes the place of.
   const auto beta2 = [](const std::vector<std::string>& overrides) {
     const Deck deck = require_deck(parse_deck_text(small_deck, "d", overrides, 1));
@@ -93,6 +97,9 @@ TEST(Rules, AnOptimizerReadsItsOwnKeys) {
   EXPECT_EQ(beta2({}), 0.95);
   EXPECT_EQ(beta2({"optimizer.type=lion"}), 0.99);
   EXPECT_EQ(beta2({"optimizer.type=lion", "optimizer.beta2=0.95"}), 0.95);
+  const OptimizerKeys muon = require_deck(parse_deck_text(small_deck, "d", {"optimizer.type=muon"}, 1)).optimizer;
+  EXPECT_EQ(muon.momentum, 0.95);
+  EXPECT_TRUE(muon.nesterov);
 }
 
 // The values that a message proposes are themselves valid.

@@ -50,14 +50,18 @@ TEST(OptimizerTexts, TouchWhatTheyDeclare) {
             if (use.operand.kind == Kind::sums) {
               EXPECT_EQ(use.access, phase + 2 == record.phases.size() ? Access::add : Access::read);
             }
+            if (use.operand.kind == Kind::matrices) {
+              EXPECT_EQ(use.access, phase == 0 ? Access::write : Access::read);
+            }
           }
           EXPECT_TRUE(touched.contains({Kind::values, 0}));
         }
       }
-      EXPECT_EQ(record.phases.size(), 1 + (record.sums > 0) + record.lines);
+      EXPECT_EQ(record.phases.size(), 1 + (record.sums > 0) + record.lines + record.orthogonal.has_value());
       std::set<std::pair<Kind, int>> all = {{Kind::master, 0}, {Kind::copy, 0}};
       if (record.sums > 0) all.insert({Kind::sums, 0});
       if (record.lines) all.insert({Kind::lines, 0});
+      if (record.orthogonal) all.insert({Kind::matrices, 0});
       for (int s = 0; s < std::ssize(record.state); ++s) all.insert({Kind::state, s});
       EXPECT_EQ(changed, all);
       EXPECT_TRUE(read.contains({Kind::gradient, 0}) && !changed.contains({Kind::values, 0}));
@@ -82,6 +86,25 @@ TEST(OptimizerTexts, AdafactorKeepsRowsAndColumnsOfMatrices) {
             (std::vector<std::string_view>{"master", "adafactor_row", "adafactor_column", "adafactor_v"}));
   EXPECT_EQ(state_bytes({.type = "adafactor"}), 0);
   EXPECT_EQ(std::ranges::count(optimizer_names(), "adafactor_vector"), 0) << "it stands for what adafactor does not take";
+}
+
+/// Beside AdamW, which has embedding, head and vectors.
+TEST(OptimizerTexts, MuonKeepsTheMomentumOfMatrices) {
+  const OptimizerKeys keys{.type = "muon", .momentum = 0.95};
+  EXPECT_EQ(state_groups(keys), (std::vector<std::string_view>{"master", "muon_m", "adam_m", "adam_v"}));
+  EXPECT_EQ(state_bytes(keys), 4);
+  EXPECT_EQ(state_bytes(keys, "adamw"), 8);
+  const Optimizer& row = optimizer_named("muon");
+  EXPECT_TRUE(row.takes({.elements = 1, .begins_block = false, .hidden_matrix = true}));
+  EXPECT_FALSE(row.takes({.elements = 1 << 20}));
+}
+
+TEST(OptimizerTexts, OrthogonalMatricesAreScaledByTheirSize) {
+  const OrthogonalMatrices moonlight{.matches_adamw = true}, jordan{.matches_adamw = false};
+  EXPECT_FLOAT_EQ(moonlight.scale(100, 400), 4);
+  EXPECT_FLOAT_EQ(moonlight.scale(400, 100), 4);
+  EXPECT_FLOAT_EQ(jordan.scale(100, 400), 1);
+  EXPECT_FLOAT_EQ(jordan.scale(400, 100), 2);
 }
 
 TEST(OptimizerTexts, LionKeepsOneMoment) {
