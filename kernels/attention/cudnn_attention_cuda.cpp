@@ -86,6 +86,8 @@ std::optional<frontend::DataType_t> type_of(DType type) {
     case DType::i64:
     case DType::u16:
     case DType::u32:
+    case DType::e4m3:
+    case DType::e5m2:
       break;
   }
   return std::nullopt;

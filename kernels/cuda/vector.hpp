@@ -233,6 +233,8 @@ void with_float_type(DType dtype, F&& f) {
     case DType::i64:
     case DType::u16:
     case DType::u32:
+    case DType::e4m3:
+    case DType::e5m2:
       break;
   }
   TESSERA_CUDA_REQUIRE(is_float(dtype));
@@ -249,6 +251,8 @@ void with_half_type(DType dtype, F&& f) {
     case DType::i64:
     case DType::u16:
     case DType::u32:
+    case DType::e4m3:
+    case DType::e5m2:
       break;
   }
   TESSERA_CUDA_REQUIRE(dtype == DType::bf16 || dtype == DType::f16);
@@ -266,6 +270,8 @@ void with_sum_type(DType dtype, F&& f) {
     case DType::f16:
     case DType::u16:
     case DType::u32:
+    case DType::e4m3:
+    case DType::e5m2:
       break;
   }
   TESSERA_CUDA_REQUIRE(dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::i64);

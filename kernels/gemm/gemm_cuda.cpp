@@ -38,6 +38,8 @@ cudaDataType_t type_of(DType t) {
     case DType::i64:
     case DType::u16:
     case DType::u32:
+    case DType::e4m3:
+    case DType::e5m2:
       break;
   }
   fail(ExitCode::internal, "gemm of {}", name_of(t));

@@ -21,6 +21,8 @@ dnnl::memory::data_type dnnl_type(DType t) {
     case DType::i64:
     case DType::u16:
     case DType::u32:
+    case DType::e4m3:
+    case DType::e5m2:
       break;
   }
   fail(ExitCode::internal, "matmul of {}", name_of(t));
@@ -208,6 +210,8 @@ bool is_widened(DType type) {
     case DType::i64:
     case DType::u16:
     case DType::u32:
+    case DType::e4m3:
+    case DType::e5m2:
       break;
   }
   fail(ExitCode::internal, "products of {}", name_of(type));

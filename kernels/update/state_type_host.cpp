@@ -25,6 +25,8 @@ StateType state_type_of(DType dtype) {
     case DType::i64:
     case DType::u16:
     case DType::u32:
+    case DType::e4m3:
+    case DType::e5m2:
       break;
   }
   fail(ExitCode::internal, "state in {}", name_of(dtype));

@@ -41,6 +41,8 @@ void with_float_type(DType dtype, const char* op, F&& f) {
     case DType::i64:
     case DType::u16:
     case DType::u32:
+    case DType::e4m3:
+    case DType::e5m2:
       break;
   }
   fail(ExitCode::internal, "{}: the host kernel takes fp32, bf16 or fp16, not {}", op, name_of(dtype));
@@ -57,6 +59,8 @@ void with_half_type(DType dtype, const char* op, F&& f) {
     case DType::i64:
     case DType::u16:
     case DType::u32:
+    case DType::e4m3:
+    case DType::e5m2:
       break;
   }
   fail(ExitCode::internal, "{}: the host kernel takes bf16 or fp16, not {}", op, name_of(dtype));
@@ -74,6 +78,8 @@ void with_sum_type(DType dtype, const char* op, F&& f) {
     case DType::f16:
     case DType::u16:
     case DType::u32:
+    case DType::e4m3:
+    case DType::e5m2:
       break;
   }
   fail(ExitCode::internal, "{} takes fp32, bf16 or int64 gradients, not {}", op, name_of(dtype));

@@ -20,21 +20,23 @@
 
 namespace tessera {
 
-enum class DType : std::uint8_t { f32, bf16, f16, i64, u16, u32 };
+enum class DType : std::uint8_t { f32, bf16, f16, i64, u16, u32, e4m3, e5m2 };
 
 /// What a type of elements is called, and by whom. Libraries' own words stand where those are spoken.
 struct TypeRow {
   DType type;
   std::string_view name;  ///< of decks and reports
   std::size_t bytes;
-  std::string_view torch, safetensors;  ///< of models; empty where none holds such elements
+  std::string_view torch, safetensors;  ///< of models; empty where none holds such elements, or with scales beside them
 };
-inline constexpr std::array<TypeRow, 6> type_rows{{{DType::f32, "fp32", 4, "float32", "F32"},
+inline constexpr std::array<TypeRow, 8> type_rows{{{DType::f32, "fp32", 4, "float32", "F32"},
                                                    {DType::bf16, "bf16", 2, "bfloat16", "BF16"},
                                                    {DType::f16, "fp16", 2, "float16", "F16"},
                                                    {DType::i64, "int64", 8, "", ""},
                                                    {DType::u16, "uint16", 2, "", ""},
-                                                   {DType::u32, "uint32", 4, "", ""}}};
+                                                   {DType::u32, "uint32", 4, "", ""},
+                                                   {DType::e4m3, "e4m3", 1, "", ""},
+                                                   {DType::e5m2, "e5m2", 1, "", ""}}};
 constexpr const TypeRow& row_of(DType type) { return type_rows[static_cast<std::size_t>(type)]; }
 static_assert(std::ranges::all_of(type_rows, [](const TypeRow& row) { return row_of(row.type).name == row.name; }));
 
@@ -42,7 +44,7 @@ static_assert(std::ranges::all_of(type_rows, [](const TypeRow& row) { return row
 constexpr std::size_t size_of(DType type) { return row_of(type).bytes; }
 /// "fp32", "bf16", "int64", ...: the words of decks and reports.
 constexpr std::string_view name_of(DType type) { return row_of(type).name; }
-/// Whether models hold such elements, and kernels compute with them.
+/// Whether models hold such elements, and kernels compute with them. Those of 8 bits mean nothing without their scale.
 constexpr bool is_float(DType type) { return !row_of(type).torch.empty(); }
 /// f32, bf16 or f16 of its name; none of others.
 std::optional<DType> float_type_of(std::string_view name);
@@ -92,6 +94,51 @@ struct f16 {
   friend bool operator==(f16, f16) = default;
 };
 
+/// Floats of 8 bits (Micikevicius et al., arXiv:2209.05433), rounded to nearest even: `fraction` bits after the point and exponents from
+/// 1 - bias. What lies beyond the largest value becomes that value, as do infinities: conversions saturate. NaN is `nan`, without a sign.
+template <int fraction, int bias, std::uint8_t largest_code>
+struct Float8 {
+  static constexpr std::uint8_t nan = 0x7f, largest_bits = largest_code;
+  std::uint8_t bits = 0;
+  Float8() = default;
+  explicit constexpr Float8(float f) {
+    const std::uint32_t u = std::bit_cast<std::uint32_t>(f), magnitude = u & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) {
+      bits = nan;
+      return;
+    }
+    std::uint32_t code = 0;
+    if (magnitude >= smallest_normal)
+      code = (magnitude - rebias + (1u << (shift - 1)) - 1u + (magnitude >> shift & 1u)) >> shift;
+    else  // in a sum with this the last bit stands for the smallest subnormal
+      code = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + subnormal_tie) - std::bit_cast<std::uint32_t>(subnormal_tie);
+    bits = static_cast<std::uint8_t>((u >> 24 & 0x80u) | std::min<std::uint32_t>(code, largest_bits));
+  }
+  explicit constexpr operator float() const {
+    const std::uint32_t sign = (bits & 0x80u) << 24, magnitude = bits & 0x7fu;
+    std::uint32_t wide = (magnitude << shift) + rebias;
+    if (magnitude < 1u << fraction) wide = std::bit_cast<std::uint32_t>(static_cast<float>(magnitude) * smallest);
+    if (magnitude > largest_bits) wide = largest_bits + 1u < nan && magnitude == largest_bits + 1u ? 0x7f800000u : 0x7fc00000u;
+    return std::bit_cast<float>(sign | wide);
+  }
+  static constexpr float largest() {
+    Float8 x;
+    x.bits = largest_bits;
+    return static_cast<float>(x);
+  }
+  friend bool operator==(Float8, Float8) = default;
+
+  // Of conversions in vectors, which are the same arithmetic.
+  static constexpr int shift = 23 - fraction;
+  static constexpr std::uint32_t rebias = (127u - bias) << 23, smallest_normal = (128u - bias) << 23;
+  static constexpr float smallest = std::bit_cast<float>((128u - bias - fraction) << 23);  // subnormal
+  static constexpr float subnormal_tie = std::bit_cast<float>((128u - bias - fraction + 23u) << 23);
+};
+/// 2^-9 to 448, without infinities.
+using e4m3 = Float8<3, 7, 0x7e>;
+/// 2^-16 to 57344; infinities are read, and never written.
+using e5m2 = Float8<2, 15, 0x7b>;
+
 template <class T>
 constexpr DType dtype_of();
 template <>
@@ -105,6 +152,14 @@ constexpr DType dtype_of<bf16>() {
 template <>
 constexpr DType dtype_of<f16>() {
   return DType::f16;
+}
+template <>
+constexpr DType dtype_of<e4m3>() {
+  return DType::e4m3;
+}
+template <>
+constexpr DType dtype_of<e5m2>() {
+  return DType::e5m2;
 }
 template <>
 constexpr DType dtype_of<std::int64_t>() {

@@ -17,6 +17,8 @@ ComputeRates MachineProfile::*MachineProfile::rates_of(DType dtype) {
     case DType::i64:
     case DType::u16:
     case DType::u32:
+    case DType::e4m3:
+    case DType::e5m2:
       break;
   }
   fail(ExitCode::internal, "a machine's rates of {}", name_of(dtype));

@@ -21,6 +21,9 @@ inline MPI_Datatype mpi_type(DType dtype) {
     case DType::f16:
     case DType::u16:
       return MPI_UINT16_T;
+    case DType::e4m3:
+    case DType::e5m2:
+      return MPI_BYTE;
   }
   fail(ExitCode::internal, "no type of MPI's for element type {}", static_cast<int>(dtype));
 }

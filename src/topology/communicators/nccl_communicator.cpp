@@ -32,6 +32,9 @@ ncclDataType_t type_of(DType dtype) {
       return ncclFloat16;
     case DType::i64:
       return ncclInt64;
+    case DType::e4m3:  // moved as bytes
+    case DType::e5m2:
+      return ncclUint8;
     case DType::u16:
     case DType::u32:
       break;

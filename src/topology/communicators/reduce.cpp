@@ -110,6 +110,8 @@ void with_type(DType dtype, Reduction reduction, F f) {
       return with_reduction(std::int64_t{});
     case DType::u16:
     case DType::u32:
+    case DType::e4m3:
+    case DType::e5m2:
       break;
   }
   require_reducible(dtype);

@@ -1,4 +1,4 @@
-// Rounding to bf16 and f16 against a search for the nearest value and against F16C, shapes, and numbers for people.
+// Rounding to bf16, f16 and the types of 8 bits against a search for the nearest value and against F16C, shapes, and numbers for people.
 #include "base/types.hpp"
 
 #include <gtest/gtest.h>
@@ -38,7 +38,8 @@ std::uint16_t nearest(float f) {
 
 TEST(Types, FloatTypesAreKnownByTheirNamesAndNoOthers) {
   for (const DType type : {DType::f32, DType::bf16, DType::f16}) EXPECT_EQ(float_type_of(name_of(type)), type);
-  for (const DType type : {DType::i64, DType::u16, DType::u32}) EXPECT_EQ(float_type_of(name_of(type)), std::nullopt);
+  for (const DType type : {DType::i64, DType::u16, DType::u32, DType::e4m3, DType::e5m2})
+    EXPECT_EQ(float_type_of(name_of(type)), std::nullopt);
   EXPECT_EQ(float_type_of("fp8"), std::nullopt);
 }
 
@@ -176,6 +177,97 @@ TEST(F16, InfinityZeroAndNan) {
   }
 }
 
+/// What the bits of a float of 8 bits stand for, by its definition: `fraction` bits, exponents from 1 - bias; E4M3 has no infinity and NaN
+/// in its last place alone.
+double value_of_float8(unsigned bits, int fraction, int bias, bool has_infinity) {
+  const int exponents = 1 << (7 - fraction), exponent = static_cast<int>(bits >> fraction) & (exponents - 1),
+            rest = static_cast<int>(bits) & ((1 << fraction) - 1);
+  double magnitude = exponent == 0 ? std::ldexp(rest, 1 - bias - fraction) : std::ldexp((1 << fraction) + rest, exponent - bias - fraction);
+  if (exponent == exponents - 1 && (has_infinity || rest == (1 << fraction) - 1))
+    magnitude = has_infinity && rest == 0 ? std::numeric_limits<double>::infinity() : std::numeric_limits<double>::quiet_NaN();
+  return bits & 0x80u ? -magnitude : magnitude;
+}
+
+template <class F>
+struct Definition;
+template <>
+struct Definition<e4m3> {
+  static double value(unsigned bits) { return value_of_float8(bits, 3, 7, false); }
+  static constexpr unsigned largest = 0x7e;
+};
+template <>
+struct Definition<e5m2> {
+  static double value(unsigned bits) { return value_of_float8(bits, 2, 15, true); }
+  static constexpr unsigned largest = 0x7b;
+};
+
+template <class F>
+F float8_of(unsigned bits) {
+  F f;
+  f.bits = static_cast<std::uint8_t>(bits);
+  return f;
+}
+
+/// The code whose value lies nearest in exact arithmetic; of two the even one; the largest for all beyond it.
+template <class F>
+std::uint8_t nearest_float8(float f) {
+  const double magnitude = std::abs(static_cast<double>(f));
+  unsigned found = 0;
+  for (unsigned code = 1; code <= Definition<F>::largest; ++code) {
+    const double before = std::abs(magnitude - Definition<F>::value(found)), now = std::abs(magnitude - Definition<F>::value(code));
+    if (now < before || (now == before && code % 2 == 0)) found = code;
+  }
+  if (magnitude >= Definition<F>::value(Definition<F>::largest)) found = Definition<F>::largest;
+  return static_cast<std::uint8_t>(found | (std::signbit(f) ? 0x80u : 0u));
+}
+
+template <class F>
+class Float8Types : public testing::Test {};
+using Float8s = testing::Types<e4m3, e5m2>;
+TYPED_TEST_SUITE(Float8Types, Float8s);
+
+TYPED_TEST(Float8Types, StandForTheValuesOfTheirDefinitionAndKeepThem) {
+  for (unsigned bits = 0; bits < 256; ++bits) {
+    const auto f = static_cast<float>(float8_of<TypeParam>(bits));
+    const double wanted = Definition<TypeParam>::value(bits);
+    if (std::isnan(wanted)) {
+      ASSERT_TRUE(std::isnan(f)) << bits;
+      EXPECT_EQ(TypeParam(f).bits, 0x7f) << "one NaN, without a sign";
+    } else {
+      ASSERT_EQ(static_cast<double>(f), wanted) << bits;
+      ASSERT_EQ(std::signbit(f), std::signbit(wanted)) << bits;
+      EXPECT_EQ(TypeParam(f).bits, std::isinf(wanted) ? (bits & 0x80u) | Definition<TypeParam>::largest : bits);
+    }
+  }
+  EXPECT_EQ(TypeParam::largest(), Definition<TypeParam>::value(Definition<TypeParam>::largest));
+}
+
+TYPED_TEST(Float8Types, RoundEveryBf16ToTheNearest) {
+  for (std::uint32_t bits = 0; bits < 0x10000u; ++bits) {
+    bf16 b;
+    b.bits = static_cast<std::uint16_t>(bits);
+    const auto f = static_cast<float>(b);
+    ASSERT_EQ(TypeParam(f).bits, std::isnan(f) ? TypeParam::nan : nearest_float8<TypeParam>(f)) << std::hexfloat << f;
+  }
+}
+
+TYPED_TEST(Float8Types, RoundTiesToEvenAndTheirNeighboursTheOtherWay) {
+  for (unsigned low = 0; low < Definition<TypeParam>::largest; ++low) {
+    const double above = Definition<TypeParam>::value(low + 1);
+    const auto tie = static_cast<float>((Definition<TypeParam>::value(low) + above) / 2);  // exact in fp32
+    ASSERT_EQ(TypeParam(tie).bits, low + low % 2) << low;
+    ASSERT_EQ(TypeParam(std::nextafter(tie, 0.f)).bits, low);
+    ASSERT_EQ(TypeParam(-std::nextafter(tie, 1e9f)).bits, 0x80u | (low + 1));
+  }
+  std::mt19937 random(3);
+  for (int i = 0; i < 20000; ++i) {
+    const float f = from_bits(random());
+    if (!std::isnan(f)) {
+      ASSERT_EQ(TypeParam(f).bits, nearest_float8<TypeParam>(f)) << std::hexfloat << f;
+    }
+  }
+}
+
 TEST(Types, SizesAndNames) {
   EXPECT_EQ(size_of(DType::f32), sizeof(float));
   EXPECT_EQ(size_of(DType::bf16), sizeof(bf16));
@@ -183,7 +275,11 @@ TEST(Types, SizesAndNames) {
   EXPECT_EQ(size_of(DType::i64), 8u);
   EXPECT_EQ(size_of(DType::u16), 2u);
   EXPECT_EQ(size_of(DType::u32), 4u);
+  EXPECT_EQ(size_of(DType::e4m3), sizeof(e4m3));
+  EXPECT_EQ(size_of(DType::e5m2), sizeof(e5m2));
   EXPECT_EQ(name_of(dtype_of<float>()), "fp32");
+  EXPECT_EQ(name_of(dtype_of<e4m3>()), "e4m3");
+  EXPECT_EQ(name_of(dtype_of<e5m2>()), "e5m2");
   EXPECT_EQ(name_of(dtype_of<bf16>()), "bf16");
   EXPECT_EQ(name_of(dtype_of<f16>()), "fp16");
   EXPECT_EQ(name_of(dtype_of<std::int64_t>()), "int64");
