@@ -1,6 +1,8 @@
 // Matrix product: oneDNN on the host, cuBLASLt on a GPU. Row-major everywhere.
 #pragma once
-#include "kernels/context.hpp"
+#include <optional>
+
+#include "kernels/fp8/fp8.hpp"
 
 namespace tessera::kernels {
 
@@ -24,11 +26,19 @@ struct Gemm {
   float addend_scale = 1;        ///< of the addend
   std::int64_t a_stride = 0;     ///< elements from a stored row of a to the next; 0: rows follow each other
   std::int64_t c_stride = 0;     ///< the same of c and addend: c may be columns of a wider matrix
+  /// a (M,K) and b (N,K), b_transposed, are codes. Sums of their products are fp32, and are multiplied by both scales, of which the product
+  /// is rounded first; in blocks codes are, which is exact. `in` is then the type of bias. Not with a scale of its own, nor a_stride.
+  struct Fp8 {
+    Fp8Operand a, b;
+  };
+  std::optional<Fp8> fp8 = {};
 
   std::int64_t a_step() const { return a_stride ? a_stride : a_transposed ? M : K; }
   std::int64_t c_step() const { return c_stride ? c_stride : N; }
   bool is_legal() const {
-    return (!addend || (!accumulate && addend != c)) && (!bias || scale == 1) && a_step() >= (a_transposed ? M : K) && c_step() >= N;
+    const bool is_plain = scale == 1 && !a_transposed && b_transposed && a_stride == 0 && !b_packed;
+    return (!fp8 || is_plain) && (!addend || (!accumulate && addend != c)) && (!bias || scale == 1) && a_step() >= (a_transposed ? M : K) &&
+           c_step() >= N;
   }
 };
 

@@ -248,6 +248,7 @@ void gemm(const Context& context, const Gemm& g) {
   TESSERA_REQUIRE(g.is_legal(), "gemm adds to c or an addend that lies elsewhere, scales without a bias, and has rows beside each other");
   TESSERA_REQUIRE(!g.bias || (g.out == g.in && alignment_of(g.bias) >= 16), "a bias has c's type and begins on 16 bytes");
   TESSERA_REQUIRE(!g.b_packed, "a GPU has no packed form");
+  TESSERA_REQUIRE(!g.fp8, "a GPU's products of codes are refused in decks");
   TESSERA_REQUIRE(context.workspace.size() >= workspace_bytes, "gemm needs {} bytes of workspace, has {}", workspace_bytes,
                   context.workspace.size());
   if (g.M == 0 || g.N == 0) return;

@@ -1,8 +1,8 @@
 // Three ways to the same product:
 // whole     one oneDNN call on all threads. oneDNN may split K over threads (measured: small M and N, large K), so bits depend on them.
 // pieces    reproducible mode, and scaled addends: c is cut into pieces that depend on the shape alone, each a single-threaded oneDNN call.
-// widened   fp16, and bf16 where the processor's bf16 dot product is slower than its fp32 multiply-add: Xeons with AVX512_BF16 and no AMX
-// do
+// widened   codes of fp8, fp16, and bf16 where the processor's bf16 dot product is slower than its fp32 multiply-add: Xeons with
+// AVX512_BF16 and no AMX do
 //           half the rate, and AVX2 has none. Pieces of a and b are widened to fp32 in the cache and multiplied there. Reproducible by
 //           construction.
 #include "kernels/gemm/gemm.hpp"
@@ -13,7 +13,7 @@
 #include "base/check.hpp"
 #include "kernels/gemm/matmul_host.hpp"
 #include "kernels/parallel.hpp"
-#include "kernels/vector/vector.hpp"
+#include "kernels/vector/float8.hpp"
 
 namespace tessera::kernels::host {
 namespace {
@@ -92,18 +92,39 @@ void join_addend(const Gemm& g, std::int64_t row, std::int64_t column, std::int6
   with_float_type(g.out, "gemm", [&](auto type) { add_addend<decltype(type)>(g, row, column, rows, columns); });
 }
 
+bool has_blocks(const Fp8Operand& p) { return p.scaling == Fp8Scaling::row_blocks || p.scaling == Fp8Scaling::square_blocks; }
+
+/// Scales that sums are multiplied by: that of row r of a times those of b's.
+struct SumScales {
+  const Fp8Operand* a = nullptr;
+  const Fp8Operand* b = nullptr;
+  explicit SumScales(const Gemm& g) {
+    if (g.fp8 && !has_blocks(g.fp8->a)) a = &g.fp8->a, b = &g.fp8->b;
+  }
+  float of_row(std::int64_t row) const { return a->scales[a->scaling == Fp8Scaling::rows ? row : 0]; }
+  template <class Count>
+  TESSERA_INLINE f32x16 of_columns(std::int64_t column, Count n) const {
+    return b->scaling == Fp8Scaling::rows ? load(b->scales + column, n) : splat(*b->scales);
+  }
+};
+
 // c's piece = scaled sums (+ bias) (+ addend), in c's type.
 template <class In, class Out>
 void finish(const Gemm& g, const float* sums, std::int64_t row, std::int64_t column, std::int64_t rows, std::int64_t columns) {
   const In* bias = g.bias ? static_cast<const In*>(g.bias) + column : nullptr;
   const auto* addend = static_cast<const Out*>(g.accumulate ? g.c : g.addend);
+  const SumScales scales(g);
   for (std::int64_t r = 0; r < rows; ++r) {
+    const f32x16 of_row = splat(scales.a ? scales.of_row(row + r) : g.scale);
     const std::int64_t first = (row + r) * g.c_step() + column;
     Out* to = static_cast<Out*>(g.c) + first;
     const float* from = sums + r * columns;
     for_vectors(0, columns, [&](std::int64_t i, auto n) {
       f32x16 v = load(from + i, n);
-      if (g.scale != 1) v = v * g.scale;
+      if (scales.a)
+        v = v * (of_row * scales.of_columns(column + i, n));
+      else if (g.scale != 1)
+        v = v * of_row;
       if (bias) v += load(bias + i, n);
       if (addend) v = fma(load(addend + first + i, n), splat(g.accumulate ? 1 : g.addend_scale), v);
       store(to + i, v, n);
@@ -187,20 +208,45 @@ void widen(float* to, const In* from, std::int64_t rows, std::int64_t columns, s
   }
 }
 
-template <class In>
+/// A piece of an operand (rows, depth), or stored the other way round, from element `first` on.
+void widen(float* to, const void* from, DType type, std::int64_t first, std::int64_t rows, std::int64_t columns, std::int64_t stride) {
+  const auto widen_from = [&](auto element) { widen(to, static_cast<const decltype(element)*>(from) + first, rows, columns, stride); };
+  if (size_of(type) == 1)
+    with_float8_type(type, "gemm", widen_from);
+  else
+    with_half_type(type, "gemm", widen_from);
+}
+
+/// Codes (rows, depth) from (row, k) on of an operand (., K) times the scales of their blocks: powers of two, so that no product is
+/// rounded.
+void scale_blocks(float* codes, const Fp8Operand& p, std::int64_t row, std::int64_t k, std::int64_t rows, std::int64_t depth,
+                  std::int64_t K) {
+  const std::int64_t blocks = ceil_div(K, fp8_block);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const std::int64_t line_of_blocks = p.scaling == Fp8Scaling::square_blocks ? (row + r) / fp8_block : row + r;
+    for (std::int64_t i = 0; i < depth; i += fp8_block) {
+      const f32x16 scale = splat(p.scales[line_of_blocks * blocks + (k + i) / fp8_block]);
+      float* x = codes + r * (depth + wide_pad);
+      for_vectors(i, std::min(depth, i + fp8_block), [&](std::int64_t j, auto n) { store(x + j, load(x + j, n) * scale, n); });
+    }
+  }
+}
+
 void run_widened_piece(const Gemm& g, const WideBuffers& w, std::int64_t row, std::int64_t column) {
-  std::int64_t rows = std::min(wide_rows, g.M - row), columns = std::min(wide_columns, g.N - column);
-  auto *a = static_cast<const In*>(g.a), *b = static_cast<const In*>(g.b);
+  const std::int64_t rows = std::min(wide_rows, g.M - row), columns = std::min(wide_columns, g.N - column);
+  const DType a = g.fp8 ? g.fp8->a.type : g.in, b = g.fp8 ? g.fp8->b.type : g.in;
   for (std::int64_t k = 0; k < g.K; k += wide_depth) {
-    std::int64_t depth = std::min(wide_depth, g.K - k);
+    const std::int64_t depth = std::min(wide_depth, g.K - k);
     if (g.a_transposed)
-      widen(w.a, a + k * g.a_step() + row, depth, rows, g.a_step());
+      widen(w.a, g.a, a, k * g.a_step() + row, depth, rows, g.a_step());
     else
-      widen(w.a, a + row * g.a_step() + k, rows, depth, g.a_step());
+      widen(w.a, g.a, a, row * g.a_step() + k, rows, depth, g.a_step());
     if (g.b_transposed)
-      widen(w.b, b + column * g.K + k, columns, depth, g.K);
+      widen(w.b, g.b, b, column * g.K + k, columns, depth, g.K);
     else
-      widen(w.b, b + k * g.N + column, depth, columns, g.N);
+      widen(w.b, g.b, b, k * g.N + column, depth, columns, g.N);
+    if (g.fp8 && has_blocks(g.fp8->a)) scale_blocks(w.a, g.fp8->a, row, k, rows, depth, g.K);
+    if (g.fp8 && has_blocks(g.fp8->b)) scale_blocks(w.b, g.fp8->b, column, k, columns, depth, g.K);
     run_matmul(wide_matmul(g, rows, columns, depth, k > 0), {.c = w.c, .a = w.a, .b = w.b, .scratch = w.scratch}, 1);
   }
   finish(g, w.c, row, column, rows, columns);
@@ -214,15 +260,17 @@ void run_widened(const Context& context, const Gemm& g) {
     WideBuffers w{.a = reinterpret_cast<float*>(base), .b = nullptr, .c = nullptr, .scratch = base + wide_floats * sizeof(float)};
     w.b = w.a + wide_a;
     w.c = w.b + wide_b;
-    with_half_type(g.in, "gemm",
-                   [&](auto type) { run_widened_piece<decltype(type)>(g, w, piece / across * wide_rows, piece % across * wide_columns); });
+    run_widened_piece(g, w, piece / across * wide_rows, piece % across * wide_columns);
   });
 }
+
+bool is_wide(const Gemm& g) { return g.fp8 || is_widened(g.in); }
 
 void check(const Gemm& g) {
   TESSERA_REQUIRE(g.M >= 0 && g.N >= 0 && g.K > 0, "gemm of M={} N={} K={}", g.M, g.N, g.K);
   TESSERA_REQUIRE(is_float(g.in), "gemm of {}", name_of(g.in));
   TESSERA_REQUIRE(g.out == DType::f32 || g.out == g.in, "gemm of {} into {}", name_of(g.in), name_of(g.out));
+  TESSERA_REQUIRE(!g.fp8 || has_blocks(g.fp8->a) == has_blocks(g.fp8->b), "a product of codes in blocks and others");
   TESSERA_REQUIRE(g.is_legal(), "gemm adds to c or an addend that lies elsewhere, scales without a bias, and has rows beside each other");
 }
 
@@ -232,7 +280,7 @@ std::size_t gemm_workspace_bytes(const Gemm& g) {
   check(g);
   if (g.M == 0 || g.N == 0) return 0;
   auto workers = static_cast<std::size_t>(threads());
-  if (is_widened(g.in)) return workers * (wide_floats * sizeof(float) + wide_scratch_bytes(g));
+  if (is_wide(g)) return workers * (wide_floats * sizeof(float) + wide_scratch_bytes(g));
   Matmul whole = whole_matmul(g);
   std::size_t pieces = workers * piece_scratch_bytes(g);
   return std::max({pieces, aligned(matmul_scratch_bytes(whole, threads())), aligned(matmul_scratch_bytes(whole, 1))});
@@ -241,7 +289,7 @@ std::size_t gemm_workspace_bytes(const Gemm& g) {
 void gemm(const Context& context, const Gemm& g) {
   check(g);
   if (g.M == 0 || g.N == 0) return;
-  if (is_widened(g.in)) {
+  if (is_wide(g)) {
     TESSERA_REQUIRE(!g.b_packed, "gemm_packed_bytes said that packing brings nothing here");
     return run_widened(context, g);
   }
@@ -253,7 +301,7 @@ void gemm(const Context& context, const Gemm& g) {
 
 std::size_t gemm_packed_bytes(const Gemm& g) {
   check(g);
-  return is_widened(g.in) || g.a_transposed ? 0 : matmul_packed_bytes(whole_matmul(g));
+  return is_wide(g) || g.a_transposed ? 0 : matmul_packed_bytes(whole_matmul(g));
 }
 
 void gemm_pack_b(const Context&, void* packed, const Gemm& g) { matmul_pack(whole_matmul(g), packed, g.b, threads()); }

@@ -10,6 +10,7 @@
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/embedding/embedding.hpp"
 #include "kernels/fixed/fixed.hpp"
+#include "kernels/fp8/fp8.hpp"
 #include "kernels/gemm/gemm.hpp"
 #include "kernels/qk_norm_rope/qk_norm_rope.hpp"
 #include "kernels/ring_attention/ring_attention.hpp"
@@ -370,6 +371,53 @@ void product() {
   print("gemm", dtype, c);
 }
 
+void codes() {
+  constexpr std::int64_t rows = 150, columns = 277;
+  const auto x = awkward_values(rows * columns), tame = random_values<float>(rows * columns, 7);
+  for (const DType type : {DType::e4m3, DType::e5m2})
+    for (const auto scaling : {Fp8Scaling::tensor, Fp8Scaling::rows, Fp8Scaling::row_blocks, Fp8Scaling::square_blocks})
+      for (const bool transposed : {false, true})
+        for (const auto* from : {&x, &tame}) {
+          auto made = poisoned<std::uint8_t>(rows * columns);
+          auto scales = poisoned<float>(fp8_scales(scaling, transposed ? columns : rows, transposed ? rows : columns));
+          fp8_quantize({}, {.codes = made.data(),
+                            .scales = scales.data(),
+                            .x = from->data(),
+                            .rows = rows,
+                            .columns = columns,
+                            .transposed = transposed,
+                            .dtype = DType::f32,
+                            .type = type,
+                            .scaling = scaling});
+          print("fp8_quantize", type, made, scales);
+        }
+}
+
+/// All codes, which the product widens.
+void product_of_codes() {
+  constexpr std::int64_t M = 70, N = 101, K = 530;
+  std::vector<std::uint8_t> a, b;
+  for (std::int64_t i = 0; i < M * K; ++i) a.push_back(static_cast<std::uint8_t>(i * 37 % 256));
+  for (std::int64_t i = 0; i < N * K; ++i) b.push_back(static_cast<std::uint8_t>(i * 53 % 120));
+  auto c = poisoned<float>(M * N);
+  const float scale = 0.37f;
+  const Gemm g{.c = c.data(),
+               .a = a.data(),
+               .b = b.data(),
+               .M = M,
+               .N = N,
+               .K = K,
+               .b_transposed = true,
+               .in = DType::bf16,
+               .out = DType::f32,
+               .fp8 = Gemm::Fp8{{DType::e5m2, Fp8Scaling::tensor, &scale}, {DType::e4m3, Fp8Scaling::tensor, &scale}}};
+  Workspace workspace(gemm_workspace_bytes(g));
+  gemm(workspace.context(), g);
+  for (float& f : c)
+    if (std::isnan(f)) f = 0;
+  print("gemm", DType::e4m3, c);
+}
+
 }  // namespace
 }  // namespace tessera::kernels::testing
 
@@ -395,4 +443,6 @@ int main() {
   experts<tessera::f16>();
   product<tessera::bf16>();
   product<tessera::f16>();
+  codes();
+  product_of_codes();
 }
