@@ -233,6 +233,7 @@ void print_plan(const Planned& p) {
   put("model     {} parameters in {} units; {}\n", human_count(static_cast<double>(parameter_count(p.request.layout.table))),
       p.request.layout.units.size(), describe_flops(deck));
   if (const std::string lora = describe_lora(p.request.deck.model, p.request.layout.table); !lora.empty()) put("lora      {}\n", lora);
+  if (const std::string fp8 = describe_fp8(p.request.layout.table, deck.precision); !fp8.empty()) put("fp8       {}\n", fp8);
   for (const std::string& line : describe_groups(p.request.deck.optimizer, p.request.layout.table)) put("optimizer {}\n", line);
   if (const std::string frozen = describe_frozen(p.request.layout.table); !frozen.empty())
     put("frozen    {}: without gradients, moments and fp32 copies\n", frozen);

@@ -163,7 +163,9 @@ struct LossScaleKeys {
 
 struct PrecisionKeys {
   DType compute = DType::bf16;
-  DType gradients = DType::f32;  // sums of a step
+  DType gradients = DType::f32;                               // sums of a step
+  Fp8Recipe fp8 = Fp8Recipe::none;                            // of products of linear layers
+  std::vector<std::string> fp8_skip = {"head", "embedding"};  // patterns of tensors whose products stay in the compute type
   LossScaleKeys loss_scale = {};
   bool scales_loss() const { return compute == DType::f16; }
   friend bool operator==(const PrecisionKeys&, const PrecisionKeys&) = default;

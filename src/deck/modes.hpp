@@ -83,6 +83,11 @@ enum class DecayType : std::uint8_t { linear, cosine, exponential, minus_sqrt };
 template <>
 inline constexpr auto enum_words<DecayType> = std::to_array<std::string_view>({"linear", "cosine", "exponential", "minus_sqrt"});
 
+/// precision.fp8
+enum class Fp8Recipe : std::uint8_t { none, tensorwise, rowwise, blockwise };
+template <>
+inline constexpr auto enum_words<Fp8Recipe> = std::to_array<std::string_view>({"none", "tensorwise", "rowwise", "blockwise"});
+
 /// zero.overlap_comm
 enum class OverlapComm : std::uint8_t { automatic, yes, no };
 template <>

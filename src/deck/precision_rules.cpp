@@ -57,10 +57,40 @@ void check_loss_scale(Draft& draft) {
   }
 }
 
+void check_fp8(Draft& draft) {
+  if (!draft.good({"precision.fp8", "precision.compute"})) return;
+  if (draft.deck.precision.fp8 == Fp8Recipe::none) {
+    if (draft.differs("precision.fp8_skip"))
+      draft.idle("precision.fp8_skip", "precision.fp8",
+                 "precision.fp8 is \"none\", and no product is in fp8; leave precision.fp8_skip out or set precision.fp8");
+    return;
+  }
+  const std::string word(word_of(draft.deck.precision.fp8));
+  if (draft.deck.precision.compute != DType::bf16)
+    draft.fault(
+        {"precision.fp8", "precision.compute"},
+        fmt::format("products in fp8 are between tensors in bf16, and precision.compute is \"{}\"; set precision.compute = \"bf16\" or "
+                    "precision.fp8 = \"none\"",
+                    name_of(draft.deck.precision.compute)));
+  if (draft.good({"model.experts"}) && draft.deck.model.experts > 0)
+    draft.fault({"precision.fp8", "model.experts"},
+                fmt::format("products of experts are not in fp8 in this version; set precision.fp8 = \"none\" (here \"{}\") or "
+                            "model.experts = 0",
+                            word));
+  if (draft.good({"kernels.pack_weights"}) && draft.deck.kernels.pack_weights)
+    draft.fault({"kernels.pack_weights", "precision.fp8"},
+                "packed weights are for products in the compute type; set kernels.pack_weights = false or precision.fp8 = \"none\"");
+  if (draft.good({"run.device"}) && draft.deck.run.device == RunDevice::cuda)
+    draft.fault({"precision.fp8", "run.device"},
+                "a GPU's products in fp8 are not in this version; set precision.fp8 = \"none\", or run.device = \"host\", which emulates "
+                "them");
+}
+
 }  // namespace
 
 void check_precision(Draft& draft) {
   check_gradients(draft);
+  check_fp8(draft);
   check_loss_scale(draft);
 }
 

@@ -389,13 +389,27 @@ const std::vector<Key> table = with_choices({
 
     // [precision]
     {KEY(precision.compute), .type = text, .choices = {"fp32", "bf16", "fp16"}, .fallback = "\"bf16\"", .identity = true,
-     .refused = {{"fp8", "fp8 is not in this version; set \"bf16\""}},
+     .refused = {{"fp8", "products alone are in fp8; set \"bf16\" and precision.fp8"}},
      .help = "Type of weights and activations in forward and backward; master weights and moments are fp32. fp16 scales the loss by "
              "[precision.loss_scale]; its range is small, so prefer bf16 where the GPU has it."},
     {KEY(precision.gradients), .type = text, .choices = {"fp32", "bf16"}, .fallback = "\"fp32\"",
      .help = "Type of a step's sums of gradients. bf16 takes 2 bytes a parameter in place of 4 (8 with run.reproducible) and needs one "
              "micro-batch a rank, whose gradient is made in fp32, rounded, and reduced in half as many bytes. With run.reproducible "
              "exact integers are reduced as ever, and their sum alone is rounded. A resume may change it."},
+    {KEY(precision.fp8), .type = text, .fallback = "\"none\"", .identity = true, .silent = true,
+     .refused = {{"tensorwise_delayed",
+                  "histories of largest magnitudes are not in this version; set \"tensorwise\", which looks at the "
+                  "tensor itself"}},
+     .help = "Products of linear layers, forward and backward, of codes of 8 bits and their scales: each operand is rounded to them where "
+             "it is multiplied, and sums are fp32. tensorwise: a scale a matrix, from its largest magnitude; rowwise: one for each "
+             "row of an operand along which a product sums; both have weights and activations in E4M3, gradients in E5M2. blockwise "
+             "(DeepSeek-V3): all in E4M3, a scale that is a power of two for 128 values of activations and gradients and for 128 x 128 of "
+             "weights. Weights, masters, moments and what is kept for the backward pass stay as they are. On the host fp8 is emulated, "
+             "with the numbers of its definition; a GPU is refused in this version. With precision.compute = \"bf16\", not with experts."},
+    {KEY(precision.fp8_skip), .type = texts, .fallback = "[\"head\", \"embedding\"]", .identity = true, .silent = true,
+     .help = "With precision.fp8: patterns (as in model.freeze) of tensors whose products stay in the compute type. A pattern also "
+             "stands for all names that begin with it and a dot: \"head\" is head.weight. Of a model with tied embeddings the head's "
+             "product reads embedding.weight. Tensors of one product are skipped together. A pattern of no tensor is refused."},
 
     // [precision.loss_scale]
     {KEY(precision.loss_scale.initial_power), .type = integer, .unit = "power of 2", .limits = {.least = 0, .most = 40}, .fallback = "16",

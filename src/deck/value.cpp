@@ -362,7 +362,15 @@ Literal fallback_literal(const Key& key) {
   if (t == "true" || t == "false") return {t == "true", ""};
   if (t == "[]" && key.type == KeyType::integers) return {std::vector<std::int64_t>{}, ""};
   if (t == "[]" && key.type == KeyType::reals) return {std::vector<double>{}, ""};
-  if (t == "[]") return {std::vector<std::string>{}, ""};
+  if (t.starts_with('[')) {  // of texts without quotes in them
+    std::vector<std::string> texts;
+    for (std::size_t from = t.find('"'); from != t.npos; from = t.find('"', from)) {
+      const std::size_t to = t.find('"', from + 1);
+      texts.emplace_back(t.substr(from + 1, to - from - 1));
+      from = to + 1;
+    }
+    return {texts, ""};
+  }
   if (key.type == KeyType::real) {
     double v = 0;
     std::from_chars(t.data(), t.data() + t.size(), v);

@@ -23,6 +23,7 @@
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/expert_blocks/expert_blocks.hpp"
 #include "kernels/fixed/fixed.hpp"
+#include "kernels/fp8/fp8.hpp"
 #include "kernels/head_blocks/head_blocks.hpp"
 #include "kernels/key_parts/key_parts.hpp"
 #include "kernels/parallel.hpp"
@@ -291,6 +292,27 @@ void add_swiglu(std::vector<Contender>& list, const Memory& memory, DType dtype)
   list.push_back({"swiglu backward" + suffix, 5.0 * e * static_cast<double>(n), "triad", [=] { swiglu_backward({}, backward); }});
 }
 
+/// Codes of bf16: blocks take one pass, others find largest magnitudes in one before.
+void add_fp8(std::vector<Contender>& list, const Memory& memory, float* scales) {
+  constexpr std::int64_t columns = 4096;
+  std::byte* p[2] = {};
+  const std::int64_t n = memory.cut({2, 1}, p, 128 * columns);
+  for (const auto& [name, scaling] :
+       {std::pair{"tensor", Fp8Scaling::tensor}, {"rows", Fp8Scaling::rows}, {"blocks", Fp8Scaling::row_blocks}})
+    for (const bool transposed : {false, true}) {
+      const Fp8Quantize call{.codes = reinterpret_cast<std::uint8_t*>(p[1]),
+                             .scales = scales,
+                             .x = p[0],
+                             .rows = n / columns,
+                             .columns = columns,
+                             .transposed = transposed,
+                             .scaling = scaling};
+      const bool twice = scaling == Fp8Scaling::tensor || (scaling == Fp8Scaling::rows && transposed);
+      list.push_back({fmt::format("fp8_quantize {}{}", name, transposed ? ", transposed" : ""),
+                      (twice ? 5.0 : 3.0) * static_cast<double>(n), "copy", [=] { fp8_quantize({}, call); }});
+    }
+}
+
 /// Rows of eight query heads on two key heads for two ranks.
 void add_head_blocks(std::vector<Contender>& list, const Memory& memory, DType dtype) {
   constexpr int H = 8, G = 2, D = 128, width = (H + 2 * G) * D;
@@ -427,6 +449,7 @@ void run(const Settings& settings) {
   UpdateScalars scalars{.learning_rate = 1e-6f, .bias_correction1 = 0.5f, .bias_correction2 = 0.5f};
   Memory small(68 * 2048 * 4);  // on a page, as arenas lay weights and workspaces out
   std::vector<float> rstd(static_cast<std::size_t>(settings.mib) << 11, 1.0f), table(1024 * 64);
+  std::vector<float> scales(static_cast<std::size_t>(settings.mib) << 12);
   rope_table(table.data(), 0, 1024, 64, 10000, {});
   std::int32_t flag = 0;
   FixedSum sum;
@@ -434,6 +457,7 @@ void run(const Settings& settings) {
   add_streams(list, memory);
   add_adamw(list, memory, scalars);
   add_quantize(list, memory);
+  add_fp8(list, memory, scales.data());
   for (DType dtype : {DType::f32, DType::bf16}) {
     add_rmsnorm(list, memory, dtype, small, rstd);
     add_qk_norm_rope(list, memory, dtype, small, rstd, table);

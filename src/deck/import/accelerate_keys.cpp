@@ -58,13 +58,14 @@ Rows fsdp_rows() {
 
 Rows other_rows() {
   Rows all = {
-      with_words(mapped("mixed_precision", any, "precision.compute", "\"no\" is fp32; fp8 is refused"),
+      with_words(mapped("mixed_precision", any, "precision.compute",
+                        "\"no\" is fp32; fp8 is refused, since products alone are in it (precision.fp8)"),
                  {{"no", "fp32"}, {"false", "fp32"}}),
       with_words(mapped("use_cpu", boolean, "run.device", "true is \"host\""), {{"true", "host"}, {"false", "auto"}}),
       unneeded("distributed_type", text, "deepspeed_config and fsdp_config say what ranks share"),
       open(refused("megatron_lm_config", section, "", of_axes)),
       open(refused("parallelism_config", section, "", of_axes)),
-      open(refused("fp8_config", section, "", "fp8 is not in this version; leave it out")),
+      open(refused("fp8_config", section, "", "set precision.fp8 to one of its recipes in the deck; leave it out")),
       unneeded("debug", boolean, "ranks compare their schedules before the first step"),
       unneeded("enable_cpu_affinity", boolean, "ranks are bound apart to the cores of their node"),
   };

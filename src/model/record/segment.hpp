@@ -100,6 +100,7 @@ class At {
 struct ProductWork {
   products::Product product{};
   std::int64_t tokens = 0, outputs = 0, inputs = 0;
+  double quantised_bytes = 0;  ///< of a product of codes: read and written to make them
 };
 /// Attention over sequences of `tokens`: causal, or as many FLOPs of a block without a mask.
 struct AttentionWork {

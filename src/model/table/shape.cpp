@@ -83,6 +83,7 @@ ModelShape model_shape(const Deck& deck) {
                .experts = experts_of(deck),
                .loss_chunk = deck.kernels.loss_chunk,
                .pack_weights = deck.kernels.pack_weights,
+               .fp8 = {.recipe = deck.precision.fp8, .skip = deck.precision.fp8_skip},
                .attention = attention_path(deck),
                .deterministic = deck.run.reproducible,
                .lora = m.lora,
@@ -164,7 +165,7 @@ ModelShape text_shape(const ModelShape& shape, const TextSize& text, Feed feed) 
   ModelShape s = shape;
   s.B = 1, s.T = feed == Feed::prompt ? text.prompt : 1, s.cp = 1, s.ring = false, s.ep = 1;
   s.feed = feed, s.capacity = text.capacity, s.likeliest = text.likeliest;
-  s.pack_weights = false;                        // for products of many rows
+  s.pack_weights = false, s.fp8 = {};            // for products of many rows
   s.attention = kernels::AttentionPath::native;  // no search comes before a text
   s.experts.capacity_factor = 0;                 // what a token becomes does not depend on those beside it
   return s;

@@ -5,6 +5,7 @@
 
 #include "deck/deck.hpp"
 #include "kernels/attention/attention.hpp"
+#include "model/table/fp8.hpp"
 
 namespace tessera {
 
@@ -39,6 +40,7 @@ struct ModelShape {
   ExpertShape experts = {};
   std::int64_t loss_chunk = 0;  ///< tokens of logits held at once
   bool pack_weights = false;    ///< segments read packed copies of matrices where the builder binds them
+  Fp8Shape fp8 = {};            ///< products of linear layers whose operands are codes of 8 bits
   kernels::AttentionPath attention = kernels::AttentionPath::native;
   bool deterministic = false;    ///< every kernel must give the same bits twice
   LoraKeys lora = {};            ///< adapters beside matrices of layers

@@ -133,7 +133,9 @@ class Estimator {
 
   double seconds_of(const Call& call) const {
     if (const auto* memory = std::get_if<MemoryWork>(&call.work)) return kernel_seconds(call.kernel(), memory->bytes);
-    return std::max(machine_.least_call, call.flops * seconds_per_flop(call.work));
+    const auto* product = std::get_if<ProductWork>(&call.work);
+    const double quantised = product && product->quantised_bytes > 0 ? kernel_seconds("stream", product->quantised_bytes) : 0;
+    return quantised + std::max(machine_.least_call, call.flops * seconds_per_flop(call.work));
   }
 
   double seconds_per_flop(const Work& work) const {

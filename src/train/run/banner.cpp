@@ -33,6 +33,7 @@ void print_banner(const BannerFacts& f) {
   info("model       {} parameters in {} units; {}", human_count(static_cast<double>(parameter_count(f.engine.layout().table))),
        f.engine.layout().units.size(), describe_flops(deck));
   if (const std::string lora = describe_lora(deck.model, f.engine.layout().table); !lora.empty()) info("lora        {}", lora);
+  if (const std::string fp8 = describe_fp8(f.engine.layout().table, deck.precision); !fp8.empty()) info("fp8         {}", fp8);
   if (const std::string frozen = describe_frozen(f.engine.layout().table); !frozen.empty()) info("frozen      {}", frozen);
   for (const std::string& line : describe_groups(deck.optimizer, f.engine.layout().table)) info("optimizer   {}", line);
   info("batch       {}", describe_batch(deck, f.engine.data().size));

@@ -186,6 +186,8 @@ TEST(Print, AKeyThatCameLaterLeavesTheIdentityOfEarlierRuns) {
                                             "learning_rate.warmup_min_lr",
                                             "learning_rate.warmup_min_ratio",
                                             "learning_rate.decay_type",
+                                            "precision.fp8",
+                                            "precision.fp8_skip",
                                             "zero.quantized_weights",
                                             "zero.quantized_gradients"};
   // And sections that did.

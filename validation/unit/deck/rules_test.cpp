@@ -72,6 +72,19 @@ TEST(Rules, SchedulesOfOthersAreRefusedWithOurNames) {
   EXPECT_TRUE(says(faults({"optimizer.type=AdamW"}), "did you mean \"adamw\"?"));
 }
 
+TEST(Rules, Fp8IsOfProductsBetweenTensorsInBf16) {
+  for (const char* recipe : {"tensorwise", "rowwise", "blockwise"}) EXPECT_EQ(faults({fmt::format("precision.fp8={}", recipe)}), "");
+  EXPECT_EQ(faults({"precision.fp8=rowwise", "precision.fp8_skip=[]"}), "");
+  EXPECT_TRUE(says(faults({"precision.fp8=tensorwise_delayed"}), "not in this version; set \"tensorwise\""));
+  EXPECT_TRUE(says(faults({"precision.fp8_skip=[]"}), "leave precision.fp8_skip out or set precision.fp8"));
+  EXPECT_TRUE(says(faults({"precision.fp8=rowwise", "precision.compute=fp16"}), "set precision.compute = \"bf16\" or precision.fp8"));
+  EXPECT_TRUE(says(faults({"precision.fp8=rowwise", "kernels.pack_weights=true"}), "set kernels.pack_weights = false"));
+  EXPECT_TRUE(says(faults({"precision.fp8=rowwise", "run.device=cuda"}), "run.device = \"host\", which emulates them"));
+  EXPECT_TRUE(says(faults({"precision.fp8=rowwise", "model.experts=4", "model.experts_per_token=2", "model.expert_ff_width=64"}),
+                   "products of experts are not in fp8"));
+  EXPECT_TRUE(says(faults({"precision.compute=fp8"}), "set \"bf16\" and precision.fp8"));
+}
+
 // Nothing that a user writes is dropped without a word; a printed deck has every key, at its default.
 TEST(Rules, AnOptimizerReadsItsOwnKeys) {
   EXPECT_TRUE(says(faults({"optimizer.type=lion", "optimizer.eps=1e-6"}), "optimizer.eps: is of optimizer.type = \"adamw\""));

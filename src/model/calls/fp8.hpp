@@ -1,0 +1,25 @@
+// Products of linear layers whose operands are rounded to codes of 8 bits where they are multiplied (precision.fp8).
+#pragma once
+#include "model/record/recorder.hpp"
+
+namespace tessera {
+
+/// How one of the three products of a linear layer is computed: of its operands as they lie, or of their codes, which it makes in its
+/// workspace.
+class Multiply {
+ public:
+  /// Of the matrix `w` and those joined to it.
+  Multiply(const ModelShape& shape, const std::string& w, products::Product product);
+  std::size_t workspace_bytes(const kernels::Gemm& g) const;
+  /// `g` as products::forward and the others make it.
+  void operator()(const kernels::Context& context, const kernels::Gemm& g) const;
+  /// Bytes that are read and written to make the codes.
+  double quantised_bytes(const kernels::Gemm& g) const;
+
+ private:
+  Fp8Recipe recipe_;
+  products::Product product_;
+  kernels::Backend backend_;
+};
+
+}  // namespace tessera

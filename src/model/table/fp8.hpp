@@ -1,0 +1,26 @@
+// Products of linear layers in fp8 (precision.fp8): which they are.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "deck/deck.hpp"
+#include "model/table/parameters.hpp"
+
+namespace tessera {
+
+struct Fp8Shape {
+  Fp8Recipe recipe = Fp8Recipe::none;
+  std::vector<std::string> skip = {};  ///< patterns of tensors whose products stay in the compute type
+  /// Whether the product that reads this tensor, and those joined to it, is in fp8.
+  bool takes(std::string_view tensor) const;
+};
+
+/// Throws Error(usage) that names a pattern of precision.fp8_skip of no tensor with the names nearest to it, and two tensors of one product
+/// of which one is skipped.
+void check_fp8_skip(const std::vector<Parameter>& table, const PrecisionKeys& precision);
+
+/// "rowwise: products of 85.1 M of 123.6 M parameters in matrices; those of others are in bf16"; empty where none is.
+std::string describe_fp8(const std::vector<Parameter>& table, const PrecisionKeys& precision);
+
+}  // namespace tessera

@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""Products in fp8 (precision.fp8): in reproducible mode the bits of one rank over numbers of ranks, stages of ZeRO and of a pipeline, offload, recompute and
+resumes; others than products in bf16, and near them; with mesh.tp and mesh.cp near them too. Memory is what was planned. Adapters and frozen tensors beside it.
+    fp8.py"""
+import os
+import re
+
+import runs
+
+check = runs.Checks()
+FULL = bool(os.environ.get("TESSERA_TEST_FULL"))
+DRAW = int(os.environ.get("TESSERA_TEST_DRAW", "1"))
+RECIPES = ("tensorwise", "rowwise", "blockwise")
+STATE = {"zero__offload_optimizer__device": "host"}
+LAYOUTS = [(2, {"zero__stage": 1}), (3, {"zero__stage": 2, "activation__recompute": "full"}), (2, {"zero__stage": 3, "run__lanes": "threads"}),
+           (1, {"zero__stage": 3, **STATE, "zero__offload_param__device": "host"}), (2, {"zero__stage": 0, "mesh__pp": 2}),
+           (2, {"zero__stage": 3, "zero__offload_optimizer__device": "nvme"}), (4, {"zero__stage": 3, "zero__hpz_partition_size": 2})]
+# What also decides a rank's numbers: near products in bf16.
+AXES = [(2, {"mesh__tp": 2}), (2, {"mesh__cp": 2})]
+# Beside it, and then the same over twice the ranks.
+BESIDE = {"frozen": {"model__freeze": ["embedding.*", "layers.0.*"]}, "adapters": {"lora__rank": 2}, "skipped": {"precision__fp8_skip": ["layers.0", "*.w_down"]}}
+
+
+def as_planned(name, done):
+    memory = re.findall(r"memory (\S+ \S+) of (\S+ \S+)", done.stderr)
+    check(f"{name}: memory is what was planned", bool(memory) and all(used == planned for used, planned in memory), str(memory))
+
+
+def apart(a, b):
+    """The largest relative difference of losses, of the steps of the first."""
+    return max(abs(a[step][0] / b[step][0] - 1) for step in a)
+
+
+def evaluated(folder, name):
+    return [row["val_loss"] for row in folder.metrics(name) if "val_loss" in row]
+
+
+def layouts(folder, recipe, number, common):
+    exact, after = {**common, "precision__fp8": recipe}, common["run__steps"] // 2
+    alone = f"{recipe}-alone"
+    as_planned(alone, folder.train(alone, 1, zero__stage=0, checkpoint__every=after, checkpoint__keep=0, **exact))
+    losses, hashes = folder.losses(alone), folder.hashes(alone)
+    check(f"{recipe}: others than in bf16, and near them", 0 < apart(losses, folder.losses("plain")) < 0.02, f"{losses} {folder.losses('plain')}")
+    check(f"{recipe}: an evaluation is in fp8 as well", evaluated(folder, alone) != evaluated(folder, "plain"))
+    for at, (ranks, keys) in enumerate(LAYOUTS):
+        if not FULL and (at + number + DRAW) % 3:
+            continue
+        name = f"{recipe}-layout{at}"
+        as_planned(name, folder.train(name, ranks, **{**exact, **keys}))
+        check(f"{recipe} on {ranks} ranks with {keys}: the bits of one rank",
+              folder.losses(name) == losses and folder.hashes(name) == hashes and evaluated(folder, name) == evaluated(folder, alone),
+              f"{folder.losses(name)} instead of {losses}")
+    ranks, keys = LAYOUTS[(number + DRAW) % len(LAYOUTS)]
+    name, start = f"{recipe}-resumed", folder.run(alone) + f"/checkpoints/step-{after:08d}"
+    folder.train(name, ranks, run__resume=start, **{**exact, **keys})
+    check(f"{recipe} resumed on {ranks} ranks with {keys}: the bits of one rank",
+          folder.losses(name) == {step: loss for step, loss in losses.items() if step > after} and folder.hashes(name) == hashes)
+
+
+def axes(folder, recipe, number, common):
+    ranks, keys = AXES[(number + DRAW) % len(AXES)]
+    name = f"{recipe}-axes"
+    as_planned(name, folder.train(name, ranks, precision__fp8=recipe, **common, **keys))
+    losses = folder.losses(name)
+    check(f"{recipe} with {keys}: near products in bf16", apart(losses, folder.losses("plain")) < 0.02, f"{losses}")
+
+
+def beside(folder, recipe, what, keys, common):
+    asked = {**common, "precision__fp8": recipe, **keys}
+    folder.train(what, 1, **asked)
+    as_planned(f"{what} on two ranks", folder.train(f"{what}-twice", 2, zero__stage=3, **asked))
+    check(f"{what} in {recipe}: the same bits on two ranks",
+          folder.losses(what) == folder.losses(f"{what}-twice") and folder.hashes(what) == folder.hashes(f"{what}-twice"))
+
+
+def main():
+    with runs.Folder() as folder:
+        steps = 6
+        common = {"run__steps": steps, "run__log_every": 1, "run__reproducible": True, "precision__compute": "bf16", "model__layers": 2, "model__tied": False,
+                  "model__kv_heads": 4, "batch__global": 12, "evaluate__every": steps, "evaluate__batches": 4, "data__validation": folder.data}
+        folder.train("plain", 1, **common)
+        for number, recipe in enumerate(RECIPES):
+            layouts(folder, recipe, number, common)
+            axes(folder, recipe, number, common)
+        for number, (what, keys) in enumerate(BESIDE.items()):
+            if FULL or (number + DRAW) % 3 == 0:
+                beside(folder, RECIPES[(number + DRAW) % 3], what, keys, common)
+    return 0 if check.good else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,106 @@
+// Which products are in fp8, and what they are of.
+#include "model/calls/fp8.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "model/table/fp8.hpp"
+#include "model/table/parameters.hpp"
+
+namespace tessera::fp8_test {
+namespace {
+
+using products::Product;
+
+constexpr Fp8Recipe recipes[] = {Fp8Recipe::tensorwise, Fp8Recipe::rowwise, Fp8Recipe::blockwise};
+
+TEST(Fp8Skip, APatternStandsForNamesAndForWhatBeginsWithIt) {
+  const Fp8Shape fp8{.recipe = Fp8Recipe::rowwise, .skip = {"head", "layers.1", "*.wo"}};
+  for (const char* taken : {"layers.0.attention.wq", "layers.10.mlp.w_down", "embedding.weight", "layers.0.mlp.w_gate"})
+    EXPECT_TRUE(fp8.takes(taken)) << taken;
+  for (const char* left : {"head.weight", "layers.1.mlp.w_down", "layers.0.attention.wo"}) EXPECT_FALSE(fp8.takes(left)) << left;
+  EXPECT_FALSE(Fp8Shape{}.takes("layers.0.attention.wq")) << "without a recipe";
+}
+
+std::string fault(const std::vector<std::string>& skip) {
+  ModelKeys model;
+  model.vocab = 100, model.width = 32, model.layers = 2, model.heads = 2, model.kv_heads = 2, model.head_dim = 16, model.ff_width = 64;
+  PrecisionKeys precision;
+  precision.fp8 = Fp8Recipe::tensorwise, precision.fp8_skip = skip;
+  try {
+    check_fp8_skip(parameter_table(model), precision);
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code, ExitCode::usage);
+    return e.what();
+  }
+  return "";
+}
+bool says(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
+
+TEST(Fp8Skip, PatternsThatCannotBeFollowedAreRefused) {
+  EXPECT_EQ(fault({"head", "embedding"}), "");
+  EXPECT_EQ(fault({}), "");
+  EXPECT_TRUE(says(fault({"layers.2"}), "no tensor of this model is called \"layers.2\"; the nearest names are"));
+  EXPECT_TRUE(says(fault({"*.w_up"}), "w_gate and layers.0.mlp.w_up are read by one product, and only layers.0.mlp.w_up is skipped"));
+  EXPECT_TRUE(says(fault({"*"}), "leaves no product in fp8"));
+}
+
+std::vector<bf16> values(std::int64_t n, unsigned seed) {
+  std::mt19937 engine(seed);
+  std::normal_distribution<float> normal;
+  std::vector<bf16> x;
+  for (std::int64_t i = 0; i < n; ++i) x.emplace_back(normal(engine));
+  return x;
+}
+
+/// Of the fp64 product of what was not rounded, an error's share: that of operands with three bits after the point, or two.
+double error_of(Fp8Recipe recipe, Product product) {
+  constexpr std::int64_t M = 48, N = 80, K = 112;
+  const products::Dims dims{M, N, K, DType::bf16};
+  const auto x = values(M * K, 1), w = values(N * K, 2), dy = values(M * N, 3);
+  ModelShape shape;
+  shape.fp8.recipe = recipe;
+  const Multiply multiply(shape, "layers.0.attention.wq", product);
+  std::vector<bf16> y(static_cast<std::size_t>(M * N)), dx(static_cast<std::size_t>(M * K));
+  std::vector<float> dw(static_cast<std::size_t>(N * K));
+  const kernels::Gemm g = product == Product::forward          ? products::forward(dims, y.data(), x.data(), {w.data()})
+                          : product == Product::input_gradient ? products::input_gradient(dims, dx.data(), dy.data(), {w.data()})
+                                                               : products::weight_gradient(dims, dw.data(), dy.data(), x.data(), false);
+  std::vector<std::byte> bytes(multiply.workspace_bytes(g) + 64);
+  auto* aligned = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(bytes.data()) + 63) / 64 * 64);
+  multiply({.workspace = {aligned, bytes.size() - 64}}, g);
+  const auto number = [](const auto& of, std::int64_t i) {
+    return static_cast<double>(static_cast<float>(of[static_cast<std::size_t>(i)]));
+  };
+  double difference = 0, norm = 0;
+  for (std::int64_t i = 0; i < g.M; ++i)
+    for (std::int64_t j = 0; j < g.N; ++j) {
+      double sum = 0;
+      for (std::int64_t k = 0; k < g.K; ++k)
+        sum += product == Product::forward          ? number(x, i * K + k) * number(w, j * K + k)
+               : product == Product::input_gradient ? number(dy, i * N + k) * number(w, k * K + j)
+                                                    : number(dy, k * N + i) * number(x, k * K + j);
+      const double made = product == Product::forward          ? number(y, i * N + j)
+                          : product == Product::input_gradient ? number(dx, i * K + j)
+                                                               : number(dw, i * K + j);
+      difference += (made - sum) * (made - sum), norm += sum * sum;
+    }
+  return std::sqrt(difference / norm);
+}
+
+TEST(Fp8Products, AreNearThoseOfWhatTheyRoundAndNoNearer) {
+  for (const Fp8Recipe recipe : recipes)
+    for (const Product product : {Product::forward, Product::input_gradient, Product::weight_gradient}) {
+      const bool narrow = product != Product::forward && recipe != Fp8Recipe::blockwise;  // a gradient in E5M2
+      const double error = error_of(recipe, product);
+      EXPECT_GT(error, narrow ? 0.04 : 0.025) << static_cast<int>(recipe) << " " << static_cast<int>(product);
+      EXPECT_LT(error, narrow ? 0.08 : 0.05) << static_cast<int>(recipe) << " " << static_cast<int>(product);
+    }
+  for (const Product product : {Product::forward, Product::input_gradient, Product::weight_gradient})
+    EXPECT_LT(error_of(Fp8Recipe::none, product), 0.004);
+}
+
+}  // namespace
+}  // namespace tessera::fp8_test
