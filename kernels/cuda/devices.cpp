@@ -72,13 +72,21 @@ std::string device_model() {
   return std::string(properties.name) + " with " + std::to_string(properties.multiProcessorCount) + " multiprocessors";
 }
 
-bool is_hopper() {
+namespace {
+
+/// Of this thread's device: 90 is 9.0.
+int compute_capability() {
   int device = 0, major = 0, minor = 0;
   TESSERA_CUDA_CHECK(cudaGetDevice(&device));
   TESSERA_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
   TESSERA_CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
-  return major == 9 && minor == 0;
+  return 10 * major + minor;
 }
+
+}  // namespace
+
+bool is_hopper() { return compute_capability() == 90; }
+bool multiplies_fp8() { return compute_capability() >= 89; }
 
 void use_device(int device) { TESSERA_CUDA_CHECK(cudaSetDevice(device)); }
 

@@ -34,6 +34,9 @@ std::string device_model();
 /// Whether this thread's device runs code for sm_90a: compute capability 9.0 alone.
 bool is_hopper();
 
+/// Whether this thread's device multiplies fp8: compute capability 8.9 and later.
+bool multiplies_fp8();
+
 /// What this thread does on a GPU from now on is done on this one.
 void use_device(int device);
 

@@ -45,9 +45,24 @@ struct Gemm {
 TESSERA_OP(gemm, (const Context& context, const Gemm& arguments), (context, arguments))
 /// Workspace that gemm needs for this shape (pointers are not looked at).
 TESSERA_WORKSPACE(gemm_workspace_bytes, Gemm)
-/// Bytes of b in the layout that oneDNN likes best for this shape; 0 where packing brings nothing.
+/// Bytes of b in the layout that oneDNN likes best for this shape; 0 where packing brings nothing. With fp8 of its codes and scales.
 TESSERA_WORKSPACE(gemm_packed_bytes, Gemm)
-/// Writes b (plain, from g.b) into `packed` (gemm_packed_bytes). Weights are packed once and used by every micro-batch.
+/// Writes b (plain, from g.b) into `packed` (gemm_packed_bytes). Weights are packed once and used by every micro-batch. With fp8 b is
+/// (N,K), or (K,N) without b_transposed, of type `in`, and becomes the codes (N,K) and scales that packed_codes() finds there.
 TESSERA_OP(gemm_pack_b, (const Context& context, void* packed, const Gemm& g), (context, packed, g))
+
+/// The dims of a product of codes on a GPU are multiples of this.
+inline constexpr std::int64_t fp8_dim = 16;
+
+/// Where codes that gemm_pack_b has made begin, and their scales.
+struct PackedCodes {
+  const std::uint8_t* codes = nullptr;
+  const float* scales = nullptr;
+};
+inline std::int64_t packed_scales_at(const Gemm& g) { return round_up(g.N * g.K, 64); }
+inline PackedCodes packed_codes(const void* packed, const Gemm& g) {
+  const auto* bytes = static_cast<const std::uint8_t*>(packed);
+  return {bytes, reinterpret_cast<const float*>(bytes + packed_scales_at(g))};
+}
 
 }  // namespace tessera::kernels

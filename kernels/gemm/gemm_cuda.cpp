@@ -14,6 +14,7 @@
 #include "kernels/cuda/kernel_search.hpp"
 #include "kernels/cuda/runtime.hpp"
 #include "kernels/gemm/gemm_sizes.hpp"
+#include "kernels/gemm/packed_codes.hpp"
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -35,11 +36,13 @@ cudaDataType_t type_of(DType t) {
       return CUDA_R_16BF;
     case DType::f16:
       return CUDA_R_16F;
+    case DType::e4m3:
+      return CUDA_R_8F_E4M3;
+    case DType::e5m2:
+      return CUDA_R_8F_E5M2;
     case DType::i64:
     case DType::u16:
     case DType::u32:
-    case DType::e4m3:
-    case DType::e5m2:
       break;
   }
   fail(ExitCode::internal, "gemm of {}", name_of(t));
@@ -78,6 +81,11 @@ struct KeyHash {
     return h;
   }
 };
+/// Which types codes have, and how many scales.
+int flags_of(const std::optional<Gemm::Fp8>& codes) {
+  if (!codes) return 0;
+  return 1 | (codes->a.type == DType::e5m2) << 1 | (codes->b.type == DType::e5m2) << 2 | (codes->a.scaling == Fp8Scaling::rows) << 3;
+}
 Key key_of(const Context& context, const Gemm& g) {
   return {g.M,
           g.N,
@@ -89,7 +97,7 @@ Key key_of(const Context& context, const Gemm& g) {
           std::min(alignment_of(g.c), alignment_of(added_to(g))),
           g.a_transposed | g.b_transposed << 1 | g.accumulate << 2 | (g.bias != nullptr) << 3 | (g.in == DType::bf16) << 4 |
               (g.out == DType::bf16) << 5 | context.reproducible << 6 | (g.addend != nullptr) << 7 | (g.in == DType::f16) << 8 |
-              (g.out == DType::f16) << 9};
+              (g.out == DType::f16) << 9 | flags_of(g.fp8) << 10};
 }
 
 /// The product's name in the file of a search.
@@ -113,8 +121,15 @@ class Plan {
       set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(g.in), g);
       set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias, g);  // the heuristic looks at its alignment
     }
-    b_ = layout(g.in, g.b_transposed ? g.K : g.N, g.b_transposed ? g.N : g.K, g.b_transposed ? g.K : g.N, g);
-    a_ = layout(g.in, g.a_transposed ? g.M : g.K, g.a_transposed ? g.K : g.M, g.a_step(), g);
+    if (g.fp8) {
+      const int mode =
+          g.fp8->a.scaling == Fp8Scaling::rows ? CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F : CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+      set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, mode, g);
+      set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, mode, g);
+      set_scales(g);
+    }
+    b_ = layout(g.fp8 ? g.fp8->b.type : g.in, g.b_transposed ? g.K : g.N, g.b_transposed ? g.N : g.K, g.b_transposed ? g.K : g.N, g);
+    a_ = layout(g.fp8 ? g.fp8->a.type : g.in, g.a_transposed ? g.M : g.K, g.a_transposed ? g.K : g.M, g.a_step(), g);
     c_ = layout(g.out, g.N, g.M, g.c_step(), g);
     choose(context, g);
   }
@@ -124,7 +139,8 @@ class Plan {
 
  private:
   cublasStatus_t start(const Context& context, const Gemm& g) const {
-    // The description holds the bias' address; calls of one plan come from one lane's thread at a time.
+    // The description holds the addresses of bias and scales; calls of one plan come from one lane's thread at a time.
+    if (g.fp8) set_scales(g);
     if (g.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, g.bias, g);
     const float beta = g.accumulate ? 1 : g.addend ? g.addend_scale : 0;
     return cublasLtMatmul(handle(), description_, &g.scale, g.b, b_, g.a, a_, &beta, added_to(g), c_, g.c, c_, &algorithm_,
@@ -135,6 +151,11 @@ class Plan {
   template <class T>
   void set(cublasLtMatmulDescAttributes_t attribute, const T& value, const Gemm& g) const {
     TESSERA_CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(description_, attribute, &value, sizeof value), g);
+  }
+  /// cuBLAS' first operand is our b.
+  void set_scales(const Gemm& g) const {
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, static_cast<const void*>(g.fp8->b.scales), g);
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, static_cast<const void*>(g.fp8->a.scales), g);
   }
   static cublasLtMatrixLayout_t layout(DType dtype, std::int64_t rows, std::int64_t columns, std::int64_t step, const Gemm& g) {
     cublasLtMatrixLayout_t made = nullptr;
@@ -231,6 +252,13 @@ class Plan {
   cublasLtMatmulAlgo_t algorithm_{};
 };
 
+/// What cuBLASLt asks of codes. It has no blocks but on one generation, with scales in an order of their own.
+bool is_product_of_codes(const Gemm& g) {
+  const Fp8Scaling scaling = g.fp8->a.scaling;
+  return g.fp8->b.scaling == scaling && (scaling == Fp8Scaling::tensor || scaling == Fp8Scaling::rows) && g.M % fp8_dim == 0 &&
+         g.N % fp8_dim == 0 && g.K % fp8_dim == 0;
+}
+
 const Plan& plan_of(const Context& context, const Gemm& g) {
   static std::mutex mutex;
   static std::unordered_map<Key, Plan, KeyHash> plans;
@@ -248,13 +276,16 @@ void gemm(const Context& context, const Gemm& g) {
   TESSERA_REQUIRE(g.is_legal(), "gemm adds to c or an addend that lies elsewhere, scales without a bias, and has rows beside each other");
   TESSERA_REQUIRE(!g.bias || (g.out == g.in && alignment_of(g.bias) >= 16), "a bias has c's type and begins on 16 bytes");
   TESSERA_REQUIRE(!g.b_packed, "a GPU has no packed form");
-  TESSERA_REQUIRE(!g.fp8, "a GPU's products of codes are refused in decks");
+  TESSERA_REQUIRE(!g.fp8 || is_product_of_codes(g), "cuBLASLt multiplies codes with a scale a matrix or a row, by multiples of 16");
   TESSERA_REQUIRE(context.workspace.size() >= workspace_bytes, "gemm needs {} bytes of workspace, has {}", workspace_bytes,
                   context.workspace.size());
   if (g.M == 0 || g.N == 0) return;
   plan_of(context, g).run(context, g);
 }
 
-void gemm_pack_b(const Context&, void*, const Gemm&) { fail(ExitCode::internal, "a GPU has no packed form"); }
+void gemm_pack_b(const Context& context, void* packed, const Gemm& g) {
+  TESSERA_REQUIRE(g.fp8, "a GPU has no packed form");
+  cuda::fp8_quantize(context, quantize_b(packed, g));
+}
 
 }  // namespace tessera::kernels::cuda

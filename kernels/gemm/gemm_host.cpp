@@ -7,6 +7,7 @@
 //           construction.
 #include "kernels/gemm/gemm.hpp"
 #include "kernels/gemm/host_bytes.hpp"
+#include "kernels/gemm/packed_codes.hpp"
 
 #include <algorithm>
 
@@ -300,10 +301,14 @@ void gemm(const Context& context, const Gemm& g) {
 }
 
 std::size_t gemm_packed_bytes(const Gemm& g) {
+  if (g.fp8) return packed_codes_bytes(g);
   check(g);
-  return is_wide(g) || g.a_transposed ? 0 : matmul_packed_bytes(whole_matmul(g));
+  return is_widened(g.in) || g.a_transposed ? 0 : matmul_packed_bytes(whole_matmul(g));
 }
 
-void gemm_pack_b(const Context&, void* packed, const Gemm& g) { matmul_pack(whole_matmul(g), packed, g.b, threads()); }
+void gemm_pack_b(const Context& context, void* packed, const Gemm& g) {
+  if (g.fp8) return host::fp8_quantize(context, quantize_b(packed, g));
+  matmul_pack(whole_matmul(g), packed, g.b, threads());
+}
 
 }  // namespace tessera::kernels::host

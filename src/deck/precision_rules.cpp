@@ -80,10 +80,6 @@ void check_fp8(Draft& draft) {
   if (draft.good({"kernels.pack_weights"}) && draft.deck.kernels.pack_weights)
     draft.fault({"kernels.pack_weights", "precision.fp8"},
                 "packed weights are for products in the compute type; set kernels.pack_weights = false or precision.fp8 = \"none\"");
-  if (draft.good({"run.device"}) && draft.deck.run.device == RunDevice::cuda)
-    draft.fault({"precision.fp8", "run.device"},
-                "a GPU's products in fp8 are not in this version; set precision.fp8 = \"none\", or run.device = \"host\", which emulates "
-                "them");
 }
 
 }  // namespace

@@ -405,7 +405,8 @@ const std::vector<Key> table = with_choices({
              "row of an operand along which a product sums; both have weights and activations in E4M3, gradients in E5M2. blockwise "
              "(DeepSeek-V3): all in E4M3, a scale that is a power of two for 128 values of activations and gradients and for 128 x 128 of "
              "weights. Weights, masters, moments and what is kept for the backward pass stay as they are. On the host fp8 is emulated, "
-             "with the numbers of its definition; a GPU is refused in this version. With precision.compute = \"bf16\", not with experts."},
+             "with the numbers of its definition; a GPU needs compute capability 8.9, for rowwise 9.0, and has no "
+             "blockwise. With precision.compute = \"bf16\", not with experts."},
     {KEY(precision.fp8_skip), .type = texts, .fallback = "[\"head\", \"embedding\"]", .identity = true, .silent = true,
      .help = "With precision.fp8: patterns (as in model.freeze) of tensors whose products stay in the compute type. A pattern also "
              "stands for all names that begin with it and a dot: \"head\" is head.weight. Of a model with tied embeddings the head's "

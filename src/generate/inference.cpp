@@ -12,7 +12,8 @@ Deck deck_of(const io::CheckpointReader& reader, RunDevice device) {
   deck.zero.stage = 0;
   deck.zero.offload_optimizer.device = deck.zero.offload_param.device = OffloadDevice::none;
   deck.mesh = {.dp = 1};
-  deck.memory.device = 0;  // of the machine that it was trained on
+  deck.memory.device = 0;                // of the machine that it was trained on
+  deck.precision.fp8 = Fp8Recipe::none;  // which one machine multiplies and another does not
   if (deck.kernels.attention == AttentionMode::cudnn)
     deck.kernels.attention = AttentionMode::native;  // cuDNN may not be where the checkpoint is read
   return deck;

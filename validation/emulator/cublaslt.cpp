@@ -13,6 +13,8 @@
 namespace {
 
 using tessera::bf16;
+using tessera::e4m3;
+using tessera::e5m2;
 using tessera::f16;
 
 struct Description {
@@ -20,6 +22,8 @@ struct Description {
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   cudaDataType_t bias_type = CUDA_R_32F;
   const void* bias = nullptr;
+  const float *first_scales = nullptr, *second_scales = nullptr;  // of codes
+  int first_mode = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F, second_mode = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
 };
 struct Layout {
   cudaDataType_t type;
@@ -40,7 +44,11 @@ constexpr int algorithms = 4;
 int g_products[algorithms] = {};
 bool lies_on(const void* p, std::uint32_t alignment) { return reinterpret_cast<std::uintptr_t>(p) % alignment == 0; }
 
+bool is_code(cudaDataType_t type) { return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2; }
+
 float element(const void* p, cudaDataType_t type, std::int64_t i) {
+  if (type == CUDA_R_8F_E4M3) return static_cast<float>(static_cast<const e4m3*>(p)[i]);
+  if (type == CUDA_R_8F_E5M2) return static_cast<float>(static_cast<const e5m2*>(p)[i]);
   if (type == CUDA_R_16BF) return static_cast<float>(static_cast<const bf16*>(p)[i]);
   return type == CUDA_R_16F ? static_cast<float>(static_cast<const f16*>(p)[i]) : static_cast<const float*>(p)[i];
 }
@@ -72,6 +80,24 @@ struct Product {
   std::uint64_t depth() const { return what.first == CUBLAS_OP_N ? x.columns : x.rows; }
   std::uint64_t second_depth() const { return what.second == CUBLAS_OP_N ? y.rows : y.columns; }
 
+  /// What of codes a GPU multiplies: rows of both along which it sums, on sixteen bytes, one of them in E4M3 at least, and nothing beside
+  /// codes.
+  bool is_supported() const {
+    const bool codes = is_code(x.type);
+    if (codes != is_code(y.type)) return false;
+    if (!codes) return !what.first_scales && !what.second_scales;
+    const bool whole = m() % 16 == 0 && n() % 16 == 0 && depth() % 16 == 0 && x.stride % 16 == 0 && y.stride % 16 == 0;
+    const bool modes = what.first_mode == what.second_mode && (what.first_mode == CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F ||
+                                                               what.first_mode == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+    return what.first == CUBLAS_OP_T && what.second == CUBLAS_OP_N && whole && modes &&
+           (x.type == CUDA_R_8F_E4M3 || y.type == CUDA_R_8F_E4M3) && (out.type == CUDA_R_16BF || out.type == CUDA_R_32F);
+  }
+  float scale_of(std::uint64_t i, std::uint64_t j) const {
+    if (!what.first_scales) return 1;
+    const bool rows = what.first_mode == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    return what.first_scales[rows ? i : 0] * what.second_scales[rows ? j : 0];
+  }
+
   void run(const void* first, const void* second, const void* c, void* d) const {
     const std::vector<float> rows = rows_of(whole(first, x), x, what.first == CUBLAS_OP_T);
     const std::vector<float> columns = rows_of(whole(second, y), y, what.second == CUBLAS_OP_N);
@@ -80,7 +106,7 @@ struct Product {
         float sum = 0;
         for (std::uint64_t k = 0; k < depth(); ++k) sum += rows[i * depth() + k] * columns[j * depth() + k];
         const auto at = static_cast<std::int64_t>(j) * out.stride + static_cast<std::int64_t>(i);
-        float value = alpha * sum + (beta != 0 ? beta * element(c, out.type, at) : 0);
+        float value = alpha * sum * scale_of(i, j) + (beta != 0 ? beta * element(c, out.type, at) : 0);
         if (what.epilogue == CUBLASLT_EPILOGUE_BIAS) value += element(what.bias, what.bias_type, static_cast<std::int64_t>(i));
         if (out.type == CUDA_R_16BF)
           static_cast<bf16*>(d)[at] = bf16(value);
@@ -91,6 +117,13 @@ struct Product {
       }
   }
 };
+
+/// Whether the device that is emulated multiplies codes.
+bool has_codes() {
+  int major = 0;
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
+  return major >= 9;
+}
 
 template <class T>
 void assign(T& to, const void* from) {
@@ -128,6 +161,14 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description, 
       return assign(d.bias_type, value), CUBLAS_STATUS_SUCCESS;
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
       return assign(d.bias, value), CUBLAS_STATUS_SUCCESS;
+    case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER:
+      return assign(d.first_scales, value), CUBLAS_STATUS_SUCCESS;
+    case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER:
+      return assign(d.second_scales, value), CUBLAS_STATUS_SUCCESS;
+    case CUBLASLT_MATMUL_DESC_A_SCALE_MODE:
+      return assign(d.first_mode, value), CUBLAS_STATUS_SUCCESS;
+    case CUBLASLT_MATMUL_DESC_B_SCALE_MODE:
+      return assign(d.second_mode, value), CUBLAS_STATUS_SUCCESS;
     default:
       return CUBLAS_STATUS_NOT_SUPPORTED;
   }
@@ -211,6 +252,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t description
                         .beta = *static_cast<const float*>(beta)};
   if (product.m() != product.out.rows || product.n() != product.out.columns || product.depth() != product.second_depth())
     return CUBLAS_STATUS_INVALID_VALUE;
+  if (!product.is_supported() || (is_code(product.x.type) && !has_codes())) return CUBLAS_STATUS_NOT_SUPPORTED;
   tessera::emulator::enqueue(stream, [=] {
     if (promise.slow) std::this_thread::sleep_for(std::chrono::microseconds(500));
     return product.run(first, second, c, d), true;

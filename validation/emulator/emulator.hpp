@@ -208,6 +208,14 @@ T atomicOr(T* p, std::type_identity_t<T> x) {
   __atomic_store(p, &x, __ATOMIC_RELAXED);
   return old;
 }
+template <class T>
+T atomicMax(T* p, std::type_identity_t<T> x) {
+  T old;
+  __atomic_load(p, &old, __ATOMIC_RELAXED);
+  if (x < old) x = old;
+  __atomic_store(p, &x, __ATOMIC_RELAXED);
+  return old;
+}
 [[noreturn]] inline void __trap() { throw std::logic_error("emulator: a kernel called __trap"); }
 inline void __threadfence() {}
 inline void __threadfence_block() {}

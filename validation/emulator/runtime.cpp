@@ -65,7 +65,11 @@ cudaError_t give(void** p, std::size_t bytes) {
   if (*p) std::memset(*p, 0xff, bytes);  // NaN: reading what nobody wrote shows
   return *p ? cudaSuccess : cudaErrorMemoryAllocation;
 }
-int g_major = 8, g_device = 0;
+int first_major() {
+  const char* major = std::getenv("TESSERA_EMULATED_CAPABILITY");
+  return major ? std::atoi(major) : 8;
+}
+int g_major = first_major(), g_device = 0;
 cudaError_t g_fault = cudaSuccess;  // of a kernel: what every later call returns
 std::vector<std::pair<const std::byte*, std::size_t>> g_held;
 std::vector<CUstream_st*> g_streams;

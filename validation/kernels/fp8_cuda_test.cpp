@@ -1,10 +1,15 @@
+#include <array>
+
+#include "base/check.hpp"
 #include "device_array.hpp"
 #include "fp8_cases.hpp"
+#include "kernels/gemm/gemm.hpp"
 
 namespace tessera::kernels::testing::fp8_cuda_test {
 namespace {
 
 class Fp8Cuda : public OnDevice {};
+class Fp8ProductsCuda : public OnHopper {};
 
 template <class T>
 void expect_host_bits(const Fp8Case& c, const Fp8Size& size, const std::vector<T>& x) {
@@ -35,6 +40,89 @@ TEST_F(Fp8Cuda, WhatIsNotFiniteIsNaNAsOnTheHost) {
       x[30 * 136 + 131] = wild;
       expect_host_bits(c, size, x);
     }
+}
+
+struct ProductCase {
+  std::int64_t M, N, K;
+  DType type;  ///< of a's codes
+  Fp8Scaling scaling;
+  DType out;
+  bool accumulate = false, adds = false, biased = false;
+};
+
+/// c (M,N) of a (M,K) and b (N,K) in bf16, on either backend. The weight b is packed as it lasts from update to update.
+template <class Out>
+std::vector<Out> product(const ProductCase& p, bool on_device) {
+  const auto a = fp8_values<bf16>({p.M, p.K}, 1), b = fp8_values<bf16>({p.K, p.N}, 2);
+  const auto bias = random_values<bf16>(p.N, 3);
+  const auto addend = random_values<Out>(p.M * p.N, 4);
+  const auto start = p.accumulate ? random_values<Out>(p.M * p.N, 5) : poisoned<Out>(p.M * p.N);
+  Gemm g{.M = p.M, .N = p.N, .K = p.K, .b_transposed = false, .accumulate = p.accumulate, .in = DType::bf16, .out = p.out};
+  g.fp8 = Gemm::Fp8{{p.type, p.scaling}, {DType::e4m3, p.scaling}};
+  const Fp8Case of_a{p.scaling, p.type, false};
+  const std::int64_t scales = fp8_scales(p.scaling, p.M, p.K);
+  std::vector<Out> c = start;
+  const auto run = [&](const Context& context, void* codes, void* a_scales, void* packed, const void* x, const void* w, void* to,
+                       const void* add, const void* row) {
+    fp8_quantize(context,
+                 fp8_arguments(of_a, {p.M, p.K}, x, DType::bf16, static_cast<std::uint8_t*>(codes), static_cast<float*>(a_scales)));
+    g.b = w;
+    gemm_pack_b(context, packed, g);
+    const PackedCodes made = packed_codes(packed, g);
+    g.a = codes, g.b = made.codes, g.b_transposed = true, g.c = to;
+    g.addend = p.adds ? add : nullptr, g.bias = p.biased ? row : nullptr;
+    g.fp8->a.scales = static_cast<const float*>(a_scales), g.fp8->b.scales = made.scales;
+    gemm(context, g);
+  };
+  if (!on_device) {
+    std::vector<std::uint8_t> codes(static_cast<std::size_t>(p.M * p.K));
+    std::vector<float> a_scales(static_cast<std::size_t>(scales));
+    std::vector<std::byte> packed(host::gemm_packed_bytes(g));
+    Gemm of_codes = g;
+    of_codes.b_transposed = true;
+    Workspace workspace(host::gemm_workspace_bytes(of_codes));
+    run(workspace.context(), codes.data(), a_scales.data(), packed.data(), a.data(), b.data(), c.data(), addend.data(), bias.data());
+    return c;
+  }
+  DeviceArray<bf16> there_a(a), there_b(b), there_bias(bias);
+  DeviceArray<Out> there_add(addend), there_c(start);
+  DeviceArray<std::uint8_t> codes(p.M * p.K);
+  DeviceArray<float> a_scales(scales);
+  DeviceBytes packed(cuda::gemm_packed_bytes(g)), workspace(cuda::gemm_workspace_bytes(g));
+  run(workspace.context(), codes.data(), a_scales.data(), packed.data(), there_a.data(), there_b.data(), there_c.data(), there_add.data(),
+      there_bias.data());
+  return there_c.host();
+}
+
+template <class Out>
+void expect_host_product(const ProductCase& p) {
+  const auto here = product<Out>(p, false), there = product<Out>(p, true);
+  double difference = 0, norm = 0;
+  for (std::size_t i = 0; i < here.size(); ++i) {
+    const double x = static_cast<double>(static_cast<float>(here[i])), y = static_cast<double>(static_cast<float>(there[i]));
+    difference += (x - y) * (x - y), norm += x * x;
+  }
+  // Tensor cores of Hopper keep some 14 bits of a sum between promotions.
+  EXPECT_LT(std::sqrt(difference / norm), (std::is_same_v<Out, float> ? 1e-3 : 5e-3))
+      << p.M << " x " << p.N << " x " << p.K << " " << name_of(p.type) << " scaling " << static_cast<int>(p.scaling);
+}
+
+TEST_F(Fp8ProductsCuda, MatchTheHost) {
+  for (const Fp8Scaling scaling : {Fp8Scaling::tensor, Fp8Scaling::rows})
+    for (const DType type : {DType::e4m3, DType::e5m2})
+      for (const auto& [M, N, K] : {std::array<std::int64_t, 3>{16, 32, 48}, {80, 48, 160}}) {
+        expect_host_product<float>({M, N, K, type, scaling, DType::f32, true});
+        expect_host_product<float>({M, N, K, type, scaling, DType::f32});
+        expect_host_product<bf16>({M, N, K, type, scaling, DType::bf16, false, true});
+        expect_host_product<bf16>({M, N, K, type, scaling, DType::bf16, false, false, true});
+      }
+}
+
+TEST_F(Fp8ProductsCuda, RefuseWhatCublasLtHasNot) {
+  const auto refused = [](const ProductCase& p) { EXPECT_THROW(product<float>(p, true), Error); };
+  refused({24, 32, 48, DType::e4m3, Fp8Scaling::tensor, DType::f32});
+  refused({16, 32, 40, DType::e4m3, Fp8Scaling::rows, DType::f32});
+  refused({16, 32, 48, DType::e4m3, Fp8Scaling::row_blocks, DType::f32});
 }
 
 }  // namespace

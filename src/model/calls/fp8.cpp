@@ -3,7 +3,6 @@
 namespace tessera {
 namespace {
 
-using kernels::Fp8Operand;
 using kernels::Fp8Scaling;
 using kernels::Gemm;
 using products::Product;
@@ -29,57 +28,77 @@ Gemm::Fp8 operands_of(Fp8Recipe recipe, Product product) {
           .b = {.type = DType::e4m3, .scaling = scaling_of(recipe, product != Product::weight_gradient)}};
 }
 
-/// Places in the workspace of a product of codes: those of a and b, their scales, and what the product itself needs.
+/// Places in the workspace of a product of codes: those of a, b as gemm_pack_b makes it, a's scales, and what the product itself needs.
 struct Places {
-  std::size_t b = 0, a_scales = 0, b_scales = 0, rest = 0;  ///< a is at 0
-  Places(const Gemm& g, const Gemm::Fp8& of) {
-    const auto bytes = [](std::int64_t n, std::size_t size) { return (static_cast<std::size_t>(n) * size + 255) / 256 * 256; };
-    b = bytes(g.M * g.K, 1);
-    a_scales = b + bytes(g.N * g.K, 1);
-    b_scales = a_scales + bytes(kernels::fp8_scales(of.a.scaling, g.M, g.K), sizeof(float));
-    rest = b_scales + bytes(kernels::fp8_scales(of.b.scaling, g.N, g.K), sizeof(float));
+  std::size_t b = 0, a_scales = 0, rest = 0;  ///< a is at 0
+  Places(const Gemm& stored, kernels::Backend backend) {
+    const auto whole = [](std::size_t bytes) { return (bytes + 255) / 256 * 256; };
+    const std::int64_t scales = kernels::fp8_scales(stored.fp8->a.scaling, stored.M, stored.K);
+    b = whole(static_cast<std::size_t>(stored.M * stored.K));
+    a_scales = b + whole(kernels::gemm_packed_bytes(stored, backend));
+    rest = a_scales + whole(static_cast<std::size_t>(scales) * sizeof(float));
   }
 };
 
-/// `g` as a product of codes, whose rows are those that it does not sum over.
-Gemm of_codes(Gemm g, const Gemm::Fp8& of) {
-  g.a_transposed = false, g.b_transposed = true, g.fp8 = of;
-  return g;
+/// A product of codes, whose rows are those that it does not sum over.
+Gemm of_codes(Gemm stored) {
+  stored.a_transposed = false, stored.b_transposed = true;
+  return stored;
+}
+
+void require_gpu_product(Fp8Recipe recipe, const std::string& w, const Gemm& g) {
+  if (recipe == Fp8Recipe::blockwise)
+    fail(ExitCode::usage,
+         "precision.fp8 = \"blockwise\": a GPU's products in blocks are not in this version. Set \"tensorwise\" or \"rowwise\", or "
+         "run.device "
+         "= \"host\", which emulates them");
+  for (const std::int64_t dim : {g.M, g.N, g.K})
+    if (dim % kernels::fp8_dim != 0)
+      fail(ExitCode::usage,
+           "precision.fp8: a product of {} has {} x {} elements and sums {} terms of each, and a GPU's products in fp8 are of multiples of "
+           "{}. "
+           "Add it to precision.fp8_skip, or choose sizes and tokens of a micro-batch (batch.micro x batch.sequence_length) that are",
+           w, g.M, g.N, g.K, kernels::fp8_dim);
 }
 
 }  // namespace
 
 Multiply::Multiply(const ModelShape& shape, const std::string& w, Product product)
-    : recipe_(shape.fp8.takes(w) ? shape.fp8.recipe : Fp8Recipe::none), product_(product), backend_(shape.backend) {}
+    : recipe_(shape.fp8.takes(w) ? shape.fp8.recipe : Fp8Recipe::none), w_(w), product_(product), backend_(shape.backend) {}
+
+Gemm Multiply::stored(Gemm g) const {
+  if (recipe_ == Fp8Recipe::none) return g;
+  if (backend_ == kernels::Backend::cuda) require_gpu_product(recipe_, w_, g);
+  g.fp8 = operands_of(recipe_, product_);
+  return g;
+}
 
 std::size_t Multiply::workspace_bytes(const Gemm& g) const {
-  if (recipe_ == Fp8Recipe::none) return kernels::gemm_workspace_bytes(g, backend_);
-  const Gemm::Fp8 of = operands_of(recipe_, product_);
-  return Places(g, of).rest + kernels::gemm_workspace_bytes(of_codes(g, of), backend_);
+  const Gemm stored = this->stored(g);
+  if (!stored.fp8) return kernels::gemm_workspace_bytes(g, backend_);
+  return Places(stored, backend_).rest + kernels::gemm_workspace_bytes(of_codes(stored), backend_);
 }
 
 void Multiply::operator()(const kernels::Context& context, const Gemm& g) const {
-  if (recipe_ == Fp8Recipe::none) return kernels::gemm(context, g);
-  Gemm::Fp8 of = operands_of(recipe_, product_);
-  const Places at(g, of);
+  Gemm stored = this->stored(g);
+  if (!stored.fp8) return kernels::gemm(context, g);
+  const Places at(stored, backend_);
   std::byte* base = context.workspace.data();
-  const auto quantise = [&](Fp8Operand& operand, std::size_t codes, std::size_t scales, const void* x, std::int64_t rows, bool transposed) {
-    auto* made = reinterpret_cast<float*>(base + scales);
-    kernels::fp8_quantize(context, {.codes = reinterpret_cast<std::uint8_t*>(base + codes),
-                                    .scales = made,
-                                    .x = x,
-                                    .rows = transposed ? g.K : rows,
-                                    .columns = transposed ? rows : g.K,
-                                    .transposed = transposed,
-                                    .dtype = g.in,
-                                    .type = operand.type,
-                                    .scaling = operand.scaling});
-    operand.scales = made;
-  };
-  quantise(of.a, 0, at.a_scales, g.a, g.M, g.a_transposed);
-  quantise(of.b, at.b, at.b_scales, g.b, g.N, !g.b_transposed);
-  Gemm product = of_codes(g, of);
-  product.a = base, product.b = base + at.b;
+  auto* a_scales = reinterpret_cast<float*>(base + at.a_scales);
+  kernels::fp8_quantize(context, {.codes = reinterpret_cast<std::uint8_t*>(base),
+                                  .scales = a_scales,
+                                  .x = g.a,
+                                  .rows = g.a_transposed ? g.K : g.M,
+                                  .columns = g.a_transposed ? g.M : g.K,
+                                  .transposed = g.a_transposed,
+                                  .dtype = g.in,
+                                  .type = stored.fp8->a.type,
+                                  .scaling = stored.fp8->a.scaling});
+  if (!g.b_packed) kernels::gemm_pack_b(context, base + at.b, stored);
+  const kernels::PackedCodes b = kernels::packed_codes(g.b_packed ? g.b : base + at.b, g);
+  Gemm product = of_codes(stored);
+  product.a = base, product.b = b.codes, product.b_packed = false;
+  product.fp8->a.scales = a_scales, product.fp8->b.scales = b.scales;
   kernels::Context rest = context;
   rest.workspace = context.workspace.subspan(at.rest);
   kernels::gemm(rest, product);

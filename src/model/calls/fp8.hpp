@@ -5,11 +5,14 @@
 namespace tessera {
 
 /// How one of the three products of a linear layer is computed: of its operands as they lie, or of their codes, which it makes in its
-/// workspace.
+/// workspace; those of a weight of which there is a copy were made when it was updated.
 class Multiply {
  public:
   /// Of the matrix `w` and those joined to it.
   Multiply(const ModelShape& shape, const std::string& w, products::Product product);
+  /// `g`, and of codes which they are: what gemm_pack_b takes to make a copy of the weight that lasts. Throws Error(usage) where a GPU has
+  /// no such product.
+  kernels::Gemm stored(kernels::Gemm g) const;
   std::size_t workspace_bytes(const kernels::Gemm& g) const;
   /// `g` as products::forward and the others make it.
   void operator()(const kernels::Context& context, const kernels::Gemm& g) const;
@@ -18,6 +21,7 @@ class Multiply {
 
  private:
   Fp8Recipe recipe_;
+  std::string w_;
   products::Product product_;
   kernels::Backend backend_;
 };

@@ -26,11 +26,11 @@ void linear(Recorder& r, Value y, Value x, const std::string& w, std::int64_t N,
     g.out = out;
     return g;
   };
-  const Value weight = r.weight(w), copy = r.packed(w, product(nullptr, nullptr, {}, nullptr));
+  const Multiply multiply(s, w, products::Product::forward);
+  const Value weight = r.weight(w), copy = r.packed(w, multiply.stored(product(nullptr, nullptr, {}, nullptr)));
   const Value bias = extra.bias.empty() ? Value{} : r.weight(extra.bias), addend = extra.add;
   const char present = 0;
   const kernels::Gemm planned = product(nullptr, nullptr, {}, bias ? &present : nullptr);
-  const Multiply multiply(s, w, products::Product::forward);
   r.call({.name = "linear " + w,
           .touches = with_reads({{y, write}, {x, read}, {weight, read}}, {copy, bias, addend}),
           .flops = products::flops(dims),
@@ -69,9 +69,9 @@ void input_gradient(Recorder& r, Value d_x, Value d_y, const std::string& w, std
   const ModelShape& s = r.s;
   const Rows rows = only.value_or(r.all_rows());
   const products::Dims dims{rows.count, N, K, s.dtype};
-  const Value weight = r.weight(w), copy = r.packed(w, products::packed_input_gradient(dims));
-  const kernels::Gemm planned = products::input_gradient(dims, nullptr, nullptr, {});
   const Multiply multiply(s, w, products::Product::input_gradient);
+  const kernels::Gemm planned = products::input_gradient(dims, nullptr, nullptr, {});
+  const Value weight = r.weight(w), copy = r.packed(w, multiply.stored(planned));
   r.call(
       {.name = "input_gradient " + w,
        .touches = with_reads({{d_x, write}, {d_y, read}, {weight, read}}, {copy}),

@@ -31,8 +31,6 @@ inline kernels::Gemm weight_gradient(const Dims& d, float* dw, const void* dy, c
   return {
       .c = dw, .a = dy, .b = x, .M = d.N, .N = d.K, .K = d.M, .a_transposed = true, .accumulate = adds, .in = d.dtype, .out = DType::f32};
 }
-inline kernels::Gemm packed_forward(const Dims& d) { return forward(d, nullptr, nullptr, {}); }
-inline kernels::Gemm packed_input_gradient(const Dims& d) { return input_gradient(d, nullptr, nullptr, {}); }
 
 /// Workspace of all three, with plain and with packed weights.
 inline std::size_t workspace_bytes(const Dims& d, kernels::Backend backend, bool bias = false) {

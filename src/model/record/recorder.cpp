@@ -15,7 +15,7 @@ Value Recorder::declare(const ValueInfo& info) {
 }
 
 Value Recorder::packed(const std::string& tensor, const kernels::Gemm& product) {
-  const auto bytes = static_cast<std::int64_t>(s.pack_weights ? kernels::gemm_packed_bytes(product, s.backend) : 0);
+  const auto bytes = static_cast<std::int64_t>(s.pack_weights || product.fp8 ? kernels::gemm_packed_bytes(product, s.backend) : 0);
   if (bytes == 0) return {};
   for (std::size_t id = 0; id < segment_.values.size(); ++id) {
     const ValueInfo& v = segment_.values[id];

@@ -63,6 +63,22 @@ void require_attention([[maybe_unused]] const ModelShape& shape) {
 #endif
 }
 
+void require_fp8([[maybe_unused]] const ModelShape& shape) {
+#ifdef TESSERA_CUDA
+  if (shape.backend != kernels::Backend::cuda || shape.fp8.recipe == Fp8Recipe::none) return;
+  if (!cuda::multiplies_fp8())
+    fail(ExitCode::environment,
+         "precision.fp8 = \"{}\", and this GPU ({}) has no products in fp8, which begin with compute capability 8.9. Set precision.fp8 = "
+         "\"none\", or run.device = \"host\", which emulates them",
+         word_of(shape.fp8.recipe), cuda::device_model());
+  if (shape.fp8.recipe == Fp8Recipe::rowwise && !cuda::is_hopper())
+    fail(ExitCode::environment,
+         "precision.fp8 = \"rowwise\", and cuBLASLt has a scale a row on GPUs of compute capability 9.0 alone, which this one ({}) is not. "
+         "Set precision.fp8 = \"tensorwise\"",
+         cuda::device_model());
+#endif
+}
+
 std::vector<std::string> describe_attention([[maybe_unused]] const ModelShape& shape) {
 #ifdef TESSERA_CUDA
   if (shape.backend != kernels::Backend::cuda) return {};

@@ -28,6 +28,8 @@ void choose_device(const World& world, ParsedDeck& parsed);
 Spaces spaces_of(RunDevice device);
 /// Throws Error(environment) with the reason where attention is to be cuDNN's and cuDNN cannot run this shape here.
 void require_attention(const ModelShape& shape);
+/// The same where products are to be in fp8 and this GPU has none.
+void require_fp8(const ModelShape& shape);
 /// Lines that say whose attention runs on a GPU; none on the host.
 std::vector<std::string> describe_attention(const ModelShape& shape);
 

@@ -233,7 +233,7 @@ class Training {
     path_ = links.communicators.path();
     lanes_ = lane_mode(deck_, world_.ranks(), threads);
     measure_yardstick();
-    together([&] { require_attention(model_shape(deck_)); });
+    together([&] { require_attention(model_shape(deck_)), require_fp8(model_shape(deck_)); });
     engine_.emplace(std::move(plans), EngineOptions{.lanes = lanes_, .kernel_choices = kernel_choices(gpu)}, std::move(links));
     work_.emplace(world_, [this] {
       const std::string tasks = engine_->under_way();

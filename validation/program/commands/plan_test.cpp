@@ -37,6 +37,8 @@ TEST(PlanCommand, PromisesTheBytesThatAnEngineUses) {
                                                           {"batch.micro=4", "kernels.loss_chunk=7"},
                                                           {"model.qkv_bias=true", "batch.sequence_length=33"},
                                                           {"kernels.pack_weights=true"},
+                                                          {"precision.compute=bf16", "precision.fp8=rowwise"},
+                                                          {"precision.compute=bf16", "precision.fp8=blockwise", "zero.stage=3"},
                                                           {"batch.global=2", "precision.gradients=bf16"},
                                                           {"batch.global=2", "precision.gradients=bf16", "run.reproducible=true"},
                                                           {"activation.recompute=selective", "activation.keep=[\"attention\"]"},

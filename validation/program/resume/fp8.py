@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """Products in fp8 (precision.fp8): in reproducible mode the bits of one rank over numbers of ranks, stages of ZeRO and of a pipeline, offload, recompute and
-resumes; others than products in bf16, and near them; with mesh.tp and mesh.cp near them too. Memory is what was planned. Adapters and frozen tensors beside it.
-    fp8.py"""
+resumes; others than products in bf16, and near them; with mesh.tp and mesh.cp near them too. Memory is what was planned. Adapters and frozen tensors beside it. On a
+GPU, which the emulator is as a Hopper, the bits of one rank over ranks and stages, and what the host trains nearly; an older one is refused.
+    fp8.py [--device host|cuda]"""
+import argparse
 import os
 import re
 
 import runs
 
+os.environ.setdefault("TESSERA_EMULATED_CAPABILITY", "9")
 check = runs.Checks()
 FULL = bool(os.environ.get("TESSERA_TEST_FULL"))
 DRAW = int(os.environ.get("TESSERA_TEST_DRAW", "1"))
@@ -18,7 +21,7 @@ LAYOUTS = [(2, {"zero__stage": 1}), (3, {"zero__stage": 2, "activation__recomput
 # What also decides a rank's numbers: near products in bf16.
 AXES = [(2, {"mesh__tp": 2}), (2, {"mesh__cp": 2})]
 # Beside it, and then the same over twice the ranks.
-BESIDE = {"frozen": {"model__freeze": ["embedding.*", "layers.0.*"]}, "adapters": {"lora__rank": 2}, "skipped": {"precision__fp8_skip": ["layers.0", "*.w_down"]}}
+BESIDE = {"frozen": {"model__freeze": ["embedding.*", "layers.0.*"]}, "adapters": {"lora__rank": 2}, "blocks": {"zero__stage": 3, "zero__quantized_weights": True}, "skipped": {"precision__fp8_skip": ["layers.0", "*.w_down"]}}
 
 
 def as_planned(name, done):
@@ -33,6 +36,14 @@ def apart(a, b):
 
 def evaluated(folder, name):
     return [row["val_loss"] for row in folder.metrics(name) if "val_loss" in row]
+
+
+def copies(folder, common):
+    """Codes of weights, plain and transposed, and scales of whole matrices: of what a rank keeps whole."""
+    for recipe in RECIPES:
+        of_stage = [sum(tier["categories"].get("packed", 0) for tier in folder.plan(2, zero__stage=stage, zero__param_persistence_threshold=0, precision__fp8=recipe, **common)["tiers"].values())
+                    for stage in (1, 3)]
+        check(f"{recipe}: copies of weights at stage 1, and none at stage 3", of_stage[0] > 0 and of_stage[1] == 0, str(of_stage))
 
 
 def layouts(folder, recipe, number, common):
@@ -68,22 +79,59 @@ def axes(folder, recipe, number, common):
 def beside(folder, recipe, what, keys, common):
     asked = {**common, "precision__fp8": recipe, **keys}
     folder.train(what, 1, **asked)
-    as_planned(f"{what} on two ranks", folder.train(f"{what}-twice", 2, zero__stage=3, **asked))
+    as_planned(f"{what} on two ranks", folder.train(f"{what}-twice", 2, **{"zero__stage": 3, **asked}))
     check(f"{what} in {recipe}: the same bits on two ranks",
           folder.losses(what) == folder.losses(f"{what}-twice") and folder.hashes(what) == folder.hashes(f"{what}-twice"))
 
 
+def on_gpus(folder):
+    """As the emulator of a Hopper, or on one; by cuBLASLt, in two recipes."""
+    common = {**runs.ON_GPUS, "run__steps": 3, "run__log_every": 1, "run__reproducible": True, "precision__compute": "bf16", "batch__sequence_length": 16, "model__ff_width": 64}
+    for number, recipe in enumerate(("tensorwise", "rowwise")):
+        if not FULL and (number + DRAW) % 2:
+            continue
+        exact = {**common, "precision__fp8": recipe}
+        folder.train(recipe, 1, **exact)
+        folder.train(f"{recipe}-host", 1, **{**exact, "run__device": "host"})
+        losses, hashes = folder.losses(recipe), folder.hashes(recipe)
+        check(f"{recipe}: near the host's", apart(losses, folder.losses(f"{recipe}-host")) < 0.02, f"{losses} {folder.losses(recipe + '-host')}")
+        for stage, keys in ((1, {"kernels__cuda_graph": "on"}), (3, {})):
+            name = f"{recipe}-stage{stage}"
+            as_planned(name, folder.train(name, 2, zero__stage=stage, **exact, **keys))
+            check(f"{recipe} at stage {stage} on 2 ranks: the bits of one", folder.losses(name) == losses and folder.hashes(name) == hashes, f"{folder.losses(name)} instead of {losses}")
+
+
+def refusals(folder):
+    """Of a GPU without such products, which the emulator is unless it is told; and of what no GPU has."""
+    keys = {**runs.ON_GPUS, "precision__compute": "bf16", "batch__sequence_length": 16, "model__ff_width": 64, "run__steps": 1}
+    for recipe, asked, status, words in (("blockwise", {}, 2, "Set \"tensorwise\" or \"rowwise\""), ("tensorwise", {"batch__sequence_length": 12}, 2, "are of multiples of 16")):
+        done = folder.train(f"refused-{recipe}", 1, expect=status, precision__fp8=recipe, **{**keys, **asked})
+        check(f"{recipe} with {asked} on a GPU is refused", words in done.stderr, done.stderr)
+    os.environ["TESSERA_EMULATED_CAPABILITY"] = "8"
+    done = runs.tessera(*folder.arguments("older", precision__fp8="tensorwise", **keys), own_process=True)
+    said = "which begin with compute capability 8.9" in done.stderr and 'run.device = "host"' in done.stderr
+    check("a GPU without products in fp8 is refused", said or done.returncode == 0, done.stderr)  # 0: a GPU that is none of the emulator's
+
+
 def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("host", "cuda"), default="host")
+    device = parser.parse_args().device
     with runs.Folder() as folder:
+        if device == "cuda":
+            on_gpus(folder)
+            refusals(folder)
+            return 0 if check.good else 1
         steps = 6
         common = {"run__steps": steps, "run__log_every": 1, "run__reproducible": True, "precision__compute": "bf16", "model__layers": 2, "model__tied": False,
                   "model__kv_heads": 4, "batch__global": 12, "evaluate__every": steps, "evaluate__batches": 4, "data__validation": folder.data}
         folder.train("plain", 1, **common)
+        copies(folder, common)
         for number, recipe in enumerate(RECIPES):
             layouts(folder, recipe, number, common)
             axes(folder, recipe, number, common)
         for number, (what, keys) in enumerate(BESIDE.items()):
-            if FULL or (number + DRAW) % 3 == 0:
+            if FULL or (number + DRAW) % 2 == 0:
                 beside(folder, RECIPES[(number + DRAW) % 3], what, keys, common)
     return 0 if check.good else 1
 

@@ -102,5 +102,24 @@ TEST(Fp8Products, AreNearThoseOfWhatTheyRoundAndNoNearer) {
     EXPECT_LT(error_of(Fp8Recipe::none, product), 0.004);
 }
 
+TEST(Fp8Products, OfAGpuHaveItsSizesAndScales) {
+  const auto fault = [](Fp8Recipe recipe, const products::Dims& dims) -> std::string {
+    ModelShape shape;
+    shape.fp8.recipe = recipe, shape.backend = kernels::Backend::cuda;
+    try {
+      Multiply(shape, "layers.0.mlp.w_down", Product::forward).workspace_bytes(products::forward(dims, nullptr, nullptr, {}));
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code, ExitCode::usage);
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(fault(Fp8Recipe::tensorwise, {48, 80, 112, DType::bf16}), "");
+  EXPECT_EQ(fault(Fp8Recipe::rowwise, {48, 80, 112, DType::bf16}), "");
+  EXPECT_TRUE(
+      says(fault(Fp8Recipe::tensorwise, {40, 80, 112, DType::bf16}), "layers.0.mlp.w_down has 40 x 80 elements and sums 112 terms"));
+  EXPECT_TRUE(says(fault(Fp8Recipe::blockwise, {48, 80, 112, DType::bf16}), "Set \"tensorwise\" or \"rowwise\""));
+}
+
 }  // namespace
 }  // namespace tessera::fp8_test
