@@ -53,6 +53,8 @@ void check_names(ParsedDeck& parsed) {
       require_groups(deck.optimizer, table);
       assign_optimizers(deck.optimizer, table);
     });
+  if (parsed.faults.empty() && deck.precision.fp8 != Fp8Recipe::none)
+    check([&] { check_fp8_skip(parameter_table(deck.model), deck.precision); });
 }
 
 }  // namespace tessera

@@ -54,7 +54,6 @@ Layout layout_for(const Deck& deck, const Mesh& mesh, int world_rank) {
   std::vector<Parameter> table = parameter_table(deck.model);
   require_groups(deck.optimizer, table);
   assign_optimizers(deck.optimizer, table, tensor.size);
-  check_fp8_skip(table, deck.precision);
   // What one rank quantises is what several would.
   const std::int64_t small =
       deck.zero.stage == 3 && (owners.size > 1 || deck.zero.quantized_weights) ? deck.zero.param_persistence_threshold : 0;

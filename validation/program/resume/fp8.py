@@ -103,7 +103,7 @@ def on_gpus(folder):
 
 def refusals(folder):
     """Of a GPU without such products, which the emulator is unless it is told; and of what no GPU has."""
-    keys = {**runs.ON_GPUS, "precision__compute": "bf16", "batch__sequence_length": 16, "model__ff_width": 64, "run__steps": 1}
+    keys = {**runs.ON_GPUS, "precision__compute": "bf16", "batch__sequence_length": 16, "model__ff_width": 64, "run__steps": 3}
     for recipe, asked, status, words in (("blockwise", {}, 2, "Set \"tensorwise\" or \"rowwise\""), ("tensorwise", {"batch__sequence_length": 12}, 2, "are of multiples of 16")):
         done = folder.train(f"refused-{recipe}", 1, expect=status, precision__fp8=recipe, **{**keys, **asked})
         check(f"{recipe} with {asked} on a GPU is refused", words in done.stderr, done.stderr)
