@@ -1,10 +1,10 @@
-// A matrix is passed over in tiles of 128 x 128, which stay in the first-level cache; what shares a scale over more than a tile has its
-// largest magnitude found in a pass before. Threads have tiles or columns of their own; a maximum is exact in any order.
+// Codes that are not transposed are made along rows; others, and square blocks, in tiles of 128 x 128 that stay in the first-level cache.
+// What shares a scale beyond those has its largest magnitude found in a pass before; a maximum is exact in any order.
 #include "kernels/fp8/fp8.hpp"
 
 #include <atomic>
+#include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "base/check.hpp"
 #include "kernels/fp8/scale.hpp"
@@ -21,16 +21,31 @@ template <class T, class Count>
 TESSERA_INLINE i32x16 magnitude_bits(const T* x, Count count) {
   return bits_as<i32x16>(load(x, count)) & 0x7fffffff;
 }
-TESSERA_INLINE i32x16 larger(const i32x16& a, const i32x16& b) { return select(a > b, a, b); }
+TESSERA_INLINE i32x16 larger(const i32x16& a, const i32x16& b) {
+#ifdef TESSERA_AVX512
+  i32x16 most;  // one instruction, where a comparison and a selection would wait for each other
+  most.part[0] = std::bit_cast<i32x16::Part>(_mm512_max_epi32(std::bit_cast<__m512i>(a.part[0]), std::bit_cast<__m512i>(b.part[0])));
+  return most;
+#else
+  return select(a > b, a, b);
+#endif
+}
 float larger(float a, float b) { return std::bit_cast<std::int32_t>(a) > std::bit_cast<std::int32_t>(b) ? a : b; }
+std::int32_t largest_lane(const i32x16& x) {
+#ifdef TESSERA_AVX512
+  return _mm512_reduce_max_epi32(std::bit_cast<__m512i>(x.part[0]));
+#else
+  std::int32_t largest = 0;
+  for (int lane = 0; lane < lanes; ++lane) largest = std::max(largest, x[lane]);
+  return largest;
+#endif
+}
 /// Of `n` elements that follow each other.
 template <class T>
 float largest_magnitude(const T* x, std::int64_t n) {
   i32x16 most(0);
   for_vectors(0, n, [&](std::int64_t i, auto count) { most = larger(most, magnitude_bits(x + i, count)); });
-  std::int32_t largest = 0;
-  for (int lane = 0; lane < lanes; ++lane) largest = std::max(largest, most[lane]);
-  return std::bit_cast<float>(largest);
+  return std::bit_cast<float>(largest_lane(most));
 }
 /// largest (columns) of each column of x, a tile wide at most.
 template <class T>
@@ -43,24 +58,20 @@ void column_magnitudes(float* largest, const T* x, std::int64_t rows, std::int64
     });
 }
 
-/// What the elements of a tile are multiplied by: a number for each row, or one for each column.
-struct Multipliers {
-  float of[tile];
-  bool by_columns = false;
-};
+typedef std::uint8_t Bytes16 __attribute__((vector_size(16)));  // NOLINT: attributes need typedef
 
-/// out (8,8) bytes of in, transposed: each step swaps halves of the halves before.
-TESSERA_INLINE void transpose_8x8(std::uint8_t* out, std::int64_t out_step, const std::uint8_t* in, std::int64_t in_step) {
-  std::uint64_t row[8];
-  for (int i = 0; i < 8; ++i) std::memcpy(&row[i], in + i * in_step, 8);
-  const auto swap = [&](int i, int j, int bits, std::uint64_t low) __attribute__((always_inline)) {
-    const std::uint64_t moved = (row[i] >> bits ^ row[j]) & low;
-    row[j] ^= moved, row[i] ^= moved << bits;
-  };
-  for (int i = 0; i < 4; ++i) swap(i, i + 4, 32, 0x00000000ffffffffu);
-  for (int i : {0, 1, 4, 5}) swap(i, i + 2, 16, 0x0000ffff0000ffffu);
-  for (int i : {0, 2, 4, 6}) swap(i, i + 1, 8, 0x00ff00ff00ff00ffu);
-  for (int i = 0; i < 8; ++i) std::memcpy(out + i * out_step, &row[i], 8);
+/// out (16,16) bytes of in, transposed: four times the bytes of the upper rows come between those of the lower ones.
+TESSERA_INLINE void transpose_16x16(std::uint8_t* out, std::int64_t out_step, const std::uint8_t* in, std::int64_t in_step) {
+  Bytes16 row[16], next[16];
+  unrolled<16>([&](auto i) __attribute__((always_inline)) { std::memcpy(&row[i], in + i * in_step, 16); });
+  unrolled<4>([&](auto) __attribute__((always_inline)) {
+    unrolled<8>([&](auto i) __attribute__((always_inline)) {
+      next[2 * i] = __builtin_shuffle(row[i], row[i + 8], Bytes16{0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23});
+      next[2 * i + 1] = __builtin_shuffle(row[i], row[i + 8], Bytes16{8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31});
+    });
+    unrolled<16>([&](auto i) __attribute__((always_inline)) { row[i] = next[i]; });
+  });
+  unrolled<16>([&](auto i) __attribute__((always_inline)) { std::memcpy(out + i * out_step, &row[i], 16); });
 }
 
 template <class T, class F>
@@ -70,20 +81,15 @@ class Quantizer {
       : p_(p), x_(static_cast<const T*>(p.x)), down_(ceil_div(p.rows, tile)), across_(ceil_div(p.columns, tile)) {}
 
   void run() const {
-    const bool whole_columns = p_.scaling == Fp8Scaling::rows && p_.transposed;
     if (p_.scaling == Fp8Scaling::tensor) find_magnitude();
-    if (whole_columns) find_column_magnitudes();
-    if (p_.transposed)  // a thread writes whole rows of codes
-      parallel_ranges(across_, 1, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t j = begin; j < end; ++j)
-          for (std::int64_t i = 0; i < down_; ++i) encode_tile(i, j);
+    if (p_.scaling == Fp8Scaling::rows && p_.transposed) find_column_magnitudes();
+    if (p_.transposed || p_.scaling == Fp8Scaling::square_blocks)
+      parallel_ranges(down_ * across_, 1, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t n = begin; n < end; ++n) encode_tile(n / across_, n % across_);
       });
-    else
-      parallel_ranges(down_, 1, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t i = begin; i < end; ++i) {
-          if (p_.scaling == Fp8Scaling::rows) find_row_magnitudes(i);
-          for (std::int64_t j = 0; j < across_; ++j) encode_tile(i, j);
-        }
+    else  // along the rows, as memory is read fastest
+      parallel_ranges(p_.rows, ceil_div(std::int64_t{1} << 14, p_.columns), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) encode_row(i);
       });
     // Until now these were multipliers.
     if (!is_blocks(p_.scaling)) {
@@ -105,40 +111,48 @@ class Quantizer {
     });
     *p_.scales = scale_of(largest).multiplier;
   }
-  void find_row_magnitudes(std::int64_t band) const {
-    for (std::int64_t i = band * tile; i < std::min(p_.rows, (band + 1) * tile); ++i)
-      p_.scales[i] = scale_of(largest_magnitude(at(i, 0), p_.columns)).multiplier;
-  }
   void find_column_magnitudes() const {
-    parallel_ranges(across_, 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t first = begin * tile; first < std::min(end * tile, p_.columns); first += tile) {
-        float largest[tile];
-        const std::int64_t columns = std::min(tile, p_.columns - first);
+    constexpr std::int64_t stripe = 4 * tile;
+    parallel_ranges(p_.columns, stripe, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t first = begin; first < end; first += stripe) {
+        float largest[stripe];
+        const std::int64_t columns = std::min(stripe, end - first);
         column_magnitudes(largest, at(0, first), p_.rows, columns, p_.columns);
         for (std::int64_t j = 0; j < columns; ++j) p_.scales[first + j] = scale_of(largest[j]).multiplier;
       }
     });
   }
 
-  /// Those of a tile, and of blocks their scales.
-  void find_multipliers(Multipliers& m, std::int64_t i, std::int64_t j, std::int64_t rows, std::int64_t columns) const {
+  void encode_row(std::int64_t i) const {
+    std::uint8_t* codes = p_.codes + i * p_.columns;
+    if (p_.scaling == Fp8Scaling::row_blocks) {
+      for (std::int64_t j = 0; j < across_; ++j) {
+        const std::int64_t first = j * tile, columns = std::min(tile, p_.columns - first);
+        const Fp8Scale scale = scale_of(largest_magnitude(at(i, first), columns));
+        p_.scales[i * across_ + j] = scale.scale;
+        encode(codes + first, at(i, first), columns, scale.multiplier);
+      }
+      return;
+    }
+    if (p_.scaling == Fp8Scaling::rows) p_.scales[i] = scale_of(largest_magnitude(at(i, 0), p_.columns)).multiplier;
+    encode(codes, at(i, 0), p_.columns, p_.scales[p_.scaling == Fp8Scaling::rows ? i : 0]);
+  }
+
+  /// Multipliers of a tile's columns where codes are transposed, and of blocks their scales.
+  void find_multipliers(float* by, std::int64_t i, std::int64_t j, std::int64_t rows, std::int64_t columns) const {
     const T* x = at(i * tile, j * tile);
-    m.by_columns = p_.transposed && (p_.scaling == Fp8Scaling::rows || p_.scaling == Fp8Scaling::row_blocks);
-    float largest[tile];
     switch (p_.scaling) {
       case Fp8Scaling::tensor:
-        return std::fill_n(m.of, tile, *p_.scales), void();
+        return std::fill_n(by, tile, *p_.scales), void();
       case Fp8Scaling::rows:
-        return std::copy_n(p_.scales + (m.by_columns ? j : i) * tile, m.by_columns ? columns : rows, m.of), void();
+        return std::copy_n(p_.scales + j * tile, columns, by), void();
       case Fp8Scaling::row_blocks: {
-        if (m.by_columns)
-          column_magnitudes(largest, x, rows, columns, p_.columns);
-        else
-          for (std::int64_t r = 0; r < rows; ++r) largest[r] = largest_magnitude(x + r * p_.columns, columns);
-        for (std::int64_t n = 0; n < (m.by_columns ? columns : rows); ++n) {
+        float largest[tile];
+        column_magnitudes(largest, x, rows, columns, p_.columns);
+        for (std::int64_t n = 0; n < columns; ++n) {
           const Fp8Scale scale = scale_of(largest[n]);
-          m.of[n] = scale.multiplier;
-          p_.scales[m.by_columns ? (j * tile + n) * down_ + i : (i * tile + n) * across_ + j] = scale.scale;
+          by[n] = scale.multiplier;
+          p_.scales[(j * tile + n) * down_ + i] = scale.scale;
         }
         return;
       }
@@ -146,7 +160,7 @@ class Quantizer {
         float most = 0;
         for (std::int64_t r = 0; r < rows; ++r) most = larger(most, largest_magnitude(x + r * p_.columns, columns));
         const Fp8Scale scale = scale_of(most);
-        std::fill_n(m.of, tile, scale.multiplier);
+        std::fill_n(by, tile, scale.multiplier);
         p_.scales[p_.transposed ? j * down_ + i : i * across_ + j] = scale.scale;
       }
     }
@@ -154,24 +168,39 @@ class Quantizer {
 
   void encode_tile(std::int64_t i, std::int64_t j) const {
     const std::int64_t rows = std::min(tile, p_.rows - i * tile), columns = std::min(tile, p_.columns - j * tile);
-    Multipliers m;
-    find_multipliers(m, i, j, rows, columns);
+    float by[tile];
+    find_multipliers(by, i, j, rows, columns);
     alignas(64) std::uint8_t kept[tile * tile];
     std::uint8_t* to = p_.transposed ? kept : p_.codes + i * tile * p_.columns + j * tile;
     const std::int64_t step = p_.transposed ? tile : p_.columns;
     const T* x = at(i * tile, j * tile);
+    const bool alike = p_.scaling == Fp8Scaling::tensor || p_.scaling == Fp8Scaling::square_blocks;
     for (std::int64_t r = 0; r < rows; ++r)
-      for_vectors(0, columns, [&](std::int64_t c, auto count) {
-        const f32x16 by = m.by_columns ? load(m.of + c) : splat(m.of[r]);
-        store_bytes(to + r * step + c, round_to_float8<F>(load(x + r * p_.columns + c, count) * by), count);
-      });
+      alike ? encode(to + r * step, x + r * p_.columns, columns, by[0]) : encode_by_columns(to + r * step, x + r * p_.columns, columns, by);
     if (p_.transposed) put_transposed(p_.codes + j * tile * p_.rows + i * tile, kept, rows, columns);
   }
 
+  /// A multiplier is NaN where it is that of an element which is not finite; with others no code saturates.
+  static void encode(std::uint8_t* codes, const T* x, std::int64_t n, float by) {
+    if (std::isnan(by)) {
+      std::memset(codes, F::nan, static_cast<std::size_t>(n));
+      return;
+    }
+    for_vectors(0, n,
+                [&](std::int64_t i, auto count) { store_bytes(codes + i, round_to_float8<F>(load(x + i, count) * splat(by)), count); });
+  }
+  static void encode_by_columns(std::uint8_t* codes, const T* x, std::int64_t n, const float* by) {
+    for_vectors(0, n, [&](std::int64_t i, auto count) {
+      const f32x16 multiplier = load(by + i);
+      const i32x16 code = round_to_float8<F>(load(x + i, count) * multiplier);
+      store_bytes(codes + i, select(multiplier != multiplier, i32x16(F::nan), code), count);
+    });
+  }
+
   void put_transposed(std::uint8_t* codes, const std::uint8_t* kept, std::int64_t rows, std::int64_t columns) const {
-    const std::int64_t whole_rows = rows / 8 * 8, whole_columns = columns / 8 * 8;
-    for (std::int64_t c = 0; c < whole_columns; c += 8)
-      for (std::int64_t r = 0; r < whole_rows; r += 8) transpose_8x8(codes + c * p_.rows + r, p_.rows, kept + r * tile + c, tile);
+    const std::int64_t whole_rows = rows / 16 * 16, whole_columns = columns / 16 * 16;
+    for (std::int64_t c = 0; c < whole_columns; c += 16)
+      for (std::int64_t r = 0; r < whole_rows; r += 16) transpose_16x16(codes + c * p_.rows + r, p_.rows, kept + r * tile + c, tile);
     for (std::int64_t c = 0; c < columns; ++c)
       for (std::int64_t r = c < whole_columns ? whole_rows : 0; r < rows; ++r) codes[c * p_.rows + r] = kept[r * tile + c];
   }

@@ -22,9 +22,10 @@ TESSERA_BOTH inline Fp8Scale fp8_scale(float magnitude, float largest, bool powe
     const auto multiplier = static_cast<float>(static_cast<double>(largest) / of);
     return {multiplier, 1.f / multiplier};
   }
-  // The least 2^e that is not below: what lies above a power of two goes to the next. It is far from subnormal.
-  const auto bits = std::bit_cast<std::uint64_t>(of / static_cast<double>(largest));
-  const auto e = static_cast<std::uint32_t>(bits >> 52) - 1023u + ((bits & 0xfffffffffffffu) != 0 ? 1u : 0u);
+  // The least e with largest x 2^e at least as much: that of their exponents, or the next where the fraction is beyond. No rounding of `of`
+  // crosses a power of two, and no scale comes near subnormal numbers.
+  const auto bits = std::bit_cast<std::uint32_t>(static_cast<float>(of)), most = std::bit_cast<std::uint32_t>(largest);
+  const std::uint32_t e = (bits >> 23) - (most >> 23) + ((bits & 0x7fffffu) > (most & 0x7fffffu) ? 1u : 0u);
   return {std::bit_cast<float>((127u - e) << 23), std::bit_cast<float>((127u + e) << 23)};
 }
 

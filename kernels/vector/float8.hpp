@@ -43,21 +43,16 @@ TESSERA_INLINE i32x16 load_bytes(const std::uint8_t* from, Count count = {}) {
   return x;
 }
 
-/// The codes of x in F, a Float8, as lanes.
+/// The codes in F, a Float8, of values of which none is NaN or rounds to more than the largest, as lanes.
 template <class F>
 TESSERA_INLINE i32x16 round_to_float8(const f32x16& x) {
   const i32x16 bits = bits_as<i32x16>(x), magnitude = bits & 0x7fffffff;
-  const i32x16 normal =
-      (magnitude - static_cast<std::int32_t>(F::rebias) + ((1 << (F::shift - 1)) - 1) + ((magnitude >> F::shift) & 1)) >> F::shift;
+  constexpr std::int32_t half = (1 << (F::shift - 1)) - 1, rebias = static_cast<std::int32_t>(F::rebias);
+  const i32x16 normal = (magnitude + (half - rebias) + ((magnitude >> F::shift) & 1)) >> F::shift;
   const i32x16 subnormal =
       bits_as<i32x16>(bits_as<f32x16>(magnitude) + splat(F::subnormal_tie)) - std::bit_cast<std::int32_t>(F::subnormal_tie);
-  i32x16 code = select(magnitude >= i32x16(static_cast<std::int32_t>(F::smallest_normal)), normal, subnormal);
-  code = select(code > i32x16(F::largest_bits), i32x16(F::largest_bits), code) | ((bits >> 24) & 0x80);
-  return select(x != x, i32x16(F::nan), code);
-}
-template <int fraction, int bias, std::uint8_t largest, class Count = Whole>
-TESSERA_INLINE void store(Float8<fraction, bias, largest>* p, const f32x16& x, Count count = {}) {
-  store_bytes(&p->bits, round_to_float8<Float8<fraction, bias, largest>>(x), count);
+  const i32x16 code = select(magnitude >= i32x16(static_cast<std::int32_t>(F::smallest_normal)), normal, subnormal);
+  return code | ((bits >> 24) & 0x80);
 }
 
 /// `count` elements from memory as fp32; lanes beyond are 0.

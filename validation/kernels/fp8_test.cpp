@@ -92,6 +92,19 @@ TEST(Fp8, VectorsRoundAsOneByOne) {
   for (std::size_t i = 0; i < x.size(); ++i) ASSERT_EQ(others.codes[i], e4m3(x[i]).bits) << x[i];
 }
 
+TEST(Fp8, ScalesOfBlocksAreTheLeastPowersOfTwo) {
+  for (const auto& [type, largest] : {std::pair{DType::e4m3, 448.f}, {DType::e5m2, 57344.f}})
+    for (const int exponent : {-45, -1, 0, 3, 60}) {
+      const float most = std::ldexp(largest, exponent);
+      for (const auto& [x, scale] :
+           {std::pair{most, exponent}, {std::nextafter(most, 0.f), exponent}, {std::nextafter(most, 1e38f), exponent + 1}})
+        EXPECT_EQ(fp8_of({Fp8Scaling::row_blocks, type}, {1, 1}, std::vector<float>{-x}).scales[0], std::ldexp(1.f, scale)) << x;
+    }
+  // Of what lies below the least magnitude that counts: 2^e x 448 is 1e-12 or more.
+  EXPECT_EQ(fp8_of({Fp8Scaling::row_blocks}, {1, 1}, std::vector<float>{0.f}).scales[0], 0x1p-48f);
+  EXPECT_EQ(fp8_of({Fp8Scaling::row_blocks, DType::e5m2}, {1, 1}, std::vector<float>{1e-30f}).scales[0], 0x1p-55f);
+}
+
 TEST(Fp8, WhatIsNotFiniteMakesAllThatShareItsScaleNaN) {
   const Fp8Size size{200, 300};
   for (const float wild : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()})

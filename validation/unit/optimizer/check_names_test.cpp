@@ -38,9 +38,11 @@ TEST(CheckNames, EachIsAFaultOfItsKey) {
       {R"(activation.keep=["attention.contxt"])", "activation.keep: "},
   };
   for (const auto& [text, message] : wrong) EXPECT_PRED2(begins, fault_of(text), "override '" + text + "': " + message);
-  const std::vector<std::string> fp8 = faults("", {"precision.compute=bf16", "precision.fp8=rowwise", R"(precision.fp8_skip=["layers.9"])"});
+  const std::vector<std::string> fp8 =
+      faults("", {"precision.compute=bf16", "precision.fp8=rowwise", R"(precision.fp8_skip=["layers.9"])"});
   ASSERT_EQ(fp8.size(), 1u);
-  EXPECT_PRED2(begins, fp8.front(), R"(override 'precision.fp8_skip=["layers.9"]': precision.fp8_skip: no tensor of this model is called "layers.9")");
+  EXPECT_PRED2(begins, fp8.front(),
+               R"(override 'precision.fp8_skip=["layers.9"]': precision.fp8_skip: no tensor of this model is called "layers.9")");
   const std::vector<std::string> lora = faults("", {"lora.rank=2", R"(lora.targets=["wz"])"});
   ASSERT_EQ(lora.size(), 1u);
   EXPECT_PRED2(begins, lora.front(), R"(override 'lora.targets=["wz"]': lora.targets: "wz" is no matrix)");
