@@ -1035,6 +1035,13 @@ def optimizers(folder, dtype, device):
         folder.train(run, 2, run__resume=start, **with_memory_between(folder, 2, {**layout_keys(3, 2), **of_it}))
         good &= runs.same(run + " losses", folder.losses(run), {s: v for s, v in losses.items() if s > half})
         good &= runs.same(run + " state", folder.hashes(run), hashes)
+    # Matrices of which tensor-parallel ranks have parts of rows or of columns.
+    cut = {**common, "optimizer__type": "muon", "mesh__tp": 2}
+    folder.train("muon-tp2", 2, **cut)
+    good &= near("muon-tp2", folder.losses("muon-tp2"), folder.losses("muon"), dtype)
+    stage = 1 + DRAW % 3
+    folder.train(f"muon-tp2-stage{stage}", 4, **{**layout_keys(stage, 2), **cut, "activation__recompute": "full"})
+    good &= runs.same(f"muon-tp2-stage{stage} state", folder.hashes(f"muon-tp2-stage{stage}"), folder.hashes("muon-tp2"))
     # What AdamW keeps in fp32 may go on in fewer bits.
     for title, shape in {"adamw-8bit": {"optimizer__type": "adam8bit"}, "adamw-bf16": {"optimizer__moments": "bf16"}}.items():
         folder.train(title, 1, run__resume=folder.run("adamw") + f"/checkpoints/step-{half:08d}", **{**common, **shape})
