@@ -66,7 +66,7 @@ std::vector<std::string_view> readers_of(const Key& key) {
   std::vector<std::string_view> readers;
   if (key.section() != "optimizer") return readers;
   for (const Optimizer& row : optimizers())
-    if (reads(row, key.leaf())) readers.push_back(row.name);
+    if (!row.hidden && reads(row, key.leaf())) readers.push_back(row.name);
   return readers;
 }
 

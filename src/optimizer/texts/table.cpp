@@ -7,7 +7,8 @@
 namespace tessera {
 
 // A row an optimizer, which its file defines.
-#define TESSERA_OPTIMIZERS(row) row(adamw) row(adam) row(lion) row(sgd) row(lamb) row(adafactor) row(adafactor_vector) row(muon) row(adam8bit)
+#define TESSERA_OPTIMIZERS(row) \
+  row(adamw) row(adam) row(lion) row(sgd) row(lamb) row(adafactor) row(adafactor_vector) row(muon) row(adam8bit)
 
 #define TESSERA_DECLARE(name) Optimizer name();
 TESSERA_OPTIMIZERS(TESSERA_DECLARE)
