@@ -68,7 +68,9 @@ inline SavedLayout saved_layout_of(const std::vector<Layout>& layouts) {
 inline std::string write_sharded(const std::string& root, const Deck& deck, int shards, std::int64_t step = 5, int cuts = 1,
                                  const std::vector<int>& files = {}) {
   const std::vector<Layout> layouts = cut_layouts(deck, shards, cuts);
-  auto [saved, units] = saved_layout_of(layouts);
+  SavedLayout of_layouts = saved_layout_of(layouts);
+  io::CheckpointLayout& saved = of_layouts.checkpoint;
+  const auto& units = of_layouts.units;
   saved.files = files;
   io::begin_checkpoint(root, step);
   for (int shard = 0; shard < shards * cuts; ++shard) {

@@ -79,7 +79,9 @@ struct Ranks {
   }
 
   std::string save(const std::string& root) const {
-    const auto [saved, units] = test::saved_layout_of(layouts);
+    const SavedLayout of_layouts = test::saved_layout_of(layouts);
+    const io::CheckpointLayout& saved = of_layouts.checkpoint;
+    const auto& units = of_layouts.units;
     io::begin_checkpoint(root, 9);
     for (std::size_t shard = 0; shard < all.size(); ++shard) {
       std::vector<io::ShardSlice> slices;
@@ -365,7 +367,9 @@ TEST(ModelState, WeightsOfACutCheckpointAreEvaluated) {
 TEST(SavedLayout, CopiesAreSavedOnceAndUnitsAreNamedApart) {
   const Deck deck = test::tiny_deck({"zero.stage=0"});
   const auto layouts = test::cut_layouts(deck, 1, 2);
-  const auto [saved, units] = test::saved_layout_of(layouts);
+  const SavedLayout of_layouts = test::saved_layout_of(layouts);
+  const io::CheckpointLayout& saved = of_layouts.checkpoint;
+  const auto& units = of_layouts.units;
   std::map<std::string, std::size_t> pieces;
   for (const auto& t : saved.tensors) pieces[t.name] = t.pieces.size();
   EXPECT_EQ(pieces.at("layers.0.attention.norm"), 1u);
