@@ -1,6 +1,9 @@
 // Bound by memory. A block has 256 columns of 32 rows: a thread goes down a column, so neighbours read neighbours, and what is kept of a
 // column is read once. Sums of lines are integers, added by atomics in any order.
 #include "kernels/adafactor/adafactor.hpp"
+
+#include <bit>
+
 #include "kernels/update/update_cuda.hpp"
 
 namespace tessera::kernels::cuda {
@@ -82,7 +85,7 @@ __global__ void __launch_bounds__(block_threads) lines_kernel(Update p) {
     __syncthreads();
     if (threadIdx.x < half) chains[threadIdx.x] += chains[threadIdx.x + half];
   }
-  if (threadIdx.x == 0) columns[words_of_line * lines.columns] = __double_as_longlong(chains[0] / static_cast<double>(lines.rows));
+  if (threadIdx.x == 0) columns[words_of_line * lines.columns] = std::bit_cast<std::int64_t>(chains[0] / static_cast<double>(lines.rows));
 }
 
 template <class Grad>
@@ -95,7 +98,7 @@ struct Directions {
   __device__ Directions(const Update& update, const ColumnTile& of)
       : p(update),
         tile(of),
-        mean(__longlong_as_double(p.lines.sums[words_of_line * (p.lines.rows + p.lines.columns)])),
+        mean(std::bit_cast<double>(p.lines.sums[words_of_line * (p.lines.rows + p.lines.columns)])),
         grad_scale(p.scalars->grad_scale),
         of_column(tile.column < p.lines.width ? sqrtf(p.lines.of_columns[p.lines.column + tile.column]) : 1) {}
   /// Of element i, which is k rows down.

@@ -115,7 +115,10 @@ void Saver::next(double seconds, double stalled) {
     for (const int file : files_) layout_.files.push_back(file + std::ranges::max(files_) + 1);
   if (what_ == SaveOf::weights) {
     layout_.groups = {std::string(master_group)};
-    for (io::CheckpointUnit& unit : layout_.units) unit.groups.clear();  // all have weights
+    // What no weights lie in comes last, so that the others keep their numbers.
+    std::erase_if(layout_.tensors, [&](const io::CheckpointTensor& tensor) { return !layout_.lies_in(tensor, 0); });
+    std::erase_if(layout_.units, [](const io::CheckpointUnit& unit) { return !unit.lies_in(0); });
+    for (io::CheckpointUnit& unit : layout_.units) unit.groups.clear();
   }
   start();
   stalled_ = stalled + now_seconds() - begin;

@@ -1019,7 +1019,7 @@ def optimizers(folder, dtype, device):
     for number, (name, shape) in enumerate(shapes):
         title = "-".join([name, *(f"{key.split('__')[1]}" for key in shape)])
         of_it = {**common, "optimizer__type": name, **shape}
-        folder.train(title, 1, checkpoint__every=half, checkpoint__keep=0, **of_it)
+        folder.train(title, 1, checkpoint__every=half, checkpoint__keep=0, checkpoint__weights_every=half, **of_it)
         losses, hashes = folder.losses(title), folder.hashes(title)
         other = seen.setdefault(str(losses), title)
         if other != title or len(losses) != steps:
@@ -1032,7 +1032,7 @@ def optimizers(folder, dtype, device):
             good &= runs.same(run + " state", folder.hashes(run), hashes)
         start = folder.run(title) + f"/checkpoints/step-{half:08d}"
         run = f"{title}-resumed"
-        folder.train(run, 2, run__resume=start, **with_memory_between(folder, 2, {**layout_keys(3, 2), **of_it}))
+        folder.train(run, 2, run__resume=start, checkpoint__weights_every=steps, **with_memory_between(folder, 2, {**layout_keys(3, 2), **of_it}))
         good &= runs.same(run + " losses", folder.losses(run), {s: v for s, v in losses.items() if s > half})
         good &= runs.same(run + " state", folder.hashes(run), hashes)
     # Matrices of which tensor-parallel ranks have parts of rows or of columns.
