@@ -142,7 +142,8 @@ __global__ void __launch_bounds__(block_threads) apply_kernel(Update p) {
     if (i < 0) continue;
     float w = p.master[i];
     if (!skip) p.master[i] = w = fmaf(w, factors[1], -(direction(i, k) * factors[0]));
-    if (p.param) static_cast<Param*>(p.param)[i] = Param(w);
+    const float one[] = {w};
+    if (p.param) store<std::false_type>(static_cast<Param*>(p.param), i, p.n, one);
   }
 }
 
