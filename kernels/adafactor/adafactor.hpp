@@ -37,7 +37,7 @@ TESSERA_BOTH inline double mean_square(const std::int64_t* words, double square_
   return sum / square_scale / static_cast<double>(count) + adafactor_least_square;
 }
 TESSERA_BOTH inline float moved(float kept, float beta2, double mean) {
-  return static_cast<float>(static_cast<double>(beta2) * static_cast<double>(kept) + (1 - static_cast<double>(beta2)) * mean);
+  return static_cast<float>(::fma(static_cast<double>(beta2), static_cast<double>(kept), (1 - static_cast<double>(beta2)) * mean));
 }
 
 /// Of an update whose squares are summed: what all its elements are multiplied by, and the weights.
@@ -49,7 +49,7 @@ struct Factors {
     const double over = root / static_cast<double>(s.update_clipping);
     const auto rate = static_cast<double>(s.learning_rate * p.rate_scale);
     step = static_cast<float>(rate / (over > 1 ? over : 1));
-    keep = static_cast<float>(1.0 - rate * static_cast<double>(p.weight_decay));
+    keep = static_cast<float>(::fma(-rate, static_cast<double>(p.weight_decay), 1.0));
   }
 };
 
@@ -67,7 +67,7 @@ struct AdafactorVectorDirectionRule : UpdateRule {
   TESSERA_BOTH TESSERA_INLINE void operator()(F&, F* state, F g, F* summed) const {
     using A = Arithmetic<F>;
     g = g * grad_scale;
-    state[0] = A::fma(beta2, state[0], rest2 * (g * g + static_cast<float>(adafactor_least_square)));
+    state[0] = A::fma(beta2, state[0], rest2 * A::fma(g, g, A::splat(static_cast<float>(adafactor_least_square))));
     summed[0] = g / A::sqrt(state[0]);
   }
 };

@@ -18,15 +18,23 @@ void name_apart(std::vector<io::CheckpointUnit>& units) {
     if (const std::string name = unit.name; total[name] > 1) unit.name = fmt::format("{}.part-{}", name, named[name]++);
 }
 
-/// Units of what is kept of rows and columns: ranks that an axis cuts a matrix between have all of it, and the first of them saves it.
+/// Units of what is kept of rows and columns: ranks that an axis cuts a matrix between have all of it, and the first of them saves it. A
+/// unit that holdings share between them has one.
 void add_lines(SavedLayout& saved, std::span<const Holding> holdings, const GroupsOf& groups_of, const std::vector<int>& all) {
   io::CheckpointLayout& checkpoint = saved.checkpoint;
-  std::set<std::pair<int, std::string>> known;  // group and tensor
-  for (const Holding& holding : holdings) {
+  std::set<std::pair<int, std::string>> known;   // group and tensor
+  std::map<std::pair<int, int>, int> of_shared;  // of a unit of elements and a group
+  for (std::size_t h = 0; h < holdings.size(); ++h) {
+    const Holding& holding = holdings[h];
     std::map<SavedLines, int>& numbers = saved.lines.emplace_back();
     for (int u = 0; u < static_cast<int>(holding.layout->units.size()); ++u) {
       const Unit& unit = holding.layout->units[static_cast<std::size_t>(u)];
       for (const auto& [group, extent] : groups_of(unit).lines) {
+        const int elements = saved.units[h][static_cast<std::size_t>(u)];
+        if (const auto found = of_shared.find({elements, group}); elements >= 0 && found != of_shared.end()) {
+          numbers[{u, group}] = found->second;
+          continue;
+        }
         const bool rows = extent == kernels::Extent::row;
         const std::vector<LinesBefore> before = lines_before(*holding.layout, unit);
         const int number = static_cast<int>(checkpoint.units.size());
@@ -44,6 +52,7 @@ void add_lines(SavedLayout& saved, std::span<const Holding> holdings, const Grou
                                     shards == all ? std::vector<int>() : shards,
                                     {group}});
         numbers[{u, group}] = number;
+        of_shared[{elements, group}] = number;
       }
     }
   }

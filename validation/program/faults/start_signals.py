@@ -55,7 +55,7 @@ def expect_stop(what, folder, command, **more):
     status, output, report = end_of(folder, command, **more)
     saved = SAVED in output
     check(f"{what}: status {status}, {'saved' if saved else 'nothing to save'}",
-          status == INTERRUPTED and (saved or NOTHING in output) and "error" not in output, output)
+          status == INTERRUPTED and (saved or NOTHING in output) and "error: " not in output, output)
     check(f"{what}: is reported", report.startswith("status 75\nsaved " + ("" if saved else "nothing\n")), report)
     return saved
 
