@@ -167,7 +167,7 @@ void decode_block(T* x, const std::byte* block) {
 }
 
 template <Wire wire, bool accumulate, bool stream>
-void sum_block(const SumBlocks& p, std::int64_t at) {
+void sum_of_block(const SumBlocks& p, std::int64_t at) {
   constexpr std::int64_t group = 2 * lanes, group_bytes = group * code_bits(wire) / 8;
   const std::int64_t member_bytes = wire_bytes(wire, p.n);
   const std::byte* const first = p.blocks + wire_bytes(wire, at);
@@ -240,8 +240,9 @@ void decode_blocks(const Context&, const DecodeBlocks& p) {
 
 void sum_blocks(const Context&, const SumBlocks& p) {
   with_wire(p.wire, [&](auto wire) {
-    if (p.accumulate) return for_blocks(p.n, [&](std::int64_t at) { sum_block<wire(), true, false>(p, at); });
-    with_streaming(p.sum, p.n, [&](auto stream) { for_blocks(p.n, [&](std::int64_t at) { sum_block<wire(), false, stream()>(p, at); }); });
+    if (p.accumulate) return for_blocks(p.n, [&](std::int64_t at) { sum_of_block<wire(), true, false>(p, at); });
+    with_streaming(p.sum, p.n,
+                   [&](auto stream) { for_blocks(p.n, [&](std::int64_t at) { sum_of_block<wire(), false, stream()>(p, at); }); });
   });
 }
 
