@@ -124,11 +124,7 @@ TEST(Adafactor, TakesGradientsInBf16AndFixedPoint) {
   std::vector<float> values = matrix_gradients(33, 77, 9);
   const std::vector<bf16> halves(values.begin(), values.end());
   const std::vector<float> same(halves.begin(), halves.end());
-  std::vector<std::int64_t> fixed;
-  for (float& g : values) {
-    fixed.push_back(std::llrint(std::ldexp(static_cast<double>(g), 44)));
-    g = std::ldexp(static_cast<float>(fixed.back()), -44);
-  }
+  const std::vector<std::int64_t> fixed = in_fixed_point(values);
   const auto hash_of = [](const void* grad, DType dtype) {
     AdafactorMatrix m(33, 77);
     update(m, grad, dtype, adafactor_scalars({1.0f}, 3, 0.5f), 33 * 77);

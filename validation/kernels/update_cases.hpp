@@ -65,6 +65,16 @@ std::vector<Grad> update_gradients(std::int64_t n, unsigned seed) {
   }
 }
 
+/// Gradients in fixed point; the values become what it holds.
+inline std::vector<std::int64_t> in_fixed_point(std::vector<float>& values) {
+  std::vector<std::int64_t> fixed;
+  for (float& g : values) {
+    fixed.push_back(std::llrint(std::ldexp(static_cast<double>(g), 44)));
+    g = std::ldexp(static_cast<float>(fixed.back()), -44);
+  }
+  return fixed;
+}
+
 struct UpdateTested {
   void (*run)(const Context&, const Update&);
   int states;
@@ -167,11 +177,7 @@ struct UpdateTested {
       auto values = random_values<float>(n, 9, 0.01f);
       const std::vector<bf16> halves(values.begin(), values.end());
       const std::vector<float> same(halves.begin(), halves.end());
-      std::vector<std::int64_t> fixed;
-      for (float& g : values) {
-        fixed.push_back(std::llrint(std::ldexp(static_cast<double>(g), 44)));
-        g = std::ldexp(static_cast<float>(fixed.back()), -44);
-      }
+      const std::vector<std::int64_t> fixed = in_fixed_point(values);
       UpdateScalars s = scalars_of_step(3, 1e-2f, 0.5f);
       s.skip = skip;
       const auto hash_of = [&, copy = copy, n = n](const void* grad, DType dtype) {
