@@ -156,7 +156,9 @@ inline Places places_of(const NewtonSchulz& p, Backend backend) {
   return at;
 }
 
-inline void iterate(const Context& context, const NewtonSchulz& p, const Places& at) {
+/// Products by `gemm` of one backend: the host's file calls no GPU's.
+template <class Product>
+void iterate(const Context& context, const NewtonSchulz& p, const Places& at, Product&& gemm) {
   const Context of_products{context.workspace.subspan(at.products), context.reproducible, context.backend, context.stream};
   for_each_product(p, context.workspace.data(), at, [&](const Gemm& g) { gemm(of_products, g); });
 }

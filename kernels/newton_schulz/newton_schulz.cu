@@ -82,7 +82,7 @@ void run_on_device(const Context& context, const NewtonSchulz& p) {
     launch(stream, Tile<elements, 1>::blocks(n), block_threads, 0, scale_kernel<decltype(whole)>, x, whole_x, n,
            static_cast<const float*>(factor));
   });
-  iterate(context, p, at);
+  iterate(context, p, at, cuda::gemm);
   for (std::int64_t part = 0; parts_results(p) && part < p.parts; ++part)
     copy_rows(stream, part_of_result(p, reinterpret_cast<const bf16*>(memory + at.result), part));
 }

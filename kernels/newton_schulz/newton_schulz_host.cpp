@@ -62,7 +62,7 @@ void run_on_host(const Context& context, const NewtonSchulz& p) {
   parallel_ranges(p.rows * p.columns, 16384, [&](std::int64_t begin, std::int64_t end) {
     for_vectors(begin, end, [&](std::int64_t i, auto n) { store(x + i, load(whole + i, n) * factor, n); });
   });
-  iterate(context, p, at);
+  iterate(context, p, at, host::gemm);
   for (std::int64_t part = 0; parts_results(p) && part < p.parts; ++part)
     copy_rows(part_of_result(p, reinterpret_cast<const bf16*>(memory + at.result), part));
 }
