@@ -1,16 +1,10 @@
 // The orthogonal factor of a matrix, nearly: what Muon takes in place of a momentum (Jordan et al., 2024; Liu et al., arXiv:2502.16982).
 // Each step of the iteration is an odd polynomial of degree five of all singular values at once, a x + b x^3 + c x^5.
 #pragma once
+#include "base/orthogonal_steps.hpp"
 #include "kernels/context.hpp"
 
 namespace tessera::kernels {
-
-/// Which polynomials.
-enum class OrthogonalSteps : std::uint8_t {
-  simple,        ///< (3.4445, -4.7750, 2.0315) five times: singular values end between about 0.7 and 1.2 (Jordan; DeepSpeed)
-  quintic,       ///< five that follow each other: nearer to 1 (Megatron-LM's default)
-  polar_express  ///< five that are the best for all values of a range (Amsel et al., arXiv:2505.16932; nanochat)
-};
 
 /// x(rows, columns) becomes scale times five steps of X = a X + (b A + c A A) X with A = X X^T, from X = x / |x|; of a tall matrix its
 /// transpose does. |x| is the Frobenius norm and some (its sum in fp64, in an order of the shape's). X, A, and b A + c A A are bf16,

@@ -13,6 +13,7 @@
 #include "deck/import/foreign_keys.hpp"
 #include "deck/import/import.hpp"
 #include "deck/import/model_source.hpp"
+#include "deck/update_keys.hpp"
 #include "deck/value.hpp"
 #include "exchange/own_head.hpp"
 #include "optimizer/check_names.hpp"
@@ -40,12 +41,18 @@ ParsedDeck parse_for_model(const DeckOptions& o) {
   return parsed;
 }
 
+Json json_of(const Literal& literal);
+
 Json groups_json(const std::vector<OptimizerGroup>& groups) {
   auto list = Json::array();
   for (const OptimizerGroup& group : groups) {
     list.push_back({{"tensors", group.tensors}});
     if (group.learning_rate) list.back()["learning_rate"] = *group.learning_rate;
     if (group.weight_decay) list.back()["weight_decay"] = *group.weight_decay;
+    if (!group.update) continue;
+    list.back()["type"] = group.update->type;
+    const Deck deck = deck_of_update(*group.update);
+    for (const Key* key : keys_of_update(group.update->type)) list.back()[std::string(key->leaf())] = json_of(read_value(*key, deck));
   }
   return list;
 }
@@ -60,23 +67,27 @@ Json phases_json(const std::vector<RampPhase>& phases) {
   return list;
 }
 
+/// Null of none.
+Json json_of(const Literal& literal) {
+  Json json;
+  std::visit(
+      [&](const auto& v) {
+        using Value = std::decay_t<decltype(v)>;
+        if constexpr (std::is_same_v<Value, std::vector<OptimizerGroup>>)
+          json = groups_json(v);
+        else if constexpr (std::is_same_v<Value, std::vector<RampPhase>>)
+          json = phases_json(v);
+        else if constexpr (!std::is_same_v<Value, std::monostate>)
+          json = v;
+      },
+      literal.value);
+  return json;
+}
+
 /// Every key with its typed value, nested by section.
 Json values_json(const Deck& deck) {
   Json values;
-  for (const Key& key : deck_keys()) {
-    Json& slot = values.nested(key.name, '.');
-    std::visit(
-        [&](const auto& v) {
-          using Value = std::decay_t<decltype(v)>;
-          if constexpr (std::is_same_v<Value, std::vector<OptimizerGroup>>)
-            slot = groups_json(v);
-          else if constexpr (std::is_same_v<Value, std::vector<RampPhase>>)
-            slot = phases_json(v);
-          else if constexpr (!std::is_same_v<Value, std::monostate>)
-            slot = v;
-        },
-        read_value(key, deck).value);
-  }
+  for (const Key& key : deck_keys()) values.nested(key.name, '.') = json_of(read_value(key, deck));
   return values;
 }
 

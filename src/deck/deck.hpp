@@ -94,26 +94,32 @@ struct DataKeys {
   friend bool operator==(const DataKeys&, const DataKeys&) = default;
 };
 
+/// What one optimizer reads of [optimizer], or of a group.
+struct UpdateKeys {
+  std::string type = "adamw";  // a row of optimizer/texts/table.cpp
+  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
+  bool bias_correction = true;
+  double momentum = 0;
+  bool nesterov = false;
+  double min_trust_ratio = 0.01, max_trust_ratio = 10, decay_rate = 0.8, update_clipping = 1;
+  OrthogonalSteps newton_schulz = OrthogonalSteps::quintic;
+  MuonScale muon_scale = MuonScale::match_rms_adamw;
+  DType moments = DType::f32;
+  MomentsRounding moments_rounding = MomentsRounding::stochastic;  // to bf16
+  friend bool operator==(const UpdateKeys&, const UpdateKeys&) = default;
+};
+
 /// Tensors with an update of their own.
 struct OptimizerGroup {
   std::vector<std::string> tensors = {};  // patterns
   std::optional<double> learning_rate = {}, weight_decay = {};
-  std::optional<std::string> type = {};  // another optimizer, with keys of its own
-  std::optional<double> beta1 = {}, beta2 = {}, eps = {}, momentum = {}, min_trust_ratio = {}, max_trust_ratio = {};
-  std::optional<double> decay_rate = {}, update_clipping = {};
-  std::optional<bool> nesterov = {};
+  std::optional<UpdateKeys> update = {};     // of another optimizer
+  std::vector<std::string_view> given = {};  // keys of it that the deck says, in the order of the schema; others have its defaults
   friend bool operator==(const OptimizerGroup&, const OptimizerGroup&) = default;
 };
 
-struct OptimizerKeys {
-  std::string type = "adamw";  // a row of optimizer/texts/table.cpp
-  double learning_rate = 0, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0, gradient_clipping = 0;
-  double momentum = 0, min_trust_ratio = 0.01, max_trust_ratio = 10, decay_rate = 0.8, update_clipping = 1;
-  bool nesterov = false;
-  DType moments = DType::f32;
-  MomentsRounding moments_rounding = MomentsRounding::stochastic;  // to bf16
-  OrthogonalSteps newton_schulz = OrthogonalSteps::quintic;
-  MuonScale muon_scale = MuonScale::match_rms_adamw;
+struct OptimizerKeys : UpdateKeys {
+  double learning_rate = 0, weight_decay = 0, gradient_clipping = 0;
   std::vector<OptimizerGroup> groups = {};  // the first that has a tensor
   friend bool operator==(const OptimizerKeys&, const OptimizerKeys&) = default;
 };

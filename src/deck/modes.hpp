@@ -1,6 +1,7 @@
 // Modes of a deck: the enums of keys that take one of fixed words, each beside its words. The schema takes the choices of a key from here,
 // "auto" apart where the program puts something in its place. A new choice is an enumerator and its word.
 #pragma once
+#include "base/orthogonal_steps.hpp"  // optimizer.newton_schulz
 #include "base/words.hpp"
 
 namespace tessera {
@@ -44,11 +45,6 @@ inline constexpr auto enum_words<TooLong> = std::to_array<std::string_view>({"re
 enum class MomentsRounding : std::uint8_t { stochastic, nearest };
 template <>
 inline constexpr auto enum_words<MomentsRounding> = std::to_array<std::string_view>({"stochastic", "nearest"});
-
-/// optimizer.newton_schulz
-enum class OrthogonalSteps : std::uint8_t { quintic, simple, polar_express };
-template <>
-inline constexpr auto enum_words<OrthogonalSteps> = std::to_array<std::string_view>({"quintic", "simple", "polar_express"});
 
 /// optimizer.muon_scale
 enum class MuonScale : std::uint8_t { match_rms_adamw, original };

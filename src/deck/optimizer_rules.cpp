@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "deck/draft.hpp"
+#include "deck/update_keys.hpp"
 #include "optimizer/texts/table.hpp"
 
 namespace tessera {
@@ -16,13 +17,12 @@ bool reads(const Optimizer& optimizer, std::string_view leaf) { return std::rang
 
 void resolve_optimizer(Draft& draft) {
   if (!draft.good({"optimizer.type"})) return;
-  for (const auto& [leaf, value] : optimizer_named(draft.deck.optimizer.type).defaults) {
-    const std::string key = fmt::format("optimizer.{}", leaf);
-    bool is_auto = false;
-    const Key& row = *find_key(key);
-    const Literal literal = row.type == KeyType::boolean ? Literal{value != 0, ""} : Literal{value, ""};
-    if (!draft.entry(key).given) assign(row, literal, draft.deck, is_auto);
-  }
+  OptimizerKeys& own = draft.deck.optimizer;
+  set_update_defaults(draft.deck, [&](const Key& key) { return draft.entry(key.name).given; });
+  // What a group does not say of its optimizer has the defaults of that one, but for what moments lie in.
+  for (OptimizerGroup& group : own.groups)
+    if (group.update && std::ranges::find(group.given, "moments") == group.given.end())
+      group.update->moments = own.moments, group.update->moments_rounding = own.moments_rounding;
 }
 
 void check_optimizer(Draft& draft) {

@@ -19,11 +19,6 @@ constexpr std::int64_t most_deck_bytes = 1 << 20;  // a deck with every key and 
 
 /// Tables of a list are read as the key has them.
 Literal to_literal(const Key& key, const toml::node& node) {
-  if (auto v = node.as_integer()) return {v->get(), ""};
-  if (auto v = node.as_floating_point()) return {v->get(), ""};
-  if (auto v = node.as_boolean()) return {v->get(), ""};
-  if (auto v = node.as_string()) return {v->get(), ""};
-  if (node.is_table()) return {std::monostate{}, "a section"};
   if (auto* array = node.as_array()) {
     std::vector<std::string> texts;
     std::vector<std::int64_t> integers;
@@ -37,9 +32,8 @@ Literal to_literal(const Key& key, const toml::node& node) {
     if (texts.size() == array->size()) return {texts, ""};
     if (integers.size() == array->size()) return {integers, ""};
     if (numbers.size() == array->size()) return {numbers, ""};
-    return {std::monostate{}, "an array"};
   }
-  return {std::monostate{}, "a date or time"};
+  return scalar_literal(node);
 }
 
 DeckPlace place_of(const std::string& file, const toml::source_region& region) {

@@ -274,6 +274,9 @@ const std::vector<Key> table = with_choices({
      .help = "Decay of the mean of the squared gradients, or of the one mean that an optimizer keeps."},
     {KEY(optimizer.eps), .type = real, .limits = {.above = 0, .most = 1}, .fallback = "1e-08", .identity = true,
      .help = "Added to the square root of the second moment."},
+    {KEY(optimizer.bias_correction), .type = boolean, .fallback = "true", .identity = true, .silent = true,
+     .help = "Moments that begin at 0 count by what they lack in the first updates: the first by 1 / (1 - beta1^n) in update n, the second "
+             "by 1 / (1 - beta2^n). false takes them as they are."},
     {KEY(optimizer.momentum), .type = real, .limits = {.least = 0, .below = 1}, .fallback = "0.0", .identity = true, .silent = true,
      .help = "What of a step's direction goes into the next one's; 0: nothing, and no state is kept."},
     {KEY(optimizer.nesterov), .type = boolean, .fallback = "false", .identity = true, .silent = true,
@@ -309,10 +312,9 @@ const std::vector<Key> table = with_choices({
     {KEY(optimizer.groups), .type = groups, .fallback = "[]", .identity = true, .silent = true,
      .help = "Tensors whose update differs, a table [[optimizer.groups]] each: `tensors` (patterns of names, as in model.freeze), and "
              "any of `learning_rate` (the peak; the schedule scales it as it does optimizer.learning_rate), `weight_decay` (of vectors "
-             "too) and `type`, another optimizer, with the keys that it reads of `beta1`, `beta2`, `eps`, `momentum`, `nesterov`, "
-             "`min_trust_ratio`, `max_trust_ratio`, `decay_rate` and `update_clipping` (else its defaults). The first group that has a "
-             "tensor counts. A pattern of no "
-             "tensor that is trained is refused."},
+             "too) and `type`, another optimizer, with any of the keys of [optimizer] that it reads (else its defaults, but for moments, "
+             "which are "
+             "then those of [optimizer]). The first group that has a tensor counts. A pattern of no tensor that is trained is refused."},
 
     // [learning_rate]
     {KEY(learning_rate.schedule), .type = text, .fallback = "\"cosine\"", .identity = true, .refused = other_schedules,

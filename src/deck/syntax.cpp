@@ -112,4 +112,12 @@ bool read_toml(const std::string& text, const std::string& file, toml::table& ou
   return false;
 }
 
+Literal scalar_literal(const toml::node& node) {
+  if (auto v = node.as_integer()) return {v->get(), ""};
+  if (auto v = node.as_floating_point()) return {v->get(), ""};
+  if (auto v = node.as_boolean()) return {v->get(), ""};
+  if (auto v = node.as_string()) return {v->get(), ""};
+  return {std::monostate{}, node.is_table() ? "a section" : node.is_array() ? "an array" : "a date or time"};
+}
+
 }  // namespace tessera

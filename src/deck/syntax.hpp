@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "deck/deck.hpp"
+#include "deck/value.hpp"
 
 namespace tessera {
 
@@ -13,5 +13,8 @@ bool too_deep(const std::string& line);
 
 /// Parses as much of `text` as can be parsed and adds a fault for every line that cannot. Returns whether there was none.
 bool read_toml(const std::string& text, const std::string& file, toml::table& out, std::vector<Fault>& faults);
+
+/// An integer, a number, true or false, or a text; else what it is.
+Literal scalar_literal(const toml::node& node);
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 
 #include "base/check.hpp"
 #include "base/glob.hpp"
+#include "deck/update_keys.hpp"
 #include "model/table/frozen.hpp"
 
 namespace tessera {
@@ -45,11 +46,8 @@ std::vector<std::string> describe_groups(const OptimizerKeys& keys, const std::v
   std::vector<std::string> lines;
   for (const OptimizerGroup& group : keys.groups) {
     std::vector<std::string> says;
-    if (group.type) says.push_back(*group.type);
-    for (const auto& [name, value] :
-         {std::pair("beta1", group.beta1), {"beta2", group.beta2}, {"eps", group.eps}, {"momentum", group.momentum}})
-      if (value) says.push_back(fmt::format("{} {}", name, *value));
-    if (group.nesterov.value_or(false)) says.push_back("nesterov");
+    if (group.update) says.push_back(group.update->type);
+    for (const auto& [key, value] : given_keys(group)) says.push_back(fmt::format("{} {}", key, value));
     if (group.learning_rate) says.push_back(fmt::format("learning rate {}", *group.learning_rate));
     if (group.weight_decay) says.push_back(fmt::format("weight decay {}", *group.weight_decay));
     std::int64_t tensors = 0, parameters = 0;

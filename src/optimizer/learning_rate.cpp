@@ -42,15 +42,21 @@ double learning_rate_at(const LearningRateKeys& keys, double peak, std::int64_t 
   return row_of(keys.schedule).rate({.keys = keys, .peak = peak, .steps = steps, .updates = updates});
 }
 
-ScheduledUpdate scheduled_update(const Deck& deck, const OptimizerKeys& o, std::int64_t updates) {
+ScheduledUpdate scheduled_update(const Deck& deck, const UpdateKeys& o, std::int64_t updates) {
   const schedules::Asked asked{
       .keys = deck.learning_rate, .peak = deck.optimizer.learning_rate, .steps = deck.run.steps, .updates = updates};
   const ScheduleRow& row = row_of(deck.learning_rate.schedule);
   const auto betas = row.betas ? row.betas(asked) : std::nullopt;
-  ScheduledUpdate update{
-      .learning_rate = row.rate(asked), .beta1 = betas ? betas->beta1 : o.beta1, .beta2 = betas ? betas->beta2 : o.beta2};
+  ScheduledUpdate update{.learning_rate = row.rate(asked),
+                         .beta1 = betas ? betas->beta1 : o.beta1,
+                         .beta2 = betas ? betas->beta2 : o.beta2,
+                         .correction1 = 1,
+                         .correction2 = 1};
   if (const auto& keys = optimizer_named(o.type).keys; std::ranges::find(keys, "decay_rate") != keys.end())
     update.beta2 = 1 - std::pow(static_cast<double>(updates + 1), -o.decay_rate);
+  const auto correction = [&](double beta) { return o.bias_correction ? 1 - std::pow(beta, static_cast<double>(updates + 1)) : 1; };
+  update.correction1 = correction(update.beta1);
+  update.correction2 = correction(update.beta2);
   return update;
 }
 

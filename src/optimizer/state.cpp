@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/check.hpp"
+#include "deck/update_keys.hpp"
 #include "kernels/step/step.hpp"
 #include "model/table/layout.hpp"
 #include "optimizer/groups.hpp"
@@ -13,79 +14,26 @@
 namespace tessera {
 namespace {
 
-kernels::OrthogonalSteps steps_of(OrthogonalSteps steps) {
-  switch (steps) {
-    case OrthogonalSteps::quintic:
-      return kernels::OrthogonalSteps::quintic;
-    case OrthogonalSteps::simple:
-      return kernels::OrthogonalSteps::simple;
-    case OrthogonalSteps::polar_express:
-      return kernels::OrthogonalSteps::polar_express;
-  }
-  fail(ExitCode::internal, "optimizer.newton_schulz {}", static_cast<int>(steps));
-}
-
-UpdateRecord update_of(const OptimizerKeys& keys) {
+UpdateRecord update_of(const UpdateKeys& keys) {
   const bool halves = keys.moments == DType::bf16;
   UpdateText text({.momentum = keys.momentum > 0,
                    .nesterov = keys.nesterov,
                    .moments = halves ? kernels::StateType::bf16 : kernels::StateType::f32,
                    .stochastic = halves && keys.moments_rounding == MomentsRounding::stochastic,
-                   .orthogonal = {.steps = steps_of(keys.newton_schulz), .matches_adamw = keys.muon_scale == MuonScale::match_rms_adamw}});
+                   .orthogonal = {.steps = keys.newton_schulz, .matches_adamw = keys.muon_scale == MuonScale::match_rms_adamw}});
   optimizer_named(keys.type).text(text);
   return text.record();
 }
 
-/// Keys that say the same of an update are equal.
-OptimizerKeys alone(const OptimizerKeys& keys) {
-  OptimizerKeys own{.type = keys.type};
-  for (const std::string_view leaf : optimizer_named(keys.type).keys) {
-    if (leaf == "beta1") own.beta1 = keys.beta1;
-    if (leaf == "beta2") own.beta2 = keys.beta2;
-    if (leaf == "eps") own.eps = keys.eps;
-    if (leaf == "momentum") own.momentum = keys.momentum;
-    if (leaf == "nesterov") own.nesterov = keys.nesterov;
-    if (leaf == "min_trust_ratio") own.min_trust_ratio = keys.min_trust_ratio;
-    if (leaf == "max_trust_ratio") own.max_trust_ratio = keys.max_trust_ratio;
-    if (leaf == "decay_rate") own.decay_rate = keys.decay_rate;
-    if (leaf == "update_clipping") own.update_clipping = keys.update_clipping;
-    if (leaf == "newton_schulz") own.newton_schulz = keys.newton_schulz;
-    if (leaf == "muon_scale") own.muon_scale = keys.muon_scale;
-    if (leaf == "moments") own.moments = keys.moments, own.moments_rounding = keys.moments_rounding;
-  }
-  return own;
-}
+UpdateKeys of_deck(const OptimizerKeys& keys) { return keys_alone(keys, keys.type); }
 
-/// What a group does not say of its optimizer has the defaults of that one, but for what moments lie in.
-OptimizerKeys keys_of(const OptimizerGroup& group, const OptimizerKeys& of_deck) {
-  OptimizerKeys keys{.type = *group.type, .moments = of_deck.moments, .moments_rounding = of_deck.moments_rounding};
-  for (const auto& [leaf, value] : optimizer_named(keys.type).defaults) {
-    if (leaf == "beta2")
-      keys.beta2 = value;
-    else if (leaf == "momentum")
-      keys.momentum = value;
-    else if (leaf == "nesterov")
-      keys.nesterov = value != 0;
-    else
-      fail(ExitCode::internal, "{} has a default of {}", keys.type, leaf);
-  }
-  if (group.beta1) keys.beta1 = *group.beta1;
-  if (group.beta2) keys.beta2 = *group.beta2;
-  if (group.eps) keys.eps = *group.eps;
-  if (group.momentum) keys.momentum = *group.momentum;
-  if (group.nesterov) keys.nesterov = *group.nesterov;
-  if (group.min_trust_ratio) keys.min_trust_ratio = *group.min_trust_ratio;
-  if (group.max_trust_ratio) keys.max_trust_ratio = *group.max_trust_ratio;
-  if (group.decay_rate) keys.decay_rate = *group.decay_rate;
-  if (group.update_clipping) keys.update_clipping = *group.update_clipping;
-  return alone(keys);
-}
+UpdateKeys of_group(const OptimizerGroup& group) { return keys_alone(*group.update, group.update->type); }
 
 /// A list of optimizers that grows as keys are asked for.
 struct Optimizers {
   std::vector<ChosenOptimizer> all;
 
-  const std::string& named(const OptimizerKeys& keys) {
+  const std::string& named(const UpdateKeys& keys) {
     for (const ChosenOptimizer& known : all)
       if (known.keys == keys) return known.name;
     const auto before = std::ranges::count_if(all, [&](const ChosenOptimizer& known) { return known.keys.type == keys.type; });
@@ -94,13 +42,11 @@ struct Optimizers {
     return all.back().name;
   }
   /// Of these keys, or of the row that updates what theirs does not take.
-  OptimizerKeys that_takes(const OptimizerKeys& keys, bool taken) {
+  UpdateKeys that_takes(const UpdateKeys& keys, bool taken) {
     if (taken) return keys;
-    OptimizerKeys rest = keys;
-    rest.type = optimizer_named(keys.type).rest;
-    return alone(rest);
+    return keys_alone(keys, optimizer_named(keys.type).rest);
   }
-  void add(const OptimizerKeys& keys) {
+  void add(const UpdateKeys& keys) {
     named(keys);
     if (optimizer_named(keys.type).takes) named(that_takes(keys, false));
   }
@@ -123,9 +69,9 @@ bool takes(const Optimizer& row, const std::vector<Parameter>& table, std::size_
 
 std::vector<ChosenOptimizer> chosen_optimizers(const OptimizerKeys& keys) {
   Optimizers optimizers;
-  optimizers.add(alone(keys));
+  optimizers.add(of_deck(keys));
   for (const OptimizerGroup& group : keys.groups)
-    if (group.type) optimizers.add(keys_of(group, keys));
+    if (group.update) optimizers.add(of_group(group));
   return std::move(optimizers.all);
 }
 
@@ -135,14 +81,15 @@ void assign_optimizers(const OptimizerKeys& keys, std::vector<Parameter>& table,
     fail(ExitCode::usage, "optimizer.groups: {} optimizers; a run has {} at most. Groups share one where their type and its keys agree.",
          optimizers.all.size(), kernels::most_optimizers);
   if (optimizers.all.size() == 1) return;
+  const UpdateKeys own = of_deck(keys);
   const auto asked = [&](const Parameter& p) {
     const OptimizerGroup* group = group_of(keys, p.name);
-    return group && group->type ? keys_of(*group, keys) : alone(keys);
+    return group && group->update ? of_group(*group) : own;
   };
   for (std::size_t first = 0, last = 0; first < table.size(); first = last) {
     for (last = first + 1; last < table.size() && table[last].joined;) ++last;
     if (!table[first].trained || table[first].frozen) continue;
-    const OptimizerKeys of_first = asked(table[first]);
+    const UpdateKeys of_first = asked(table[first]);
     for (std::size_t i = first + 1; i < last; ++i)
       if (asked(table[i]) != of_first)
         fail(ExitCode::usage,

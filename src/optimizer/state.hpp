@@ -14,8 +14,8 @@ inline constexpr std::string_view master_group = "master";
 
 /// One of a deck's optimizers.
 struct ChosenOptimizer {
-  std::string name;    ///< Parameter::optimizer: "" for that of optimizer.type; "lion", and "lion-2" where groups have two with unlike keys
-  OptimizerKeys keys;  ///< of the optimizer alone
+  std::string name;  ///< Parameter::optimizer: "" for that of optimizer.type; "lion", and "lion-2" where groups have two with unlike keys
+  UpdateKeys keys;   ///< those that it reads; others have their defaults
   UpdateRecord update;  ///< its text, read
 };
 /// That of optimizer.type, then those of its groups that name another, and those that update what one of these does not take, each once.

@@ -204,7 +204,7 @@ struct OptimizerStep {
 /// Matrices of a unit in bf16 (read, or where results lie in their place add), results (write, or of no bytes), workspace (write). Of each
 /// matrix that this rank has to do its orthogonal factor, scaled.
 struct Orthogonalize {
-  kernels::OrthogonalSteps steps{};
+  OrthogonalSteps steps{};
   struct Matrix {
     std::int64_t from = 0, to = 0;  ///< elements
     std::int64_t rows = 0, columns = 0;

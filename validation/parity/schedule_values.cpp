@@ -8,7 +8,7 @@
 int main(int, char** arguments) {
   const tessera::Deck deck = tessera::require_deck(tessera::parse_deck(arguments[1], {}, 1));
   for (long update = 0; update < std::atol(arguments[2]); ++update) {
-    const auto [rate, beta1, beta2] = tessera::scheduled_update(deck, update);
-    std::printf("%a %a %a\n", rate, beta1, beta2);
+    const tessera::ScheduledUpdate at = tessera::scheduled_update(deck, update);
+    std::printf("%a %a %a\n", at.learning_rate, at.beta1, at.beta2);
   }
 }

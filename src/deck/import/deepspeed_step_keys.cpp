@@ -243,7 +243,7 @@ std::vector<ForeignKey> optimizer_keys() {
       together(with_auto(mapped("optimizer.params.eps", real, "optimizer.eps"), "1e-8", "the default of the Trainer's adam_epsilon")),
       together(with_auto(mapped("optimizer.params.weight_decay", real, "optimizer.weight_decay", "of matrices only"), "0.0",
                          "the default of the Trainer's weight_decay")),
-      refused("optimizer.params.bias_correction", boolean, "true", "moments are always corrected for their start; leave it out"),
+      together(mapped("optimizer.params.bias_correction", boolean, "optimizer.bias_correction", "of Adam and LAMB")),
       refused("optimizer.params.amsgrad", boolean, "false", "AMSGrad is not in this version; leave it out"),
       together(mapped("optimizer.params.adam_w_mode", boolean, "optimizer.type", of_adam)),
       together(mapped("optimizer.params.adamw_mode", boolean, "optimizer.type", of_adam)),

@@ -159,6 +159,10 @@ void put_peak(Importer& in, bool no_optimizer) {
     in.assume(ours, "1e-3", "DeepSpeed's default");
 }
 
+void put_switch(Importer& in, std::string_view theirs, std::string_view ours) {
+  if (in.given(theirs)) in.put(ours, in.is_true(theirs) ? "true" : "false", theirs);
+}
+
 }  // namespace
 
 void import_optimizer(Importer& in) {
@@ -188,10 +192,10 @@ void import_optimizer(Importer& in) {
   put_number(in, "optimizer.params.momentum", "optimizer.momentum");
   put_number(in, "optimizer.params.min_coeff", "optimizer.min_trust_ratio");
   put_number(in, "optimizer.params.max_coeff", "optimizer.max_trust_ratio");
-  if (in.given("optimizer.params.nesterov"))
-    in.put("optimizer.nesterov", in.is_true("optimizer.params.nesterov") ? "true" : "false", "optimizer.params.nesterov");
+  put_switch(in, "optimizer.params.nesterov", "optimizer.nesterov");
   const auto reads = [&](std::string_view key) { return !row || std::ranges::find(row->keys, key) != row->keys.end(); };
   if (reads("beta1") || in.given("optimizer.params.betas")) put_betas(in);
+  put_switch(in, "optimizer.params.bias_correction", "optimizer.bias_correction");
   if (!put_number(in, "optimizer.params.eps", "optimizer.eps") && reads("eps")) in.assume("optimizer.eps", "1e-8", "DeepSpeed's default");
   if (!put_number(in, "optimizer.params.weight_decay", "optimizer.weight_decay", "of matrices only"))
     in.assume("optimizer.weight_decay", "0.0", "DeepSpeed's default");

@@ -16,7 +16,7 @@ Optimizer adam() {
   return {.name = "adam",
           .deepspeed = {},
           .trainer = {},
-          .keys = {"beta1", "beta2", "eps", "moments", "moments_rounding"},
+          .keys = {"beta1", "beta2", "eps", "bias_correction", "moments", "moments_rounding"},
           .defaults = {},
           .text = adam_text};
 }

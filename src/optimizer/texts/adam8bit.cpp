@@ -19,7 +19,7 @@ Optimizer adam8bit() {
   return {.name = "adam8bit",
           .deepspeed = {},
           .trainer = {"adamw_bnb_8bit", "adamw_8bit", "paged_adamw_8bit"},
-          .keys = {"beta1", "beta2", "eps"},
+          .keys = {"beta1", "beta2", "eps", "bias_correction"},
           .defaults = {},
           .text = adam8bit_text,
           .takes = [](const UpdatedTensor& tensor) { return tensor.elements >= 4096 && tensor.begins_block; },

@@ -17,7 +17,7 @@ Optimizer adamw() {
           .deepspeed = {"adamw", "adam", "deepspeedcpuadam"},
           .trainer = {"adamw_torch", "adamw_torch_fused", "adamw_torch_xla", "adamw_torch_npu_fused", "adamw_apex_fused", "adamw_hf",
                       "paged_adamw_32bit", "paged_adamw"},
-          .keys = {"beta1", "beta2", "eps", "moments", "moments_rounding"},
+          .keys = {"beta1", "beta2", "eps", "bias_correction", "moments", "moments_rounding"},
           .defaults = {},
           .text = adamw_text};
 }

@@ -18,7 +18,7 @@ Optimizer lamb() {
   return {.name = "lamb",
           .deepspeed = {"lamb"},
           .trainer = {},
-          .keys = {"beta1", "beta2", "eps", "min_trust_ratio", "max_trust_ratio"},
+          .keys = {"beta1", "beta2", "eps", "bias_correction", "min_trust_ratio", "max_trust_ratio"},
           .defaults = {{"beta2", 0.999}},
           .text = lamb_text};
 }

@@ -70,7 +70,7 @@ struct UpdateCall {
 
 /// What becomes of whole matrices between two phases: the orthogonal factor of each, scaled.
 struct OrthogonalMatrices {
-  kernels::OrthogonalSteps steps = kernels::OrthogonalSteps::quintic;
+  OrthogonalSteps steps = OrthogonalSteps::quintic;
   bool matches_adamw = true;  ///< else Jordan's scale
   float scale(std::int64_t rows, std::int64_t columns) const;
 };

@@ -208,10 +208,8 @@ kernels::StepInputs Engine::inputs_of_step(const StepOptions& options) {
   inputs.optimizers = 0;
   for (const ChosenOptimizer& chosen : optimizers_) {
     const ScheduledUpdate scheduled = scheduled_update(deck, chosen.keys, updates);
-    // Of a beta that changes, the update's own, as in DeepSpeed's Adam.
-    const auto correction = [&](double beta) { return static_cast<float>(1 - std::pow(beta, static_cast<double>(updates + 1))); };
-    inputs.optimizer[inputs.optimizers++] = {.bias_correction1 = correction(scheduled.beta1),
-                                             .bias_correction2 = correction(scheduled.beta2),
+    inputs.optimizer[inputs.optimizers++] = {.bias_correction1 = static_cast<float>(scheduled.correction1),
+                                             .bias_correction2 = static_cast<float>(scheduled.correction2),
                                              .beta1 = static_cast<float>(scheduled.beta1),
                                              .beta2 = static_cast<float>(scheduled.beta2),
                                              .eps = static_cast<float>(chosen.keys.eps),

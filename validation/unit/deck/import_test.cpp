@@ -211,6 +211,8 @@ TEST(Import, OptimizersBecomeOurs) {
   EXPECT_EQ(sgd.optimizer.type, "sgd");
   EXPECT_EQ(sgd.optimizer.momentum, 0.9);
   EXPECT_TRUE(sgd.optimizer.nesterov);
+  EXPECT_FALSE(deck_of(of("AdamW", "\"bias_correction\": false")).optimizer.bias_correction);
+  EXPECT_NE(faults_in(of("SGD", "\"bias_correction\": false")).find("\"sgd\" does not read it"), std::string::npos);
   EXPECT_NE(faults_in(of("SGD", "\"betas\": [0.8, 0.99]")).find("\"sgd\" does not read it"), std::string::npos);
   EXPECT_EQ(deck_of(of("Adam", "\"adam_w_mode\": false, \"weight_decay\": 0.01")).optimizer.type, "adam");
   EXPECT_EQ(deck_of(of("Adam", "\"adam_w_mode\": true")).optimizer.type, "adamw");

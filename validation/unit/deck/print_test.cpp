@@ -7,6 +7,7 @@
 #include <set>
 #include <sstream>
 
+#include "deck/update_keys.hpp"
 #include "deck/value.hpp"
 #include "small_deck.hpp"
 
@@ -62,6 +63,11 @@ void randomise(const Key& key, Deck& deck, std::mt19937_64& random) {
         list.push_back({.tensors = {texts[pick(std::size(texts))], "*"}});
         if (pick(2)) list.back().learning_rate = std::ldexp(static_cast<double>(random()), -64);
         if (pick(2) || !list.back().learning_rate) list.back().weight_decay = static_cast<double>(pick(1000));
+        if (pick(2)) {
+          UpdateKeys update = default_update("muon");
+          update.beta1 = std::ldexp(static_cast<double>(random()), -64), update.muon_scale = MuonScale::original;
+          list.back().update = update, list.back().given = {"beta1", "muon_scale"};
+        }
       }
       literal.value = list;
     } else if (key.type == KeyType::phases) {
@@ -170,6 +176,7 @@ TEST(Print, AKeyThatCameLaterLeavesTheIdentityOfEarlierRuns) {
                                             "lora.scaling",
                                             "lora.init",
                                             "optimizer.groups",
+                                            "optimizer.bias_correction",
                                             "optimizer.momentum",
                                             "optimizer.moments",
                                             "optimizer.moments_rounding",

@@ -115,6 +115,7 @@ TEST(DeepSpeedSchedules, ACycleRisesFallsAndCyclesTheMomentumTheOtherWay) {
   }
   EXPECT_EQ(rate_of(deck, 999), 1e-4) << "without a decay it stays";
   EXPECT_EQ(scheduled_update(deck, 999).beta1, 0.95);
+  EXPECT_EQ(scheduled_update(deck, 999).correction1, 1 - std::pow(0.95, 1000)) << "of the update's own beta";
   const Deck kept = deck_of({"run.steps=1000", "learning_rate.schedule=one_cycle", "learning_rate.one_cycle.cycle_momentum=false",
                              "optimizer.beta1=0.6", "optimizer.beta2=0.7"});
   for (const std::int64_t update : {0, 50, 900}) {

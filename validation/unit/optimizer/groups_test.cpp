@@ -61,10 +61,17 @@ TEST(OptimizerGroups, WhatCannotBeIsNamed) {
   EXPECT_PRED2(names, fault(R"([{ tensors = ["a"], type = "lio" }])"), "group 1 has a type that is none of \"adamw\", \"adam\"");
   EXPECT_PRED2(names, fault(R"([{ tensors = ["a"], type = 3 }])"), "group 1 has a type that is none of");
   EXPECT_PRED2(names, fault(R"([{ tensors = ["a"], type = "lion", eps = 1e-8 }])"), "group 1 has eps, which \"lion\" does not read");
-  EXPECT_PRED2(names, fault(R"([{ tensors = ["a"], type = "lion", beta1 = 1 }])"), "group 1 has a beta1 that is no number from 0 to 1");
+  EXPECT_PRED2(names, fault(R"([{ tensors = ["a"], type = "lion", beta1 = 1 }])"), "group 1 has a beta1 that cannot be: 1 is out of range");
   EXPECT_PRED2(names, fault(R"([{ tensors = ["a"], weight_decay = 1, beta1 = 0.5 }])"), "group 1 has beta1 without a type");
   EXPECT_PRED2(names, fault(R"([{ tensors = ["a"], type = "sgd", nesterov = true }])"), "group 1 has nesterov without a momentum");
-  EXPECT_PRED2(names, fault(R"([{ tensors = ["a"], type = "sgd", nesterov = 1 }])"), "neither true nor false");
+  EXPECT_PRED2(names, fault(R"([{ tensors = ["a"], type = "sgd", nesterov = 1 }])"),
+               "group 1 has a nesterov that cannot be: expected true or false, got 1");
+  EXPECT_PRED2(names, fault(R"([{ tensors = ["a"], type = "muon", newton_schulz = "quintc" }])"), "did you mean \"quintic\"?");
+  EXPECT_PRED2(names, fault(R"([{ tensors = ["a"], type = "lamb", min_trust_ratio = 20 }])"),
+               "a min_trust_ratio above its max_trust_ratio");
+  EXPECT_PRED2(names, fault(R"([{ tensors = ["a"], type = "lion", moments_rounding = "nearest" }])"), "give it that too");
+  EXPECT_PRED2(names, fault(R"([{ tensors = ["a"], type = "sgd", moments = "bf16" }])"), "sgd without momentum has none");
+  EXPECT_PRED2(names, fault(R"([{ tensors = ["a"], type = "sgd", gradient_clipping = 1 }])"), "has gradient_clipping, which is none of");
   EXPECT_EQ(fault("[]"), "");
   const Deck slip = deck_with(R"([{ tensors = ["head.*", "hed.*"], weight_decay = 1 }])");
   EXPECT_THROW(require_groups(slip.optimizer, parameter_table(slip.model)), Error);
@@ -79,7 +86,7 @@ TEST(OptimizerGroups, AreDescribed) {
   EXPECT_EQ(lines[0], "head.*: learning rate 0.0001, weight decay 0; 2 tensors, 1.98 K parameters");
   const Deck other = deck_with(R"([{ tensors = ["head.*"], type = "sgd", momentum = 0.9, nesterov = true }])");
   EXPECT_EQ(describe_groups(other.optimizer, parameter_table(other.model))[0],
-            "head.*: sgd, momentum 0.9, nesterov; 2 tensors, 1.98 K parameters");
+            "head.*: sgd, momentum 0.9, nesterov true; 2 tensors, 1.98 K parameters");
   EXPECT_EQ(require_deck(parse_deck_text(print_deck(other), "again.toml", {}, 1)), other);
 }
 

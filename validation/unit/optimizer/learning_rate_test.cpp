@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "../model/random_models.hpp"
 #include "base/check.hpp"
 
 namespace tessera::learning_rate_test {
@@ -101,6 +102,16 @@ TEST(LearningRate, ALogarithmicWarmupInNumbers) {
   for (std::int64_t step = 0; step < 10; ++step) EXPECT_NEAR(learning_rate_at(k, 1.0, 100, step), share[step], 1e-6) << step;
   k.warmup_type = static_cast<WarmupType>(enum_words<WarmupType>.size());
   EXPECT_THROW(learning_rate_at(k, peak, 100, 5), Error);
+}
+
+TEST(LearningRate, BiasCorrectionsAreOfTheUpdateOrNone) {
+  Deck deck = test::tiny_deck({"optimizer.beta1=0.5", "optimizer.beta2=0.75"});
+  EXPECT_EQ(scheduled_update(deck, 0).correction1, 0.5);
+  EXPECT_EQ(scheduled_update(deck, 2).correction1, 0.875);
+  EXPECT_EQ(scheduled_update(deck, 1).correction2, 1 - 0.75 * 0.75);
+  deck.optimizer.bias_correction = false;
+  EXPECT_EQ(scheduled_update(deck, 0).correction1, 1);
+  EXPECT_EQ(scheduled_update(deck, 5).correction2, 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, EverySchedule,

@@ -47,6 +47,23 @@ TEST(ChosenOptimizers, AreEachOnceWithTheKeysThatTheyRead) {
       << "the deck's own, named again";
 }
 
+// Keys of groups are those of [optimizer]: whatever an optimizer reads, a group may say.
+TEST(ChosenOptimizers, OfGroupsReadAllKeysOfTheirOwn) {
+  const Deck deck = deck_with(R"([{ tensors = ["layers.*.w_*"], type = "muon", newton_schulz = "simple", muon_scale = "original" },)"
+                              R"( { tensors = ["head.*"], type = "adamw", bias_correction = false, moments = "fp32" }])",
+                              {"optimizer.moments=bf16", "optimizer.moments_rounding=nearest"});
+  const std::vector<ChosenOptimizer> all = chosen_optimizers(deck.optimizer);
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_EQ(all[1].keys.newton_schulz, OrthogonalSteps::simple);
+  EXPECT_EQ(all[1].keys.muon_scale, MuonScale::original);
+  EXPECT_EQ(all[1].keys.momentum, 0.95) << "Muon's default";
+  EXPECT_EQ(all[1].keys.moments, DType::bf16) << "of [optimizer], where the group is silent";
+  EXPECT_EQ(all[1].keys.moments_rounding, MomentsRounding::nearest);
+  EXPECT_FALSE(all[2].keys.bias_correction);
+  EXPECT_EQ(all[2].keys.moments, DType::f32);
+  EXPECT_EQ(require_deck(parse_deck_text(print_deck(deck), "again.toml", {}, 1)), deck);
+}
+
 TEST(ChosenOptimizers, HaveUnitsOfTheirOwn) {
   const Layout layout = make_layout(table_of(deck_with(mixed)), 2, 100);
   std::set<std::string> names;

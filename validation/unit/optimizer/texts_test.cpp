@@ -77,20 +77,20 @@ TEST(OptimizerTexts, AdamWKeepsTwoMoments) {
 }
 
 TEST(OptimizerTexts, SgdKeepsNothingWithoutMomentum) {
-  EXPECT_EQ(state_groups({.type = "sgd"}), (std::vector<std::string_view>{"master"}));
-  EXPECT_EQ(state_groups({.type = "sgd", .momentum = 0.9}), (std::vector<std::string_view>{"master", "sgd_m"}));
+  EXPECT_EQ(state_groups({{.type = "sgd"}}), (std::vector<std::string_view>{"master"}));
+  EXPECT_EQ(state_groups({{.type = "sgd", .momentum = 0.9}}), (std::vector<std::string_view>{"master", "sgd_m"}));
 }
 
 TEST(OptimizerTexts, AdafactorKeepsRowsAndColumnsOfMatrices) {
-  EXPECT_EQ(state_groups({.type = "adafactor"}),
+  EXPECT_EQ(state_groups({{.type = "adafactor"}}),
             (std::vector<std::string_view>{"master", "adafactor_row", "adafactor_column", "adafactor_v"}));
-  EXPECT_EQ(state_bytes({.type = "adafactor"}), 0);
+  EXPECT_EQ(state_bytes({{.type = "adafactor"}}), 0);
   EXPECT_EQ(std::ranges::count(optimizer_names(), "adafactor_vector"), 0) << "it stands for what adafactor does not take";
 }
 
 /// Beside AdamW, which has embedding, head and vectors.
 TEST(OptimizerTexts, MuonKeepsTheMomentumOfMatrices) {
-  const OptimizerKeys keys{.type = "muon", .momentum = 0.95};
+  const OptimizerKeys keys{{.type = "muon", .momentum = 0.95}};
   EXPECT_EQ(state_groups(keys), (std::vector<std::string_view>{"master", "muon_m", "adam_m", "adam_v"}));
   EXPECT_EQ(state_bytes(keys), 4);
   EXPECT_EQ(state_bytes(keys, "adamw"), 8);
@@ -108,8 +108,8 @@ TEST(OptimizerTexts, OrthogonalMatricesAreScaledByTheirSize) {
 }
 
 TEST(OptimizerTexts, LionKeepsOneMoment) {
-  EXPECT_EQ(state_groups({.type = "lion"}), (std::vector<std::string_view>{"master", "lion_m"}));
-  EXPECT_EQ(state_bytes({.type = "lion"}), 4);
+  EXPECT_EQ(state_groups({{.type = "lion"}}), (std::vector<std::string_view>{"master", "lion_m"}));
+  EXPECT_EQ(state_bytes({{.type = "lion"}}), 4);
 }
 
 }  // namespace
