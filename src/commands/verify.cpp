@@ -29,7 +29,7 @@ struct VerifyOptions {
 };
 
 /// One checkpoint or model.
-struct Verdict {
+struct Verified {
   std::string path, kind;  ///< "checkpoint", "model", or "link": `latest`
   std::string fault;       ///< "" where it is whole
   bool gone = false;       ///< removed meanwhile by the run that it is of, as `fault` says: no damage
@@ -38,8 +38,8 @@ struct Verdict {
   double seconds = 0;
 };
 
-Verdict verify_checkpoint(const std::string& path) {
-  Verdict verdict{.path = path, .kind = "checkpoint", .fault = ""};
+Verified verify_checkpoint(const std::string& path) {
+  Verified verdict{.path = path, .kind = "checkpoint", .fault = ""};
   const double begin = now_seconds();
   try {
     io::read_checkpoint(path, [&](const io::CheckpointReader& reader) {
@@ -54,8 +54,8 @@ Verdict verify_checkpoint(const std::string& path) {
   return verdict;
 }
 
-Verdict verify_model(const std::string& path) {
-  Verdict verdict{.path = path, .kind = "model", .fault = ""};
+Verified verify_model(const std::string& path) {
+  Verified verdict{.path = path, .kind = "model", .fault = ""};
   try {
     verdict.bytes = io::SafetensorsModel(path).bytes();
   } catch (const Error& error) {
@@ -66,7 +66,7 @@ Verdict verify_model(const std::string& path) {
 
 /// All that stands in a run's folder of checkpoints, oldest first, and then where `latest` leads. Of a run at work also what takes the
 /// place of what it removes meanwhile.
-void verify_all(const std::string& root, std::vector<Verdict>& verdicts) {
+void verify_all(const std::string& root, std::vector<Verified>& verdicts) {
   std::int64_t seen = -1;
   for (int tries = 1;; ++tries) {
     const io::CheckpointSurvey survey = io::survey_checkpoints(root);
@@ -77,7 +77,7 @@ void verify_all(const std::string& root, std::vector<Verdict>& verdicts) {
     bool gone = false;
     for (auto entry = survey.entries.rbegin(); entry != survey.entries.rend(); ++entry) {
       if (entry->step <= seen) continue;
-      Verdict verdict = verify_checkpoint(entry->path);
+      Verified verdict = verify_checkpoint(entry->path);
       verdict.gone = !verdict.fault.empty() && io::look_at(entry->path).nothing();
       gone = verdict.gone, seen = entry->step;
       verdicts.push_back(std::move(verdict));
@@ -88,7 +88,7 @@ void verify_all(const std::string& root, std::vector<Verdict>& verdicts) {
   }
 }
 
-void verify(const std::string& path, std::vector<Verdict>& verdicts) {
+void verify(const std::string& path, std::vector<Verified>& verdicts) {
   using Kind = io::PathState::Kind;
   const io::PathState state = io::look_at(path);
   if (state.nothing()) fail(ExitCode::usage, "{}: there is no such file or folder.{}", path, instead_of_checkpoint(path));
@@ -102,7 +102,7 @@ void verify(const std::string& path, std::vector<Verdict>& verdicts) {
   if (is_run && !io::survey_checkpoints(path + "/weights").entries.empty()) verify_all(path + "/weights", verdicts);
 }
 
-void print(const Verdict& v) {
+void print(const Verified& v) {
   if (v.gone)
     put("gone     {}: its run removed it before it was read\n", v.path);
   else if (!v.fault.empty())
@@ -115,7 +115,7 @@ void print(const Verdict& v) {
 }
 
 int run_verify(const VerifyOptions& o) {
-  std::vector<Verdict> verdicts;
+  std::vector<Verified> verdicts;
   std::size_t shown = 0;
   for (const std::string& path : o.paths) {
     verify(path, verdicts);
@@ -123,7 +123,7 @@ int run_verify(const VerifyOptions& o) {
   }
   std::size_t found = 0, damaged = 0;
   Json rows = Json::array();
-  for (const Verdict& v : verdicts) {
+  for (const Verified& v : verdicts) {
     if (v.gone) continue;
     ++found, damaged += !v.fault.empty();
     rows.push_back({{"path", v.path}, {"kind", v.kind}, {"whole", v.fault.empty()}, {"bytes", v.bytes}});

@@ -4,23 +4,19 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <optional>
-#include "base/json.hpp"
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "base/own_files.hpp"
-#include "base/progress.hpp"
 #include "deck/environment.hpp"
 #include "deck/openmp_binding.hpp"
 #include "deck/ramp.hpp"
 #include "exchange/carried_files.hpp"
 #include "exchange/initial_weights.hpp"
 #include "io/files/path_state.hpp"
-#include "io/metrics/metrics.hpp"
 #include "memory/runtime.hpp"
 #include "model/record/flops.hpp"
 #include "schedule/build/describe_mesh.hpp"
@@ -43,11 +39,9 @@
 #include "train/engine/engine.hpp"
 #include "train/engine/fit.hpp"
 #include "train/engine/machine_rate.hpp"
-#include "train/engine/program_identity.hpp"
 #include "train/folder/run_folder.hpp"
 #include "train/run/banner.hpp"
-#include "train/run/loss_scale.hpp"
-#include "train/run/step_trace.hpp"
+#include "train/run/step_loop.hpp"
 #include "train/save/resume_proof.hpp"
 #include "train/save/save_room.hpp"
 #include "train/save/saving.hpp"
@@ -150,7 +144,20 @@ class Training {
     });
     clear_last_staging(world_, world_.broadcast_text(staged), deck_, start.folder);
     // 7. Steps.
-    return steps(start);
+    const RunParts parts{.world = world_,
+                         .deck = deck_,
+                         .engine = *engine_,
+                         .feed = *feed_,
+                         .data = *train_,
+                         .folder = start.folder,
+                         .claim = claim_ ? &*claim_ : nullptr,
+                         .overhead = overhead_ ? &*overhead_ : nullptr,
+                         .yardstick = *yardstick_,
+                         .flops = flops_,
+                         .first_step = first_step_,
+                         .launched = begin_,
+                         .stage = stage_};
+    return static_cast<int>(StepLoop(parts, *proof_, start.checkpoint, data_).run());
   }
 
  private:
@@ -341,239 +348,6 @@ class Training {
     load_checkpoint(world_, *engine_, checkpoint);
     info("resumed from {} at step {} of {}", checkpoint, step, deck_.run.steps);
     return step;
-  }
-
-  /// Where another phase of batch.ramp begins with a step, goes on in it. No save may be under way.
-  void enter_phase_of(std::int64_t step) {
-    const std::size_t phase = phase_after(deck_, step);
-    if (phase == engine_->phase()) return;
-    stage_ = "the change to another phase of batch.ramp";
-    world_.together([] {});  // what a rank reads of another's memory it has read
-    engine_->enter(phase);
-  }
-
-  /// Reads the step's batch, and makes the step.
-  StepReport make_step(std::int64_t step, Timeline* timeline = nullptr) {
-    enter_phase_of(step);
-    stage_ = "the reading of a batch";
-    feed_->read(step);
-    stage_ = "the step's end";
-    return engine_->step({.stop = stop_requested(), .timeline = timeline, .document_squares = feed_->document_squares()});
-  }
-
-  StepFigures figures(std::int64_t step, const StepReport& report, double seconds) const {
-    const BatchKeys& batch = engine_->planned().request.deck.batch;
-    const double tokens = static_cast<double>(batch.global * batch.sequence_length), rate = tokens / seconds;
-    const double length =
-        deck_.data.document_mask ? static_cast<double>(report.document_squares) / tokens : static_cast<double>(batch.sequence_length);
-    return {.step = step + 1,
-            .loss = report.loss,
-            .grad_norm = report.grad_norm,
-            .learning_rate = engine_->learning_rate(),
-            .tokens_per_second = rate,
-            .seconds = seconds,
-            .mfu_full = flops_.full(length) * rate / yardstick_->rate(),
-            .mfu_causal = flops_.causal(length) * rate / yardstick_->rate()};
-  }
-
-  void require_finite(std::int64_t step, const StepReport& report, const std::string& last) const {
-    if (!report.not_finite) return;
-    const std::string again = last.empty() ? "and the new keys; there is no checkpoint to begin from."
-                                           : fmt::format(
-                                                 "run.resume={} and the new keys, or an earlier checkpoint where that one has gone "
-                                                 "wrong already.",
-                                                 last);
-    // The sums leave out what is not a number, so loss and norm would say nothing here.
-    world_.together([&] {
-      if (report.lowest)
-        fail(ExitCode::numerics,
-             "step {}: the loss or a gradient is not finite {}. That makes another run, with a folder of its own: the same command with "
-             "run.output_dir=NEW {}",
-             step + 1, lowest_scale_advice(deck_.precision.loss_scale, report.loss_scale), again);
-      fail(ExitCode::numerics,
-           "step {}: {}; weights were left as they were before this step. Look at the data of this step, or change what the model is "
-           "trained "
-           "with, for example optimizer.learning_rate or learning_rate.warmup_steps. That makes another run, with a folder of its own: the "
-           "same command with run.output_dir=NEW {}",
-           step + 1,
-           report.overflow ? "a gradient exceeds the range of exact sums (run.reproducible)" : "the loss or a gradient is not finite",
-           again);
-    });
-  }
-
-  void require_finite_evaluation(std::int64_t done, const StepReport& report, const std::string& last) const {
-    if (!report.not_finite) return;
-    world_.together([&] {
-      fail(ExitCode::numerics,
-           "step {}: the validation loss is not finite. Look at {}, or change what the model is trained with, for example "
-           "optimizer.learning_rate. The weights of this step are not saved; {}",
-           done, deck_.data.validation,
-           last.empty() ? "there is no checkpoint before it." : fmt::format("the checkpoint before it is {}.", last));
-    });
-  }
-
-  /// Of each file the mean over its targets in the last step's batch; no number where it has none there.
-  io::NamedNumbers loss_of_files() const {
-    io::NamedNumbers losses;
-    for (const GroupLoss& loss : engine_->group_losses())
-      losses.emplace_back(train_->files()[losses.size()].path(), loss.sum / loss.weight);
-    return losses;
-  }
-
-  std::vector<std::int64_t> targets_of_files() const {
-    std::vector<std::int64_t> targets;
-    for (const GroupLoss& loss : engine_->group_losses()) targets.push_back(loss.targets);
-    return targets;
-  }
-
-  io::MetricRow row_of(const StepFigures& f, const StepReport& report) const {
-    io::MetricRow row{{"step", f.step},
-                      {"loss", f.loss},
-                      {"grad_norm", f.grad_norm},
-                      {"lr", f.learning_rate},
-                      {"tokens_per_second", f.tokens_per_second},
-                      {"seconds", f.seconds},
-                      {"mfu", f.mfu_full},
-                      {"mfu_causal", f.mfu_causal}};
-    if (deck_.precision.scales_loss())
-      row.insert(row.end(),
-                 {{"loss_scale", static_cast<double>(report.loss_scale)}, {"skipped", static_cast<std::int64_t>(report.skipped)}});
-    if (train_->masked()) row.push_back({"targets", report.targets});
-    if (deck_.data.document_mask) row.push_back({"document_squares", report.document_squares});
-    if (train_->files().size() > 1) {
-      row.push_back({"samples_of_files", train_->served(engine_->run_values().sample_cursor)});
-      row.push_back({"loss_of_files", loss_of_files()});
-      row.push_back({"targets_of_files", targets_of_files()});
-    }
-    if (const std::optional<RouterFigures> router = engine_->router_figures())
-      row.insert(row.end(), {{"router_balance", router->balance},
-                             {"router_z", router->z},
-                             {"dropped", router->dropped},
-                             {"dropped_share", router->dropped_share},
-                             {"most_loaded", router->most_loaded},
-                             {"expert_load", router->load}});
-    return row;
-  }
-
-  /// At the head of what a start adds: which program wrote the rows below it. Its step is the last one before them.
-  io::MetricRow start_row(std::int64_t first_step) const {
-    io::MetricRow row{{"step", first_step}, {"ranks", static_cast<std::int64_t>(world_.ranks())}};
-    for (const IdentityField& field : program_identity()) {
-      std::string name = field.name;
-      std::ranges::replace(name, ' ', '_');
-      row.push_back({name, field.value});
-    }
-    return row;
-  }
-
-  void note_first_step(Progress& progress) {
-    progress.note(fmt::format("first step done {:.2f} s after launch", now_seconds() - begin_));
-    if (!overhead_) return;
-    overhead_->count("first step");
-    progress.note("beside the plan, on the GPU of rank 0: " + overhead_->text());
-  }
-
-  /// What a run that goes on from here must make too. Their results are not kept.
-  void make_steps_after_last_save(std::int64_t done, Progress& progress) {
-    for (std::int64_t step = done; step < done + ResumeProof::steps; ++step) {
-      const StepReport report = make_step(step);
-      if (report.not_finite)
-        return progress.note(fmt::format("step {} is not finite: no figures of it stand beside the last save", step + 1));
-      if (const std::string proven = proof_->after(figures(step, report, 1)); !proven.empty()) progress.note(proven);
-    }
-    progress.note(
-        fmt::format("made steps {} to {} for checkpoint.verify_resume; their results are not kept", done + 1, done + ResumeProof::steps));
-  }
-
-  int steps(const StartPoint& start) {
-    const RunFolder& folder = start.folder;
-    std::optional<io::MetricsFile> metrics;
-    together([&] {
-      if (world_.rank() != 0) return;
-      metrics.emplace(folder.metrics(), first_step_ + 1);
-      metrics->write(start_row(first_step_));
-    });
-    const std::int64_t planned = memory_bytes(engine_->room()), used = memory_bytes(engine_->used_bytes());
-    const std::int64_t samples = samples_in(deck_, deck_.run.steps);
-    Progress progress(first_step_, deck_.run.steps, deck_.run.log_every,
-                      fmt::format("{} of {}", human_bytes(static_cast<double>(used)), human_bytes(static_cast<double>(planned))),
-                      [&](std::int64_t done) { return static_cast<double>(samples - samples_in(deck_, done)); });
-    StepTrace trace(world_, deck_, folder, first_step_);
-    auto record = [&](const io::MetricRow& row) {
-      if (!metrics) return;
-      claim_->renew();
-      metrics->write(row);
-    };
-    std::int64_t done = first_step_;
-    Saver saver(world_, *engine_, deck_, folder, claim_ ? &*claim_ : nullptr, start.checkpoint, data_, [&](const Saved& saved) {
-      progress.note(saved.line);
-      const bool state = saved.what == SaveOf::state;
-      record({{"step", done},
-              {state ? "saved" : "saved_weights", saved.step},
-              {"save_seconds", saved.seconds},
-              {"save_stall_seconds", saved.stalled}});
-      if (state) proof_->save_stands(saved.step);
-    });
-    if (first_step_ >= deck_.run.steps) info("all {} steps are done already; raise run.steps (or run.epochs) to go on", deck_.run.steps);
-    saver.catch_up(first_step_);
-    bool stopped = false;
-    for (std::int64_t step = first_step_; step < deck_.run.steps && !stopped; ++step) {
-      const bool borders = phase_after(deck_, step) != engine_->phase();
-      if (borders) saver.finish();
-      const double border = now_seconds();
-      enter_phase_of(step);
-      if (borders)
-        progress.note(fmt::format("phase {} of batch.ramp begins after step {} (in {:.2f} s): {}", engine_->phase() + 1, step,
-                                  now_seconds() - border, describe_batch(engine_->planned().request.deck, engine_->data().size)));
-      const double begin = now_seconds();
-      const StepReport report = make_step(step, trace.of(step));
-      if (report.not_finite) saver.finish();
-      require_finite(step, report, saver.last());
-      const double seconds = now_seconds() - begin;
-      StepFigures f = figures(step, report, seconds);
-      if (yardstick_->mend(f.mfu_causal)) {
-        f = figures(step, report, seconds);
-        progress.note(fmt::format("MFU: a product reaches {:.0f} GFLOP/s now: the machine was busy when it was measured before",
-                                  yardstick_->rate() * 1e-9));
-      }
-      const std::string proven = proof_->after(f);
-      record(row_of(f, report));
-      progress.step(f, loss_of_files());
-      if (!proven.empty()) progress.note(proven);
-      if (const std::string scale = describe_loss_scale(step + 1, report, engine_->run_values().loss_scale.value);
-          deck_.precision.scales_loss() && !scale.empty())
-        progress.note(scale);
-      if (report.targets == 0)
-        progress.note(fmt::format("step {}: no target of its batch counts in the loss, so it moves nothing but what the optimizer carries",
-                                  step + 1));
-      if (step == first_step_) note_first_step(progress);
-      if (const std::string table = trace.after(step, f.seconds); !table.empty()) progress.note(table);
-      done = step + 1;
-      if (deck_.evaluate.every > 0 && (done % deck_.evaluate.every == 0 || done == deck_.run.steps)) {
-        const StepReport evaluated = feed_->evaluate();
-        if (evaluated.not_finite) saver.finish();
-        require_finite_evaluation(done, evaluated, saver.last());
-        record({{"step", done}, {"val_loss", evaluated.loss}});
-        progress.note(fmt::format("step {}: validation loss {:.4f}", done, evaluated.loss));
-      }
-      stopped = report.stop != 0 && done < deck_.run.steps;
-      stage_ = "the saving of a checkpoint";
-      saver.look();
-      const bool last = stopped || done == deck_.run.steps;
-      if (last && claim_) claim_->say_leaving();
-      // A resume that is not proven yet must not take the place of what it went on from.
-      const std::vector<SaveOf> due = saver.due(done, last, !proof_->open());
-      if (due.empty()) continue;
-      if (due.front() == SaveOf::state) proof_->save_begins(done);
-      saver.save(done, last, due);
-    }
-    saver.finish();  // where no step was left, of what the start has caught up on
-    if (proof_->on() && done > first_step_) make_steps_after_last_save(done, progress);
-    progress.finish();
-    if (!stopped) return static_cast<int>(ExitCode::ok);
-    info("stopped by {} after saving; start the same command again to go on",
-         stop_signal() ? signal_name(stop_signal()) : "a signal to another rank");
-    return static_cast<int>(ExitCode::interrupted);
   }
 
   World& world_;

@@ -1,4 +1,4 @@
-#include "train/run/loss_scale.hpp"
+#include "train/observe/loss_scale.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "train/run/step_trace.hpp"
+#include "train/observe/step_trace.hpp"
 
 #include <algorithm>
 #include <filesystem>
@@ -31,34 +31,40 @@ void write(const std::string& path, const std::string& text) {
 
 }  // namespace
 
-StepTrace::StepTrace(const World& world, const Deck& deck, RunFolder folder, std::int64_t first_step)
-    : world_(world), folder_(std::move(folder)), device_(word_of(deck.run.device)), step_(deck.run.trace_step), first_step_(first_step) {
-  if (step_ > 0 && step_ <= first_step)
-    info("run.trace_step = {}: that step is done already, this run goes on after step {} and traces none", step_, first_step);
+StepTrace::StepTrace(const RunParts& run, ProgressLog& progress) : run_(run), progress_(progress), step_(run.deck.run.trace_step) {
+  if (step_ > 0 && step_ <= run.first_step)
+    info("run.trace_step = {}: that step is done already, this run goes on after step {} and traces none", step_, run.first_step);
 }
 
-std::string StepTrace::after(std::int64_t step, double seconds) {
-  if (step + 1 < step_ && step >= first_step_ + unlike_others) {
+Verdict StepTrace::after(const StepEnd& end) {
+  if (end.done < step_ && end.done > run_.first_step + unlike_others) {
     if (before_.size() == most_before) before_.erase(before_.begin());
-    before_.push_back(seconds);
+    before_.push_back(end.figures.seconds);
   }
-  if (step + 1 != step_) return "";
-  const std::string folder = folder_.trace(step_);
-  world_.together([&] {
-    if (world_.rank() != 0) return;
+  if (end.done == step_) write_traces();
+  return Verdict::go_on;
+}
+
+void StepTrace::write_traces() {
+  const World& world = run_.world;
+  const std::string folder = run_.folder.trace(step_);
+  world.together([&] {
+    if (world.rank() != 0) return;
     std::error_code ignored;          // what cannot be removed is written over
     fs::remove_all(folder, ignored);  // an earlier trace may be of more ranks
   });
   const UntracedRuns untraced = steps_before();
   auto file_of = [&](int rank) { return fmt::format("{}/rank-{:04}.json", folder, rank); };
-  world_.together([&] {
+  world.together([&] {
     make_folder(folder);
-    write(file_of(world_.rank()),
-          chrome_trace(timeline_, untraced, {.step = step_, .rank = world_.rank(), .ranks = world_.ranks(), .device = device_}));
+    write(
+        file_of(world.rank()),
+        chrome_trace(timeline_, untraced,
+                     {.step = step_, .rank = world.rank(), .ranks = world.ranks(), .device = std::string(word_of(run_.deck.run.device))}));
   });
   const TimelineSummary summary = summarise(timeline_);
   timeline_ = {};
-  return fmt::format("timeline of step {} on rank 0, in {}:{}", step_, file_of(0), print_summary(summary, untraced));
+  progress_.note(fmt::format("timeline of step {} on rank 0, in {}:{}", step_, file_of(0), print_summary(summary, untraced)));
 }
 
 UntracedRuns StepTrace::steps_before() const {

@@ -1,0 +1,38 @@
+#include "train/observe/checkpoints.hpp"
+
+namespace tessera {
+
+Checkpoints::Checkpoints(const RunParts& run, std::string last, std::vector<io::CheckpointData> data, ResumeProof& proof,
+                         MetricsLog& metrics, ProgressLog& progress)
+    : run_(run),
+      proof_(proof),
+      metrics_(metrics),
+      progress_(progress),
+      done_(run.first_step),
+      saver_(run.world, run.engine, run.deck, run.folder, run.claim, std::move(last), std::move(data),
+             [this](const Saved& saved) { stands(saved); }) {}
+
+Verdict Checkpoints::after(const StepEnd& end) {
+  done_ = end.done;
+  run_.stage = "the saving of a checkpoint";
+  saver_.look();
+  if (end.last && run_.claim) run_.claim->say_leaving();
+  // A resume that is not proven yet must not take the place of what it went on from.
+  const std::vector<SaveOf> due = saver_.due(end.done, end.last, !proof_.open());
+  if (due.empty()) return Verdict::go_on;
+  if (due.front() == SaveOf::state) proof_.save_begins(end.done);
+  saver_.save(end.done, end.last, due);
+  return Verdict::go_on;
+}
+
+void Checkpoints::stands(const Saved& saved) {
+  progress_.note(saved.line);
+  const bool state = saved.what == SaveOf::state;
+  metrics_.record({{"step", done_},
+                   {state ? "saved" : "saved_weights", saved.step},
+                   {"save_seconds", saved.seconds},
+                   {"save_stall_seconds", saved.stalled}});
+  if (state) proof_.save_stands(saved.step);
+}
+
+}  // namespace tessera

@@ -1,0 +1,32 @@
+// Saves what is due after a step.
+#pragma once
+#include "train/observe/metrics_log.hpp"
+#include "train/observe/progress_log.hpp"
+#include "train/save/resume_proof.hpp"
+#include "train/save/saving.hpp"
+
+namespace tessera {
+
+class Checkpoints : public Observer {
+ public:
+  /// `last`: the checkpoint that the run goes on from, "" for none; `data`, what it is trained on, are rank 0's.
+  Checkpoints(const RunParts& run, std::string last, std::vector<io::CheckpointData> data, ResumeProof& proof, MetricsLog& metrics,
+              ProgressLog& progress);
+  /// Before the first step: saves weights that a start before was killed before it had saved.
+  void catch_up() { saver_.catch_up(run_.first_step); }
+  void phase_ends() override { saver_.finish(); }
+  Verdict after(const StepEnd& end) override;
+  void finish(std::int64_t) override { saver_.finish(); }
+  Saver& saver() { return saver_; }
+
+ private:
+  void stands(const Saved& saved);
+  const RunParts& run_;
+  ResumeProof& proof_;
+  MetricsLog& metrics_;
+  ProgressLog& progress_;
+  std::int64_t done_;
+  Saver saver_;
+};
+
+}  // namespace tessera

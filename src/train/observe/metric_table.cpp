@@ -1,0 +1,110 @@
+#include "train/observe/metric_table.hpp"
+
+#include <fmt/format.h>
+
+namespace tessera {
+namespace {
+
+using Figure = std::optional<io::MetricValue>;
+
+template <auto member>
+Figure figure(const StepEnd& end, const RunParts&) {
+  return end.figures.*member;
+}
+template <auto member>
+Figure of_router(const StepEnd& end, const RunParts&) {
+  if (!end.router) return {};
+  return (*end.router).*member;
+}
+bool is_mixture(const RunParts& run) { return run.data.files().size() > 1; }
+
+Figure loss_scale(const StepEnd& end, const RunParts& run) {
+  if (!run.deck.precision.scales_loss()) return {};
+  return static_cast<double>(end.report.loss_scale);
+}
+Figure skipped(const StepEnd& end, const RunParts& run) {
+  if (!run.deck.precision.scales_loss()) return {};
+  return static_cast<std::int64_t>(end.report.skipped);
+}
+Figure targets(const StepEnd& end, const RunParts& run) {
+  if (!run.data.masked()) return {};
+  return end.report.targets;
+}
+Figure document_squares(const StepEnd& end, const RunParts& run) {
+  if (!run.deck.data.document_mask) return {};
+  return end.report.document_squares;
+}
+Figure samples_of_files(const StepEnd&, const RunParts& run) {
+  if (!is_mixture(run)) return {};
+  return run.data.served(run.engine.run_values().sample_cursor);
+}
+Figure losses(const StepEnd&, const RunParts& run) {
+  if (!is_mixture(run)) return {};
+  return loss_of_files(run);
+}
+Figure targets_of_files(const StepEnd&, const RunParts& run) {
+  if (!is_mixture(run)) return {};
+  std::vector<std::int64_t> targets;
+  for (const GroupLoss& loss : run.engine.group_losses()) targets.push_back(loss.targets);
+  return targets;
+}
+
+constexpr Metric table[] = {
+    {"step", "", MetricOf::step, figure<&StepFigures::step>, "Steps that are done, this one included."},
+    {"loss", "nats a token", MetricOf::step, figure<&StepFigures::loss>, "Mean over the batch's targets, by their weights."},
+    {"grad_norm", "", MetricOf::step, figure<&StepFigures::grad_norm>, "Of the whole gradient, before clipping."},
+    {"lr", "", MetricOf::step, figure<&StepFigures::learning_rate>, "The step's learning rate."},
+    {"tokens_per_second", "tokens/s", MetricOf::step, figure<&StepFigures::tokens_per_second>, "Of all ranks, padding included."},
+    {"seconds", "s", MetricOf::step, figure<&StepFigures::seconds>, "Of the step, from the reading of its batch to its end."},
+    {"mfu", "", MetricOf::step, figure<&StepFigures::mfu_full>, "Share of the measured rate of products, with all of attention counted."},
+    {"mfu_causal", "", MetricOf::step, figure<&StepFigures::mfu_causal>, "The same, with what a causal mask leaves of attention."},
+    {"loss_scale", "", MetricOf::step, loss_scale, "In fp16: what the step's loss was multiplied by."},
+    {"skipped", "", MetricOf::step, skipped, "In fp16: 1 where gradients overflowed, and the step moved nothing."},
+    {"targets", "tokens", MetricOf::step, targets, "Where not all tokens count: those that do."},
+    {"document_squares", "", MetricOf::step, document_squares, "With data.document_mask: sum of the squares of documents' lengths."},
+    {"samples_of_files", "samples", MetricOf::step, samples_of_files, "Of a mixture: what each file has given since the run began."},
+    {"loss_of_files", "nats a token", MetricOf::step, losses, "Of a mixture: the mean loss of each file's targets, by its path."},
+    {"targets_of_files", "tokens", MetricOf::step, targets_of_files, "Of a mixture: targets of each file."},
+    {"router_balance", "", MetricOf::step, of_router<&RouterFigures::balance>,
+     "Balancing loss, a mean over layers: 1 where all experts have the same."},
+    {"router_z", "", MetricOf::step, of_router<&RouterFigures::z>, "Mean of the squared log-sum-exp of routers' logits."},
+    {"dropped", "choices", MetricOf::step, of_router<&RouterFigures::dropped>, "Choices of experts that found no room, over layers."},
+    {"dropped_share", "", MetricOf::step, of_router<&RouterFigures::dropped_share>, "The same, of all choices."},
+    {"most_loaded", "", MetricOf::step, of_router<&RouterFigures::most_loaded>, "The fullest expert of any layer, over an even share."},
+    {"expert_load", "choices", MetricOf::step, of_router<&RouterFigures::load>, "Of each expert, over layers."},
+    {"val_loss", "nats a token", MetricOf::evaluation, nullptr, "Mean over the validation tokens that were read."},
+    {"saved", "steps", MetricOf::save, nullptr, "The step whose state now stands as a checkpoint."},
+    {"saved_weights", "steps", MetricOf::save, nullptr, "The step whose weights now stand."},
+    {"save_seconds", "s", MetricOf::save, nullptr, "From the beginning of the save until it was on the disk."},
+    {"save_stall_seconds", "s", MetricOf::save, nullptr, "For how long of that steps waited."},
+};
+
+constexpr std::string_view name_of(MetricOf of) {
+  return of == MetricOf::step ? "step" : of == MetricOf::evaluation ? "evaluation" : "save";
+}
+
+}  // namespace
+
+std::span<const Metric> metrics() { return table; }
+
+io::NamedNumbers loss_of_files(const RunParts& run) {
+  io::NamedNumbers losses;
+  for (const GroupLoss& loss : run.engine.group_losses())
+    losses.emplace_back(run.data.files()[losses.size()].path(), loss.sum / loss.weight);
+  return losses;
+}
+
+io::MetricRow row_of_step(const StepEnd& end, const RunParts& run) {
+  io::MetricRow row;
+  for (const Metric& metric : table)
+    if (const Figure value = metric.value ? metric.value(end, run) : Figure{}) row.emplace_back(metric.name, *value);
+  return row;
+}
+
+std::string metrics_page_table() {
+  std::string text = "| key | unit | row of | what |\n|---|---|---|---|\n";
+  for (const Metric& m : table) text += fmt::format("| `{}` | {} | {} | {} |\n", m.name, m.unit, name_of(m.of), m.help);
+  return text;
+}
+
+}  // namespace tessera

@@ -1,0 +1,44 @@
+#include "train/observe/metrics_log.hpp"
+
+#include <algorithm>
+
+#include "train/engine/program_identity.hpp"
+#include "train/observe/metric_table.hpp"
+
+namespace tessera {
+namespace {
+
+/// At the head of what a start adds: which program wrote the rows below it. Its step is the last one before them.
+io::MetricRow start_row(const RunParts& run) {
+  io::MetricRow row{{"step", run.first_step}, {"ranks", static_cast<std::int64_t>(run.world.ranks())}};
+  for (const IdentityField& field : program_identity()) {
+    std::string name = field.name;
+    std::ranges::replace(name, ' ', '_');
+    row.push_back({name, field.value});
+  }
+  return row;
+}
+
+}  // namespace
+
+MetricsLog::MetricsLog(const RunParts& run) : run_(run) {
+  run.world.together([&] {
+    leave_if_stopped();
+    if (run.world.rank() != 0) return;
+    file_.emplace(run.folder.metrics(), run.first_step + 1);
+    file_->write(start_row(run));
+  });
+}
+
+Verdict MetricsLog::after(const StepEnd& end) {
+  if (file_) record(row_of_step(end, run_));
+  return Verdict::go_on;
+}
+
+void MetricsLog::record(const io::MetricRow& row) {
+  if (!file_) return;
+  run_.claim->renew();
+  file_->write(row);
+}
+
+}  // namespace tessera

@@ -1,0 +1,66 @@
+// What looks at each step of a run when it is made: a file each. Their order is that of src/train/run/step_loop.cpp.
+#pragma once
+#include <atomic>
+#include <optional>
+
+#include "base/progress.hpp"
+#include "io/metrics/metrics.hpp"
+#include "model/record/flops.hpp"
+#include "train/data/batch_feed.hpp"
+#include "train/engine/device_overhead.hpp"
+#include "train/engine/engine.hpp"
+#include "train/engine/machine_rate.hpp"
+#include "train/folder/run_folder.hpp"
+
+namespace tessera {
+
+/// What a start has built for its steps.
+struct RunParts {
+  const World& world;
+  const Deck& deck;
+  Engine& engine;
+  BatchFeed& feed;
+  const TrainingData& data;
+  RunFolder folder;
+  RunClaim* claim = nullptr;           ///< rank 0's
+  DeviceOverhead* overhead = nullptr;  ///< null without a GPU
+  Yardstick& yardstick;
+  FlopsPerToken flops;
+  std::int64_t first_step = 0;  ///< steps that are done as the first one begins
+  double launched = 0;          ///< now_seconds() of the launch
+  std::atomic<const char*>& stage;
+};
+
+/// Of each file of a mixture the mean over its targets in the last step's batch; no number where it has none there.
+io::NamedNumbers loss_of_files(const RunParts& run);
+
+/// What becomes of the run.
+enum class Verdict : std::uint8_t {
+  go_on,
+  stop  ///< its state is saved, and no step follows
+};
+
+/// A step that is made.
+struct StepEnd {
+  std::int64_t done = 0;  ///< steps, with this one
+  const StepReport& report;
+  const StepFigures& figures;
+  std::optional<RouterFigures> router = {};
+  Verdict verdict = Verdict::go_on;  ///< of those that have looked before
+  bool last = false;                 ///< no step follows it
+};
+
+/// All ranks have the same observers, and ask them in the same order.
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  /// Where the executor is to note the tasks of the step after `done`; null: nowhere.
+  virtual Timeline* timeline(std::int64_t done) { return static_cast<void>(done), nullptr; }
+  /// The next step is of another phase of batch.ramp, whose program is another.
+  virtual void phase_ends() {}
+  virtual Verdict after(const StepEnd& end) = 0;
+  /// No step follows.
+  virtual void finish(std::int64_t done) { static_cast<void>(done); }
+};
+
+}  // namespace tessera

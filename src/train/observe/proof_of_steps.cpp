@@ -1,0 +1,28 @@
+#include "train/observe/proof_of_steps.hpp"
+
+#include <fmt/format.h>
+
+namespace tessera {
+
+Verdict ProofOfSteps::after(const StepEnd& end) {
+  compare(end.figures);
+  return Verdict::go_on;
+}
+
+void ProofOfSteps::compare(const StepFigures& figures) {
+  if (const std::string proven = proof_.after(figures); !proven.empty()) progress_.note(proven);
+}
+
+void ProofOfSteps::finish(std::int64_t done) {
+  if (!proof_.on() || done == run_.first_step) return;
+  for (std::int64_t step = done; step < done + ResumeProof::steps; ++step) {
+    StepFigures figures;
+    if (!another_(step, figures))
+      return progress_.note(fmt::format("step {} is not finite: no figures of it stand beside the last save", step + 1));
+    compare(figures);
+  }
+  progress_.note(
+      fmt::format("made steps {} to {} for checkpoint.verify_resume; their results are not kept", done + 1, done + ResumeProof::steps));
+}
+
+}  // namespace tessera

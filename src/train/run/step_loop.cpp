@@ -1,0 +1,117 @@
+#include "train/run/step_loop.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ranges>
+
+#include "base/clock.hpp"
+#include "base/log.hpp"
+#include "deck/ramp.hpp"
+#include "schedule/build/micro_batches.hpp"
+#include "topology/failure/signals.hpp"
+#include "train/run/banner.hpp"
+
+namespace tessera {
+
+StepLoop::StepLoop(const RunParts& run, ResumeProof& proof, const std::string& checkpoint, std::vector<io::CheckpointData> data)
+    : run_(run),
+      metrics_(run),
+      progress_(run),
+      trace_(run, progress_),
+      checkpoints_(run, checkpoint, std::move(data), proof, metrics_, progress_),
+      finite_(run, checkpoints_.saver()),
+      proof_(run, proof, progress_,
+             [this](std::int64_t done, StepFigures& of) {
+               const StepReport report = make_step(done);
+               of = figures(done + 1, report, 1);
+               return !report.not_finite;
+             }),
+      evaluation_(run, finite_, metrics_, progress_),
+      // What ends the run first, what is seen of a step before what it leads to, and saves last.
+      observers_{&finite_, &metrics_, &progress_, &proof_, &trace_, &evaluation_, &checkpoints_} {}
+
+ExitCode StepLoop::run() {
+  const std::int64_t steps = run_.deck.run.steps;
+  std::int64_t done = run_.first_step;
+  if (done >= steps) info("all {} steps are done already; raise run.steps (or run.epochs) to go on", steps);
+  checkpoints_.catch_up();
+  Verdict verdict = Verdict::go_on;
+  for (; done < steps && verdict == Verdict::go_on; ++done) {
+    cross_border(done);
+    verdict = step_after(done);
+  }
+  for (Observer* observer : observers_ | std::views::reverse) observer->finish(done);
+  if (verdict == Verdict::go_on) return ExitCode::ok;
+  info("stopped by {} after saving; start the same command again to go on",
+       stop_signal() ? signal_name(stop_signal()) : "a signal to another rank");
+  return ExitCode::interrupted;
+}
+
+Verdict StepLoop::step_after(std::int64_t done) {
+  Timeline* timeline = nullptr;
+  for (Observer* observer : observers_)
+    if (Timeline* asked = observer->timeline(done)) timeline = asked;
+  const double begin = now_seconds();
+  const StepReport report = make_step(done, timeline);
+  const double seconds = now_seconds() - begin;
+  StepFigures seen = figures(done + 1, report, seconds);
+  if (!report.not_finite && run_.yardstick.mend(seen.mfu_causal)) {
+    seen = figures(done + 1, report, seconds);
+    progress_.note(fmt::format("MFU: a product reaches {:.0f} GFLOP/s now: the machine was busy when it was measured before",
+                               run_.yardstick.rate() * 1e-9));
+  }
+  const bool ends = done + 1 == run_.deck.run.steps;
+  StepEnd end{.done = done + 1,
+              .report = report,
+              .figures = seen,
+              .router = run_.engine.router_figures(),
+              .verdict = report.stop != 0 && !ends ? Verdict::stop : Verdict::go_on};
+  for (Observer* observer : observers_) {
+    end.last = ends || end.verdict == Verdict::stop;
+    end.verdict = std::max(end.verdict, observer->after(end));
+  }
+  return end.verdict;
+}
+
+void StepLoop::enter_phase_after(std::int64_t done) {
+  const std::size_t phase = phase_after(run_.deck, done);
+  if (phase == run_.engine.phase()) return;
+  run_.stage = "the change to another phase of batch.ramp";
+  run_.world.together([] {});  // what a rank reads of another's memory it has read
+  run_.engine.enter(phase);
+}
+
+void StepLoop::cross_border(std::int64_t done) {
+  if (phase_after(run_.deck, done) == run_.engine.phase()) return;
+  for (Observer* observer : observers_) observer->phase_ends();
+  const double begin = now_seconds();
+  enter_phase_after(done);
+  progress_.note(fmt::format("phase {} of batch.ramp begins after step {} (in {:.2f} s): {}", run_.engine.phase() + 1, done,
+                             now_seconds() - begin, describe_batch(run_.engine.planned().request.deck, run_.engine.data().size)));
+}
+
+StepReport StepLoop::make_step(std::int64_t done, Timeline* timeline) {
+  enter_phase_after(done);
+  run_.stage = "the reading of a batch";
+  run_.feed.read(done);
+  run_.stage = "the step's end";
+  return run_.engine.step({.stop = stop_requested(), .timeline = timeline, .document_squares = run_.feed.document_squares()});
+}
+
+StepFigures StepLoop::figures(std::int64_t done, const StepReport& report, double seconds) const {
+  const BatchKeys& batch = run_.engine.planned().request.deck.batch;
+  const double tokens = static_cast<double>(batch.global * batch.sequence_length), rate = tokens / seconds;
+  const double length =
+      run_.deck.data.document_mask ? static_cast<double>(report.document_squares) / tokens : static_cast<double>(batch.sequence_length);
+  return {.step = done,
+          .loss = report.loss,
+          .grad_norm = report.grad_norm,
+          .learning_rate = run_.engine.learning_rate(),
+          .tokens_per_second = rate,
+          .seconds = seconds,
+          .mfu_full = run_.flops.full(length) * rate / run_.yardstick.rate(),
+          .mfu_causal = run_.flops.causal(length) * rate / run_.yardstick.rate()};
+}
+
+}  // namespace tessera

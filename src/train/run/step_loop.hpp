@@ -1,0 +1,43 @@
+// The steps of a run, and those who look at each.
+#pragma once
+#include <array>
+
+#include "train/observe/checkpoints.hpp"
+#include "train/observe/evaluation.hpp"
+#include "train/observe/finite_steps.hpp"
+#include "train/observe/metrics_log.hpp"
+#include "train/observe/progress_log.hpp"
+#include "train/observe/proof_of_steps.hpp"
+#include "train/observe/step_trace.hpp"
+
+namespace tessera {
+
+class StepLoop {
+ public:
+  /// Collective. `checkpoint`: what the run goes on from, "" for none; `data`, what it is trained on, are rank 0's.
+  StepLoop(const RunParts& run, ResumeProof& proof, const std::string& checkpoint, std::vector<io::CheckpointData> data);
+  /// Makes all that are left, and says how the run ended: ok, or interrupted.
+  ExitCode run();
+
+ private:
+  /// Where another phase of batch.ramp begins after so many steps, goes on in it. No save may be under way.
+  void enter_phase_after(std::int64_t done);
+  void cross_border(std::int64_t done);
+  /// Reads a batch and makes the step after `done`.
+  StepReport make_step(std::int64_t done, Timeline* timeline = nullptr);
+  StepFigures figures(std::int64_t done, const StepReport& report, double seconds) const;
+  /// A step, and what all observers make of it.
+  Verdict step_after(std::int64_t done);
+
+  const RunParts& run_;
+  MetricsLog metrics_;
+  ProgressLog progress_;
+  StepTrace trace_;
+  Checkpoints checkpoints_;
+  FiniteSteps finite_;
+  ProofOfSteps proof_;
+  Evaluation evaluation_;
+  std::array<Observer*, 7> observers_;
+};
+
+}  // namespace tessera
