@@ -50,9 +50,19 @@ void Progress::step(const StepFigures& f, std::span<const std::pair<std::string,
 }
 
 void Progress::note(const std::string& line) {
-  if (terminal_) std::fputs("\r\033[K", stderr);
+  clear_bar();
   info("{}", line);
   draw_bar();
+}
+
+void Progress::warn(const std::string& line) {
+  clear_bar();
+  warning("{}", line);
+  draw_bar();
+}
+
+void Progress::clear_bar() {
+  if (terminal_) std::fputs("\r\033[K", stderr);
 }
 
 void Progress::draw_bar() {
@@ -64,8 +74,6 @@ void Progress::draw_bar() {
   std::fflush(stderr);
 }
 
-void Progress::finish() {
-  if (terminal_) std::fputs("\r\033[K", stderr);
-}
+void Progress::finish() { clear_bar(); }
 
 }  // namespace tessera

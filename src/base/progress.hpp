@@ -31,9 +31,11 @@ class Progress {
   void step(const StepFigures& figures, std::span<const std::pair<std::string, double>> loss_of_files = {});
   /// A line of its own, without tearing the bar.
   void note(const std::string& line);
+  void warn(const std::string& line);
   void finish();
 
  private:
+  void clear_bar();
   void draw_bar();
   double seconds_left() const { return seconds_of_unit_ * left_(done_); }
   std::int64_t steps_, done_, log_every_;

@@ -284,6 +284,12 @@ struct EvaluateKeys {
   friend bool operator==(const EvaluateKeys&, const EvaluateKeys&) = default;
 };
 
+/// What a run writes beside metrics.jsonl.
+struct MetricsKeys {
+  bool csv = false, tensorboard = false;
+  friend bool operator==(const MetricsKeys&, const MetricsKeys&) = default;
+};
+
 struct KernelKeys {
   std::int64_t loss_chunk = 0;  // tokens of logits held at once; 0: auto
   bool pack_weights = false;    // packed copies of whole weight matrices
@@ -318,6 +324,7 @@ struct Deck {
   TopologyKeys topology;
   CheckpointKeys checkpoint;
   EvaluateKeys evaluate;
+  MetricsKeys metrics;
   KernelKeys kernels;
   MemoryKeys memory;
   NvmeKeys nvme;

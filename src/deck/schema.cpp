@@ -641,6 +641,12 @@ const std::vector<Key> table = with_choices({
     {KEY(evaluate.batches), .type = integer, .unit = "micro-batches", .limits = {.least = 1, .most = 1e9}, .fallback = "16",
      .help = "Micro-batches of one evaluation over all ranks, the same ones each time."},
 
+    // [metrics]
+    {KEY(metrics.csv), .type = boolean, .fallback = "false",
+     .help = "Writes metrics.csv in the run's folder too: a line a row of metrics.jsonl, and a column a figure that is one number."},
+    {KEY(metrics.tensorboard), .type = boolean, .fallback = "false",
+     .help = "Writes tensorboard/ in the run's folder too: an event file that TensorBoard shows, of every number of metrics.jsonl."},
+
     // [kernels]
     {KEY(kernels.loss_chunk), .type = integer, .unit = "tokens", .limits = {.least = 0, .most = max_dim}, .fallback = "\"auto\"",
      .automatic = Auto::kept,

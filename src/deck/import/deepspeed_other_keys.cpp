@@ -8,6 +8,7 @@ using namespace rows;
 
 constexpr std::string_view metrics =
     "metrics.jsonl in the run's folder holds every step, and scripts/plot_run draws it; nothing is sent anywhere";
+constexpr std::string_view in_folder = "a run's figures lie in its folder, which `run.output_dir` names";
 constexpr std::string_view traffic = "`tessera plan` counts what collectives move, and `run.trace_step` = N times each of them in step N";
 constexpr std::string_view flops = "`tessera plan` counts a step's FLOPs, and every line of the log has the MFU";
 constexpr std::string_view how_saved = "how a checkpoint is written is its format's affair (docs/checkpoint_format.md)";
@@ -24,10 +25,10 @@ std::vector<ForeignKey> section_of(const ForeignKey& row, std::vector<std::pair<
 std::vector<ForeignKey> monitor_keys() {
   std::vector<ForeignKey> all;
   const auto add = [&](const std::vector<ForeignKey>& keys) { all.insert(all.end(), keys.begin(), keys.end()); };
-  add(section_of(unneeded("tensorboard", section, metrics),
-                 {{"tensorboard.enabled", boolean}, {"tensorboard.output_path", text}, {"tensorboard.job_name", text}}));
-  add(section_of(unneeded("csv_monitor", section, metrics),
-                 {{"csv_monitor.enabled", boolean}, {"csv_monitor.output_path", text}, {"csv_monitor.job_name", text}}));
+  add({mapped("tensorboard.enabled", boolean, "metrics.tensorboard"), unneeded("tensorboard.output_path", text, in_folder),
+       unneeded("tensorboard.job_name", text, in_folder)});
+  add({mapped("csv_monitor.enabled", boolean, "metrics.csv"), unneeded("csv_monitor.output_path", text, in_folder),
+       unneeded("csv_monitor.job_name", text, in_folder)});
   add(section_of(unneeded("wandb", section, metrics),
                  {{"wandb.enabled", boolean}, {"wandb.group", text}, {"wandb.team", text}, {"wandb.project", text}}));
   add(section_of(unneeded("comet", section, metrics), {{"comet.enabled", boolean},

@@ -172,6 +172,17 @@ void put_events(Importer& in) {
     in.assume("data.validation", "\"data/validation.h5\"", "FILL IN: tokens to evaluate on");
 }
 
+/// `report_to` is a word or a list of some.
+void put_reports(Importer& in) {
+  const JsonNode* node = in.given("report_to");
+  if (!node) return;
+  const auto shows = [](const JsonNode& word) { return word.is("tensorboard") || word.is("all"); };
+  if (shows(*node) || std::ranges::any_of(node->children, shows))
+    in.put("metrics.tensorboard", "true", "report_to");
+  else
+    in.note("report_to", "metrics.jsonl in the run's folder holds every step; nothing is sent anywhere");
+}
+
 /// The words of `fsdp`: a text of them, a list, or a truth.
 std::vector<std::string> fsdp_words(const JsonNode* node) {
   const std::vector<std::string> numbers = {"1", "2", "3", "4"}, names = {"full_shard", "shard_grad_op", "no_shard", "hybrid_shard"};
@@ -228,6 +239,7 @@ void import_trainer_keys(Importer& in) {
   put_schedule(in);
   put_precision(in);
   put_events(in);
+  put_reports(in);
   import_shards(in, {.words = "fsdp", .reshard = "fsdp_config.reshard_after_forward", .offload = "fsdp_config.cpu_offload"});
 }
 

@@ -152,8 +152,9 @@ Rows logging_and_evaluation() {
                                 {"include_num_input_tokens_seen", any},
                                 {"include_tokens_per_second", boolean},
                                 {"debug", any}}));
-  add(unneeded_rows(nothing_sent, {{"report_to", any},
-                                   {"logging_dir", text},
+  add({together(
+      mapped("report_to", any, "metrics.tensorboard", "true where it names \"tensorboard\" or \"all\"; nothing is sent anywhere"))});
+  add(unneeded_rows(nothing_sent, {{"logging_dir", text},
                                    {"project", text},
                                    {"trackio_space_id", text},
                                    {"trackio_bucket_id", text},

@@ -1,4 +1,4 @@
-// The folder of a run: deck.toml, metrics.jsonl, checkpoints/, trace/. It belongs to one deck.
+// The folder of a run: deck.toml, metrics.jsonl (.csv, tensorboard/), checkpoints/, trace/. It belongs to one deck.
 #pragma once
 #include <fmt/format.h>
 
@@ -16,6 +16,8 @@ struct RunFolder {
   std::string checkpoints() const { return path + "/checkpoints"; }
   std::string weights() const { return path + "/weights"; }
   std::string metrics() const { return path + "/metrics.jsonl"; }
+  std::string csv() const { return path + "/metrics.csv"; }
+  std::string tensorboard() const { return path + "/tensorboard"; }
   std::string deck() const { return path + "/deck.toml"; }
   std::string trace(std::int64_t step) const { return fmt::format("{}/trace/step-{:08}", path, step); }
   std::string lock() const { return path + "/run.lock"; }

@@ -3,11 +3,12 @@
 namespace tessera {
 
 Checkpoints::Checkpoints(const RunParts& run, std::string last, std::vector<io::CheckpointData> data, ResumeProof& proof,
-                         MetricsLog& metrics, ProgressLog& progress)
+                         MetricsLog& metrics, ProgressLog& progress, Warnings& warnings)
     : run_(run),
       proof_(proof),
       metrics_(metrics),
       progress_(progress),
+      warnings_(warnings),
       done_(run.first_step),
       saver_(run.world, run.engine, run.deck, run.folder, run.claim, std::move(last), std::move(data),
              [this](const Saved& saved) { stands(saved); }) {}
@@ -32,7 +33,9 @@ void Checkpoints::stands(const Saved& saved) {
                    {state ? "saved" : "saved_weights", saved.step},
                    {"save_seconds", saved.seconds},
                    {"save_stall_seconds", saved.stalled}});
-  if (state) proof_.save_stands(saved.step);
+  if (!state) return;
+  warnings_.saved(saved.step, saved.seconds);
+  proof_.save_stands(saved.step);
 }
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 #pragma once
 #include "train/observe/metrics_log.hpp"
 #include "train/observe/progress_log.hpp"
+#include "train/observe/warnings.hpp"
 #include "train/save/resume_proof.hpp"
 #include "train/save/saving.hpp"
 
@@ -11,7 +12,7 @@ class Checkpoints : public Observer {
  public:
   /// `last`: the checkpoint that the run goes on from, "" for none; `data`, what it is trained on, are rank 0's.
   Checkpoints(const RunParts& run, std::string last, std::vector<io::CheckpointData> data, ResumeProof& proof, MetricsLog& metrics,
-              ProgressLog& progress);
+              ProgressLog& progress, Warnings& warnings);
   /// Before the first step: saves weights that a start before was killed before it had saved.
   void catch_up() { saver_.catch_up(run_.first_step); }
   void phase_ends() override { saver_.finish(); }
@@ -25,6 +26,7 @@ class Checkpoints : public Observer {
   ResumeProof& proof_;
   MetricsLog& metrics_;
   ProgressLog& progress_;
+  Warnings& warnings_;
   std::int64_t done_;
   Saver saver_;
 };

@@ -50,7 +50,8 @@ Figure targets_of_files(const StepEnd&, const RunParts& run) {
 }
 
 constexpr Metric table[] = {
-    {"step", "", MetricOf::step, figure<&StepFigures::step>, "Steps that are done, this one included."},
+    {"step", "", MetricOf::any, figure<&StepFigures::step>, "Steps that are done; in a step's row with that one."},
+    {"time", "s", MetricOf::any, nullptr, "When the row was written, since the begin of 1970 in UTC."},
     {"loss", "nats a token", MetricOf::step, figure<&StepFigures::loss>, "Mean over the batch's targets, by their weights."},
     {"grad_norm", "", MetricOf::step, figure<&StepFigures::grad_norm>, "Of the whole gradient, before clipping."},
     {"lr", "", MetricOf::step, figure<&StepFigures::learning_rate>, "The step's learning rate."},
@@ -62,16 +63,16 @@ constexpr Metric table[] = {
     {"skipped", "", MetricOf::step, skipped, "In fp16: 1 where gradients overflowed, and the step moved nothing."},
     {"targets", "tokens", MetricOf::step, targets, "Where not all tokens count: those that do."},
     {"document_squares", "", MetricOf::step, document_squares, "With data.document_mask: sum of the squares of documents' lengths."},
-    {"samples_of_files", "samples", MetricOf::step, samples_of_files, "Of a mixture: what each file has given since the run began."},
-    {"loss_of_files", "nats a token", MetricOf::step, losses, "Of a mixture: the mean loss of each file's targets, by its path."},
-    {"targets_of_files", "tokens", MetricOf::step, targets_of_files, "Of a mixture: targets of each file."},
+    {"samples_of_files", "samples", MetricOf::step, samples_of_files, "Of a mixture: what each file has given since the run began.", true},
+    {"loss_of_files", "nats a token", MetricOf::step, losses, "Of a mixture: the mean loss of each file's targets, by its path.", true},
+    {"targets_of_files", "tokens", MetricOf::step, targets_of_files, "Of a mixture: targets of each file.", true},
     {"router_balance", "", MetricOf::step, of_router<&RouterFigures::balance>,
      "Balancing loss, a mean over layers: 1 where all experts have the same."},
     {"router_z", "", MetricOf::step, of_router<&RouterFigures::z>, "Mean of the squared log-sum-exp of routers' logits."},
     {"dropped", "choices", MetricOf::step, of_router<&RouterFigures::dropped>, "Choices of experts that found no room, over layers."},
     {"dropped_share", "", MetricOf::step, of_router<&RouterFigures::dropped_share>, "The same, of all choices."},
     {"most_loaded", "", MetricOf::step, of_router<&RouterFigures::most_loaded>, "The fullest expert of any layer, over an even share."},
-    {"expert_load", "choices", MetricOf::step, of_router<&RouterFigures::load>, "Of each expert, over layers."},
+    {"expert_load", "choices", MetricOf::step, of_router<&RouterFigures::load>, "Of each expert, over layers.", true},
     {"val_loss", "nats a token", MetricOf::evaluation, nullptr, "Mean over the validation tokens that were read."},
     {"saved", "steps", MetricOf::save, nullptr, "The step whose state now stands as a checkpoint."},
     {"saved_weights", "steps", MetricOf::save, nullptr, "The step whose weights now stand."},
@@ -80,7 +81,7 @@ constexpr Metric table[] = {
 };
 
 constexpr std::string_view name_of(MetricOf of) {
-  return of == MetricOf::step ? "step" : of == MetricOf::evaluation ? "evaluation" : "save";
+  return of == MetricOf::any ? "any" : of == MetricOf::step ? "step" : of == MetricOf::evaluation ? "evaluation" : "save";
 }
 
 }  // namespace
@@ -99,6 +100,13 @@ io::MetricRow row_of_step(const StepEnd& end, const RunParts& run) {
   for (const Metric& metric : table)
     if (const Figure value = metric.value ? metric.value(end, run) : Figure{}) row.emplace_back(metric.name, *value);
   return row;
+}
+
+std::vector<std::string> metric_columns() {
+  std::vector<std::string> columns = {"step"};
+  for (const Metric& metric : table)
+    if (!metric.many && metric.name != columns.front()) columns.emplace_back(metric.name);
+  return columns;
 }
 
 std::string metrics_page_table() {

@@ -2,6 +2,10 @@
 
 #include <algorithm>
 
+#include "base/clock.hpp"
+#include "io/metrics/csv_file.hpp"
+#include "io/metrics/event_file.hpp"
+#include "topology/failure/signals.hpp"
 #include "train/engine/program_identity.hpp"
 #include "train/observe/metric_table.hpp"
 
@@ -26,7 +30,11 @@ MetricsLog::MetricsLog(const RunParts& run) : run_(run) {
     leave_if_stopped();
     if (run.world.rank() != 0) return;
     file_.emplace(run.folder.metrics(), run.first_step + 1);
-    file_->write(start_row(run));
+    // Those of before, then the start's, as every sink has them.
+    if (run.deck.metrics.csv) sinks_.push_back(std::make_unique<io::CsvFile>(run.folder.csv(), metric_columns(), run.folder.metrics()));
+    if (run.deck.metrics.tensorboard)
+      sinks_.push_back(std::make_unique<io::EventFile>(run.folder.tensorboard(), unix_seconds(), run.folder.metrics()));
+    record(start_row(run));
   });
 }
 
@@ -38,7 +46,10 @@ Verdict MetricsLog::after(const StepEnd& end) {
 void MetricsLog::record(const io::MetricRow& row) {
   if (!file_) return;
   run_.claim->renew();
-  file_->write(row);
+  io::MetricRow timed = row;
+  timed.insert(timed.begin() + 1, {"time", unix_seconds()});
+  file_->write(timed);
+  for (const auto& sink : sinks_) sink->write(timed);
 }
 
 }  // namespace tessera

@@ -1,6 +1,6 @@
-// Writes metrics.jsonl, on rank 0.
+// Writes metrics.jsonl and what [metrics] asks for beside it, on rank 0.
 #pragma once
-#include "topology/failure/signals.hpp"
+#include "io/metrics/sink.hpp"
 #include "train/observe/observer.hpp"
 
 namespace tessera {
@@ -16,6 +16,7 @@ class MetricsLog : public Observer {
  private:
   const RunParts& run_;
   std::optional<io::MetricsFile> file_;
+  std::vector<std::unique_ptr<io::MetricsSink>> sinks_;
 };
 
 }  // namespace tessera

@@ -10,6 +10,7 @@ class ProgressLog : public Observer {
   Verdict after(const StepEnd& end) override;
   void finish(std::int64_t done) override;
   void note(const std::string& line) { progress_.note(line); }
+  void warn(const std::string& line) { progress_.warn(line); }
 
  private:
   void note_first_step();

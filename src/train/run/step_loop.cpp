@@ -19,7 +19,8 @@ StepLoop::StepLoop(const RunParts& run, ResumeProof& proof, const std::string& c
       metrics_(run),
       progress_(run),
       trace_(run, progress_),
-      checkpoints_(run, checkpoint, std::move(data), proof, metrics_, progress_),
+      warnings_(run, progress_),
+      checkpoints_(run, checkpoint, std::move(data), proof, metrics_, progress_, warnings_),
       finite_(run, checkpoints_.saver()),
       proof_(run, proof, progress_,
              [this](std::int64_t done, StepFigures& of) {
@@ -29,7 +30,7 @@ StepLoop::StepLoop(const RunParts& run, ResumeProof& proof, const std::string& c
              }),
       evaluation_(run, finite_, metrics_, progress_),
       // What ends the run first, what is seen of a step before what it leads to, and saves last.
-      observers_{&finite_, &metrics_, &progress_, &proof_, &trace_, &evaluation_, &checkpoints_} {}
+      observers_{&finite_, &metrics_, &progress_, &warnings_, &proof_, &trace_, &evaluation_, &checkpoints_} {}
 
 ExitCode StepLoop::run() {
   const std::int64_t steps = run_.deck.run.steps;

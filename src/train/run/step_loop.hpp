@@ -9,6 +9,7 @@
 #include "train/observe/progress_log.hpp"
 #include "train/observe/proof_of_steps.hpp"
 #include "train/observe/step_trace.hpp"
+#include "train/observe/warnings.hpp"
 
 namespace tessera {
 
@@ -33,11 +34,12 @@ class StepLoop {
   MetricsLog metrics_;
   ProgressLog progress_;
   StepTrace trace_;
+  Warnings warnings_;
   Checkpoints checkpoints_;
   FiniteSteps finite_;
   ProofOfSteps proof_;
   Evaluation evaluation_;
-  std::array<Observer*, 7> observers_;
+  std::array<Observer*, 8> observers_;
 };
 
 }  // namespace tessera

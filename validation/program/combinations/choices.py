@@ -123,6 +123,8 @@ VALUES = {
     "checkpoint.retries": [..., "0"],
     "evaluate.every": [..., "1", "4"],
     "evaluate.batches": [..., "1", "3"],
+    "metrics.csv": [..., "true"],
+    "metrics.tensorboard": [..., "true"],
     "kernels.loss_chunk": [..., "1", "5", "1000"],
     "memory.device": [..., '"2 GB"'],
     "memory.host": [..., '"1 GiB"'],

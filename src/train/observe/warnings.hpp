@@ -1,0 +1,22 @@
+// Says what somebody should look at, on rank 0.
+#pragma once
+#include "train/observe/progress_log.hpp"
+#include "train/observe/warning_signs.hpp"
+
+namespace tessera {
+
+class Warnings : public Observer {
+ public:
+  Warnings(const RunParts& run, ProgressLog& progress) : run_(run), progress_(progress) {}
+  Verdict after(const StepEnd& end) override;
+  /// The state of this step stands as a checkpoint, which took so long.
+  void saved(std::int64_t step, double seconds);
+
+ private:
+  const RunParts& run_;
+  ProgressLog& progress_;
+  WarningSigns signs_;
+  double seconds_ = 0;  ///< of a step, lately
+};
+
+}  // namespace tessera
