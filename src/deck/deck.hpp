@@ -22,7 +22,8 @@ struct RunKeys {
   std::int64_t steps = 0;  // 0: those of epochs
   double epochs = 0;       // passes over the data; 0: steps says how long the run is
   std::int64_t seed = 0, threads = 0, log_every = 1;
-  std::int64_t trace_step = 0;  // 0: none
+  std::int64_t breakdown_every = 0;  // steps; 0: no breakdown
+  std::int64_t trace_step = 0;       // 0: none
   bool reproducible = false, overwrite = false;
   friend bool operator==(const RunKeys&, const RunKeys&) = default;
 };

@@ -124,7 +124,7 @@ constexpr HintWord aliases[] = {
     {"lr_range_test_step_rate", "learning_rate.lr_range_test.step_rate"},
     {"lr_range_test_staircase", "learning_rate.lr_range_test.staircase"},
     {"steps_per_print", "run.log_every"},
-    {"wall_clock_breakdown", "run.trace_step", "the step whose tasks are timed"},
+    {"wall_clock_breakdown", "run.breakdown_every", "the steps between two tables of where the time goes"},
     {"communication_data_type", "precision.gradients", "with run.reproducible exact integers are reduced, whatever it says"},
     {"data_types", "precision"},
     {"grad_accum_dtype", "precision.gradients"},

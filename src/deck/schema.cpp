@@ -103,6 +103,11 @@ const std::vector<Key> table = with_choices({
      .help = "threads runs communication lanes on threads of their own beside compute; inline runs every task in order on one thread."},
     {KEY(run.log_every), .type = integer, .unit = "optimizer steps", .limits = {.least = 1, .most = 1e12}, .fallback = "1",
      .help = "Steps between two progress lines; metrics.jsonl holds every step."},
+    {KEY(run.breakdown_every), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",
+     .help =
+         "Steps between two tables of where the time goes on rank 0: forward, backward, optimizer, each kind of collective, copies, disks, "
+         "exposed and hidden, with bytes a second; 0: none. On the host every step is timed and a table has their means. On a GPU it is "
+         "that of one step, which issues its tasks one by one where others may be one CUDA graph."},
     {KEY(run.trace_step), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",
      .help =
          "Step whose tasks are timed, as the log counts steps: each rank writes trace/step-N/rank-R.json into the output folder, which "

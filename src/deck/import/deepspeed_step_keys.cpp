@@ -44,7 +44,8 @@ std::vector<ForeignKey> batch_keys() {
       gone_since("0.19.8", refused("sparse_gradients", boolean, "false", "the embedding's gradient is dense; leave it out")),
       unneeded("disable_allgather", boolean, "updated parameters are always gathered, in buckets of zero.allgather_bucket_size"),
       mapped("steps_per_print", integer, "run.log_every"),
-      unneeded("wall_clock_breakdown", boolean, "`run.trace_step` = N times every task of step N on every rank"),
+      together(
+          mapped("wall_clock_breakdown", boolean, "run.breakdown_every", "true is every steps_per_print steps, which is 10 by default")),
       unneeded("memory_breakdown", boolean, "`tessera plan` lists a rank's memory by tier and category before the run"),
       unneeded("dump_state", boolean, "`tessera deck print` shows every key with its value"),
       unneeded("dataloader_drop_last", boolean, "every batch is whole: the next epoch follows within it"),

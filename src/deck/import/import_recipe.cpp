@@ -353,6 +353,11 @@ void import_error_feedback(Importer& in) {
 }
 
 void import_rest(Importer& in) {
+  constexpr std::string_view breakdown = "wall_clock_breakdown";
+  if (const ImportedLine* printed = in.line("run.log_every"); in.is_true(breakdown))
+    in.put("run.breakdown_every", printed ? printed->value : "10", breakdown);
+  else if (in.given(breakdown))
+    in.note(breakdown, "false is how a deck without run.breakdown_every is");
   std::int64_t warmup = 0;
   if (const ImportedLine* line = in.line("learning_rate.warmup_steps")) warmup = std::strtoll(line->value.c_str(), nullptr, 10);
   if (!in.line("run.epochs") && !in.overridden("run.epochs"))

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "train/observe/step_breakdown.hpp"
+
 namespace tessera {
 namespace {
 
@@ -34,6 +36,10 @@ Figure document_squares(const StepEnd& end, const RunParts& run) {
   if (!run.deck.data.document_mask) return {};
   return end.report.document_squares;
 }
+Figure seconds_of(const StepEnd& end, const RunParts& run) {
+  if (!end.timeline || run.deck.run.breakdown_every == 0) return {};
+  return seconds_of_parts(end, run.engine.schedule());
+}
 Figure samples_of_files(const StepEnd&, const RunParts& run) {
   if (!is_mixture(run)) return {};
   return run.data.served(run.engine.run_values().sample_cursor);
@@ -59,6 +65,7 @@ constexpr Metric table[] = {
     {"seconds", "s", MetricOf::step, figure<&StepFigures::seconds>, "Of the step, from the reading of its batch to its end."},
     {"mfu", "", MetricOf::step, figure<&StepFigures::mfu_full>, "Share of the measured rate of products, with all of attention counted."},
     {"mfu_causal", "", MetricOf::step, figure<&StepFigures::mfu_causal>, "The same, with what a causal mask leaves of attention."},
+    {"seconds_of", "s", MetricOf::step, seconds_of, "With run.breakdown_every: where the step's seconds went on rank 0, by part.", true},
     {"loss_scale", "", MetricOf::step, loss_scale, "In fp16: what the step's loss was multiplied by."},
     {"skipped", "", MetricOf::step, skipped, "In fp16: 1 where gradients overflowed, and the step moved nothing."},
     {"targets", "tokens", MetricOf::step, targets, "Where not all tokens count: those that do."},

@@ -45,6 +45,8 @@ struct StepEnd {
   std::int64_t done = 0;  ///< steps, with this one
   const StepReport& report;
   const StepFigures& figures;
+  double data_seconds = 0;             ///< of the step, for the reading of its batch
+  const Timeline* timeline = nullptr;  ///< where an observer wants it
   std::optional<RouterFigures> router = {};
   Verdict verdict = Verdict::go_on;  ///< of those that have looked before
   bool last = false;                 ///< no step follows it
@@ -54,8 +56,8 @@ struct StepEnd {
 class Observer {
  public:
   virtual ~Observer() = default;
-  /// Where the executor is to note the tasks of the step after `done`; null: nowhere.
-  virtual Timeline* timeline(std::int64_t done) { return static_cast<void>(done), nullptr; }
+  /// Whether the step after `done` is to have a timeline. On a GPU its tasks are then no graph.
+  virtual bool wants_timeline(std::int64_t done) const { return static_cast<void>(done), false; }
   /// The next step is of another phase of batch.ramp, whose program is another.
   virtual void phase_ends() {}
   virtual Verdict after(const StepEnd& end) = 0;

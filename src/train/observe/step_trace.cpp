@@ -41,11 +41,11 @@ Verdict StepTrace::after(const StepEnd& end) {
     if (before_.size() == most_before) before_.erase(before_.begin());
     before_.push_back(end.figures.seconds);
   }
-  if (end.done == step_) write_traces();
+  if (end.done == step_) write_traces(*end.timeline);
   return Verdict::go_on;
 }
 
-void StepTrace::write_traces() {
+void StepTrace::write_traces(const Timeline& timeline) {
   const World& world = run_.world;
   const std::string folder = run_.folder.trace(step_);
   world.together([&] {
@@ -59,11 +59,10 @@ void StepTrace::write_traces() {
     make_folder(folder);
     write(
         file_of(world.rank()),
-        chrome_trace(timeline_, untraced,
+        chrome_trace(timeline, untraced,
                      {.step = step_, .rank = world.rank(), .ranks = world.ranks(), .device = std::string(word_of(run_.deck.run.device))}));
   });
-  const TimelineSummary summary = summarise(timeline_);
-  timeline_ = {};
+  const TimelineSummary summary = summarise(timeline);
   progress_.note(fmt::format("timeline of step {} on rank 0, in {}:{}", step_, file_of(0), print_summary(summary, untraced)));
 }
 

@@ -11,18 +11,17 @@ class StepTrace : public Observer {
  public:
   /// A run that begins behind the step that was to be traced says so.
   StepTrace(const RunParts& run, ProgressLog& progress);
-  Timeline* timeline(std::int64_t done) override { return done + 1 == step_ ? &timeline_ : nullptr; }
+  bool wants_timeline(std::int64_t done) const override { return done + 1 == step_; }
   /// A traced step is written, and its table shown. AgreedError(storage) on all ranks where one cannot write its file.
   Verdict after(const StepEnd& end) override;
 
  private:
   UntracedRuns steps_before() const;
-  void write_traces();
+  void write_traces(const Timeline& timeline);
   const RunParts& run_;
   ProgressLog& progress_;
   std::int64_t step_ = 0;       ///< 1-based, 0: none
   std::vector<double> before_;  ///< seconds of the latest steps before it
-  Timeline timeline_;
 };
 
 }  // namespace tessera

@@ -19,18 +19,20 @@ StepLoop::StepLoop(const RunParts& run, ResumeProof& proof, const std::string& c
       metrics_(run),
       progress_(run),
       trace_(run, progress_),
+      breakdown_(run, progress_),
       warnings_(run, progress_),
       checkpoints_(run, checkpoint, std::move(data), proof, metrics_, progress_, warnings_),
       finite_(run, checkpoints_.saver()),
       proof_(run, proof, progress_,
              [this](std::int64_t done, StepFigures& of) {
-               const StepReport report = make_step(done);
+               double data_seconds = 0;
+               const StepReport report = make_step(done, data_seconds);
                of = figures(done + 1, report, 1);
                return !report.not_finite;
              }),
       evaluation_(run, finite_, metrics_, progress_),
       // What ends the run first, what is seen of a step before what it leads to, and saves last.
-      observers_{&finite_, &metrics_, &progress_, &warnings_, &proof_, &trace_, &evaluation_, &checkpoints_} {}
+      observers_{&finite_, &breakdown_, &metrics_, &progress_, &warnings_, &proof_, &trace_, &evaluation_, &checkpoints_} {}
 
 ExitCode StepLoop::run() {
   const std::int64_t steps = run_.deck.run.steps;
@@ -50,11 +52,11 @@ ExitCode StepLoop::run() {
 }
 
 Verdict StepLoop::step_after(std::int64_t done) {
-  Timeline* timeline = nullptr;
-  for (Observer* observer : observers_)
-    if (Timeline* asked = observer->timeline(done)) timeline = asked;
+  Timeline timeline;
+  const bool noted = std::ranges::any_of(observers_, [&](const Observer* observer) { return observer->wants_timeline(done); });
+  double data_seconds = 0;
   const double begin = now_seconds();
-  const StepReport report = make_step(done, timeline);
+  const StepReport report = make_step(done, data_seconds, noted ? &timeline : nullptr);
   const double seconds = now_seconds() - begin;
   StepFigures seen = figures(done + 1, report, seconds);
   if (!report.not_finite && run_.yardstick.mend(seen.mfu_causal)) {
@@ -66,6 +68,8 @@ Verdict StepLoop::step_after(std::int64_t done) {
   StepEnd end{.done = done + 1,
               .report = report,
               .figures = seen,
+              .data_seconds = data_seconds,
+              .timeline = noted ? &timeline : nullptr,
               .router = run_.engine.router_figures(),
               .verdict = report.stop != 0 && !ends ? Verdict::stop : Verdict::go_on};
   for (Observer* observer : observers_) {
@@ -92,10 +96,12 @@ void StepLoop::cross_border(std::int64_t done) {
                              now_seconds() - begin, describe_batch(run_.engine.planned().request.deck, run_.engine.data().size)));
 }
 
-StepReport StepLoop::make_step(std::int64_t done, Timeline* timeline) {
+StepReport StepLoop::make_step(std::int64_t done, double& data_seconds, Timeline* timeline) {
   enter_phase_after(done);
   run_.stage = "the reading of a batch";
+  const double begin = now_seconds();
   run_.feed.read(done);
+  data_seconds = now_seconds() - begin;
   run_.stage = "the step's end";
   return run_.engine.step({.stop = stop_requested(), .timeline = timeline, .document_squares = run_.feed.document_squares()});
 }

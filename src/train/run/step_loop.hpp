@@ -8,6 +8,7 @@
 #include "train/observe/metrics_log.hpp"
 #include "train/observe/progress_log.hpp"
 #include "train/observe/proof_of_steps.hpp"
+#include "train/observe/step_breakdown.hpp"
 #include "train/observe/step_trace.hpp"
 #include "train/observe/warnings.hpp"
 
@@ -24,8 +25,8 @@ class StepLoop {
   /// Where another phase of batch.ramp begins after so many steps, goes on in it. No save may be under way.
   void enter_phase_after(std::int64_t done);
   void cross_border(std::int64_t done);
-  /// Reads a batch and makes the step after `done`.
-  StepReport make_step(std::int64_t done, Timeline* timeline = nullptr);
+  /// Reads a batch, which takes `data_seconds`, and makes the step after `done`.
+  StepReport make_step(std::int64_t done, double& data_seconds, Timeline* timeline = nullptr);
   StepFigures figures(std::int64_t done, const StepReport& report, double seconds) const;
   /// A step, and what all observers make of it.
   Verdict step_after(std::int64_t done);
@@ -34,12 +35,13 @@ class StepLoop {
   MetricsLog metrics_;
   ProgressLog progress_;
   StepTrace trace_;
+  StepBreakdown breakdown_;
   Warnings warnings_;
   Checkpoints checkpoints_;
   FiniteSteps finite_;
   ProofOfSteps proof_;
   Evaluation evaluation_;
-  std::array<Observer*, 8> observers_;
+  std::array<Observer*, 9> observers_;
 };
 
 }  // namespace tessera

@@ -123,6 +123,7 @@ VALUES = {
     "checkpoint.retries": [..., "0"],
     "evaluate.every": [..., "1", "4"],
     "evaluate.batches": [..., "1", "3"],
+    "run.breakdown_every": [..., "1", "2"],
     "metrics.csv": [..., "true"],
     "metrics.tensorboard": [..., "true"],
     "kernels.loss_chunk": [..., "1", "5", "1000"],

@@ -28,7 +28,7 @@ inline constexpr DeepSpeedCase deepspeed_cases[] = {
     {"gradient_predivide_factor", "2.0", DeepSpeedCase::unneeded},
     {"seq_parallel_communication_data_type", R"("bf16")", DeepSpeedCase::unneeded},
     {"disable_allgather", "true", DeepSpeedCase::unneeded},
-    {"wall_clock_breakdown", "true", DeepSpeedCase::unneeded},
+    {"wall_clock_breakdown", "true", DeepSpeedCase::mapped, "run.breakdown_every = 10"},
     {"memory_breakdown", "true", DeepSpeedCase::unneeded},
     {"dump_state", "true", DeepSpeedCase::unneeded},
     {"dataloader_drop_last", "true", DeepSpeedCase::unneeded},

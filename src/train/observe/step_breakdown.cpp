@@ -1,0 +1,45 @@
+#include "train/observe/step_breakdown.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace tessera {
+
+StepBreakdown::StepBreakdown(const RunParts& run, ProgressLog& progress)
+    : run_(run), progress_(progress), graphs_(run.deck.run.device == RunDevice::cuda) {}
+
+bool StepBreakdown::wants_timeline(std::int64_t done) const {
+  const std::int64_t every = run_.deck.run.breakdown_every;
+  return every > 0 && (!graphs_ || (done + 1) % every == 0);
+}
+
+Verdict StepBreakdown::after(const StepEnd& end) {
+  const std::int64_t every = run_.deck.run.breakdown_every;
+  // The first step of a start does what is done once.
+  if (every == 0 || !end.timeline || end.done == run_.first_step + 1) return Verdict::go_on;
+  if (!wants_timeline(end.done - 1)) return Verdict::go_on;
+  sum_.add(break_down(*end.timeline, run_.engine.schedule()));
+  seconds_ += end.figures.seconds, data_seconds_ += end.data_seconds, ++steps_;
+  if (end.done % every != 0) return Verdict::go_on;
+  const auto steps = static_cast<double>(steps_);
+  const std::string which =
+      steps_ == 1 ? fmt::format("step {}", end.done) : fmt::format("steps {} to {}, a mean of them", end.done - steps_ + 1, end.done);
+  progress_.note(
+      fmt::format("where the time of {} went, on rank 0:{}", which, print_breakdown(sum_, steps, seconds_ / steps, data_seconds_ / steps)));
+  sum_ = {}, seconds_ = data_seconds_ = 0, steps_ = 0;
+  return Verdict::go_on;
+}
+
+io::NamedNumbers seconds_of_parts(const StepEnd& end, const Schedule& schedule) {
+  const Breakdown b = break_down(*end.timeline, schedule);
+  io::NamedNumbers all;
+  for (const TimePartRow& part : time_parts)
+    if (const double exposed = b.of(part.part).exposed; exposed > 0) all.emplace_back(part.name, exposed);
+  all.emplace_back("waits", b.idle);
+  all.emplace_back("data", end.data_seconds);
+  all.emplace_back("host", std::max(0.0, end.figures.seconds - end.data_seconds - b.seconds));
+  return all;
+}
+
+}  // namespace tessera

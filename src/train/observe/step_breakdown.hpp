@@ -1,0 +1,26 @@
+// Where the time of steps goes, every run.breakdown_every steps: on the host means over all steps between, on GPUs the one step.
+#pragma once
+#include "schedule/trace/breakdown.hpp"
+#include "train/observe/progress_log.hpp"
+
+namespace tessera {
+
+class StepBreakdown : public Observer {
+ public:
+  StepBreakdown(const RunParts& run, ProgressLog& progress);
+  bool wants_timeline(std::int64_t done) const override;
+  Verdict after(const StepEnd& end) override;
+
+ private:
+  const RunParts& run_;
+  ProgressLog& progress_;
+  bool graphs_;         ///< steps are graphs: those between are left alone
+  Breakdown sum_ = {};  ///< since the last table
+  double seconds_ = 0, data_seconds_ = 0;
+  std::int64_t steps_ = 0;
+};
+
+/// Seconds a part of this step by its name, those that compute did not hide; with `waits`, `data` and `host` they are the step's.
+io::NamedNumbers seconds_of_parts(const StepEnd& end, const Schedule& schedule);
+
+}  // namespace tessera
