@@ -4,123 +4,94 @@
 
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/parallel.hpp"
-#include "kernels/update/eight_bits.hpp"
+#include "kernels/update/eight_bits_host.hpp"
 #include "kernels/update/update_host.hpp"
 
 namespace tessera::kernels::host {
 namespace update_detail {
 
-TESSERA_INLINE u32x16 load_codes(const std::uint8_t* p) {
-#if defined(TESSERA_AVX512)
-  return std::bit_cast<u32x16>(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
-#else
-  std::uint32_t code[lanes];
-  for (int i = 0; i < lanes; ++i) code[i] = p[i];
-  u32x16 r;
-  std::memcpy(&r, code, sizeof r);
-  return r;
-#endif
-}
-TESSERA_INLINE void store_codes(std::uint8_t* p, const u32x16& codes) {
-#if defined(TESSERA_AVX512)
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(std::bit_cast<__m512i>(codes)));
-#else
-  for (int i = 0; i < lanes; ++i) p[i] = static_cast<std::uint8_t>(codes[i]);
-#endif
-}
-/// Words of a table, 4 bytes each.
-template <class Word>
-TESSERA_INLINE Vector<Word> gather(const Word* table, const u32x16& index) {
-  Vector<Word> r;
-#if defined(TESSERA_AVX512)
-  r.part[0] = std::bit_cast<typename Vector<Word>::Part>(_mm512_i32gather_epi32(std::bit_cast<__m512i>(index), table, 4));
-#elif defined(TESSERA_AVX2)
-  unrolled<parts>([&](auto k) __attribute__((always_inline)) {
-    r.part[k] = std::bit_cast<typename Vector<Word>::Part>(
-        _mm256_i32gather_epi32(reinterpret_cast<const int*>(table), std::bit_cast<__m256i>(index.part[k]), 4));
-  });
-#else
-  Word word[lanes];
-  for (int i = 0; i < lanes; ++i) word[i] = table[index[i]];
-  std::memcpy(&r, word, sizeof r);
-#endif
-  return r;
-}
+/// Of an update's states the first has signs, the second is a mean of squares.
+constexpr bool has_signs(int state) { return state == 0; }
 
-/// encode_eight_bits of sixteen numbers.
-TESSERA_INLINE u32x16 encode(const EightBitSearch& search, int zero, const f32x16& x, float scale) {
-  const f32x16 ratio = scale == 0 ? splat(0) : x / scale;
-  const u32x16 bits = bits_as<u32x16>(ratio), magnitude = bits & 0x7fffffffu, bucket = magnitude >> 16;
-  const auto below = bucket<EightBitSearch::first, above = bucket> EightBitSearch::last;
-  const u32x16 row =
-      gather(search.row.data(), select(below, u32x16(0), select(above, u32x16(EightBitSearch::last), bucket) - EightBitSearch::first));
-  const u32x16 at = (row >> 17) + select((magnitude & 0xffffu) > (row & 0x1ffffu), u32x16(1), u32x16(0));
-  const auto middle = static_cast<std::uint32_t>(zero);
-  const u32x16 code = select(below, u32x16(middle), at);
-  const u32x16 mirrored = select(code > 254u, u32x16(0), u32x16(2 * middle) - code);
-  return select(bits > 0x7fffffffu, select(below, u32x16(middle), mirrored), code);
-}
+/// Blocks whose new states are all there before the first is encoded: the next block's arithmetic goes on while a block's scale is found.
+constexpr std::int64_t blocks_at_once = 4;
 
-/// A state's blocks: which code they have.
-struct BlockCode {
-  const EightBitMap& map;
-  const EightBitSearch& search;
+/// What a block's states have become.
+template <int states>
+struct NewStates {
+  alignas(64) float number[states][state_block];
+  float scale[states];
 };
-/// Of state s: the first has signs, the second is a mean of squares.
-TESSERA_INLINE BlockCode code_of(int s) {
-  return s == 0 ? BlockCode{signed_eight_bits, signed_search} : BlockCode{unsigned_eight_bits, unsigned_search};
-}
 
 /// A whole block of weights and gradients, and of the copy if there is one.
 template <class Rule, class Grad, class Param>
-void update_block(const Rule& rule, float* master, const Grad* grad, Param* param, std::uint8_t* const* state) {
-  constexpr int vectors = state_block / lanes;
-  f32x16 kept[Rule::states][vectors], least[Rule::states], most[Rule::states];
+TESSERA_INLINE void update_block(NewStates<Rule::states>& become, const Rule& rule, float* master, const Grad* grad, Param* param,
+                                 std::uint8_t* const* state) {
+  f32x16 least[Rule::states], most[Rule::states];
   float scale[Rule::states];
   for (int s = 0; s < Rule::states; ++s) {
     std::memcpy(&scale[s], state[s] + state_block, sizeof(float));
     least[s] = most[s] = splat(0);
   }
-  for (int v = 0; v < vectors; ++v) {
-    const std::int64_t i = v * lanes;
+  unrolled<Rule::states>([&](auto s) __attribute__((always_inline)) {
+    for (std::int64_t first = 0; first < state_block; first += code_group)
+      decode_group<has_signs(s)>(become.number[s] + first, state[s] + first, scale[s]);
+  });
+  for (std::int64_t i = 0; i < state_block; i += lanes) {
+    prefetch(master + i + ahead);
+    prefetch(grad + i + ahead);
     f32x16 w = load(master + i), of_element[most_update_states];
-    unrolled<Rule::states>([&](auto s) __attribute__((always_inline)) {
-      of_element[s] = gather(code_of(s).map.value.data(), load_codes(state[s] + i)) * scale[s] + splat(0);
-    });
+    unrolled<Rule::states>([&](auto s) __attribute__((always_inline)) { of_element[s] = load(become.number[s] + i); });
     rule(w, of_element, load_grad(grad + i, Whole{}));
     unrolled<Rule::states>([&](auto s) __attribute__((always_inline)) {
-      kept[s][v] = of_element[s];
-      least[s] = min(least[s], of_element[s]), most[s] = max(most[s], of_element[s]);
+      store(become.number[s] + i, of_element[s]);
+      if constexpr (has_signs(s)) least[s] = min(least[s], of_element[s]);
+      most[s] = max(most[s], of_element[s]);
     });
     store(master + i, w);
     if (param) store(param + i, w);
   }
   unrolled<Rule::states>([&](auto s) __attribute__((always_inline)) {
-    const BlockCode code = code_of(s);
-    const float divisor = block_scale(-horizontal_max(-least[s]), horizontal_max(most[s]));
-    std::memcpy(state[s] + state_block, &divisor, sizeof divisor);
-    for (int v = 0; v < vectors; ++v) store_codes(state[s] + v * lanes, encode(code.search, code.map.zero, kept[s][v], divisor));
+    become.scale[s] = block_scale(has_signs(s) ? -horizontal_max(-least[s]) : 0, horizontal_max(most[s]));
+  });
+}
+
+template <int states>
+TESSERA_INLINE void encode_states(std::uint8_t* const* state, const NewStates<states>& from) {
+  unrolled<states>([&](auto s) __attribute__((always_inline)) {
+    std::memcpy(state[s] + state_block, &from.scale[s], sizeof(float));
+    encode_block<has_signs(s)>(state[s], from.number[s], from.scale[s]);
   });
 }
 
 template <class Rule, class Grad, class Param>
-void update_blocks(const Update& p, const Rule& rule, std::int64_t block) {
-  const std::int64_t at = block * state_block, count = std::min(state_block, p.n - at);
-  std::uint8_t* state[most_update_states] = {};
-  for (int s = 0; s < Rule::states; ++s) state[s] = static_cast<std::uint8_t*>(p.state[s]) + block * state_block_bytes;
-  float* master = p.master + at;
-  const Grad* grad = static_cast<const Grad*>(p.grad) + at;
-  Param* param = p.param ? static_cast<Param*>(p.param) + at : nullptr;
-  if (count == state_block) return update_block(rule, master, grad, param, state);
-  // The last one's rest is no parameter: it passes through with zeros, and stays zero.
-  float some[state_block] = {};
-  Grad gradients[state_block] = {};
-  Param copies[state_block];
-  std::copy_n(master, count, some);
-  std::copy_n(grad, count, gradients);
-  update_block(rule, some, gradients, param ? copies : nullptr, state);
-  std::copy_n(some, count, master);
-  if (param) std::copy_n(copies, count, param);
+void update_blocks(const Update& p, const Rule rule, std::int64_t begin, std::int64_t end) {  // by value: does not alias the stores
+  NewStates<Rule::states> become[blocks_at_once];
+  std::uint8_t* state[blocks_at_once][most_update_states] = {};
+  for (; begin < end; begin += blocks_at_once) {
+    const std::int64_t some = std::min(blocks_at_once, end - begin);
+    for (std::int64_t k = 0; k < some; ++k) {
+      const std::int64_t block = begin + k, at = block * state_block, count = std::min(state_block, p.n - at);
+      for (int s = 0; s < Rule::states; ++s) state[k][s] = static_cast<std::uint8_t*>(p.state[s]) + block * state_block_bytes;
+      float* master = p.master + at;
+      const Grad* grad = static_cast<const Grad*>(p.grad) + at;
+      Param* param = p.param ? static_cast<Param*>(p.param) + at : nullptr;
+      if (count == state_block) {
+        update_block(become[k], rule, master, grad, param, state[k]);
+        continue;
+      }
+      // The last one's rest is no parameter: it passes through with zeros, and stays zero.
+      float weights[state_block] = {};
+      Grad gradients[state_block] = {};
+      Param copies[state_block];
+      std::copy_n(master, count, weights);
+      std::copy_n(grad, count, gradients);
+      update_block(become[k], rule, weights, gradients, param ? copies : nullptr, state[k]);
+      std::copy_n(weights, count, master);
+      if (param) std::copy_n(copies, count, param);
+    }
+    for (std::int64_t k = 0; k < some; ++k) encode_states(state[k], become[k]);
+  }
 }
 
 }  // namespace update_detail
@@ -134,8 +105,7 @@ void update_in_blocks(const char* op, const Update& p) {
   with_sum_type(p.grad_dtype, op, [&](auto grad) {
     with_half_type(p.param_dtype, "the copy of an update", [&](auto param) {
       parallel_ranges((p.n + state_block - 1) / state_block, 16, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t block = begin; block < end; ++block)
-          update_detail::update_blocks<Rule, decltype(grad), decltype(param)>(p, rule, block);
+        update_detail::update_blocks<Rule, decltype(grad), decltype(param)>(p, rule, begin, end);
       });
     });
   });

@@ -331,12 +331,23 @@ TESSERA_INLINE double horizontal_sum(const f64x8& a) {
   return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7]));
 }
 TESSERA_INLINE float horizontal_max(const f32x16& a) {
+#if defined(TESSERA_AVX512) || defined(TESSERA_AVX2)
+#ifdef TESSERA_AVX512
+  const __m256 eight = _mm256_max_ps(_mm512_castps512_ps256(a.part[0]), _mm512_extractf32x8_ps(a.part[0], 1));
+#else
+  const __m256 eight = _mm256_max_ps(a.part[0], a.part[1]);
+#endif
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+#else
   float x[lanes];
   std::memcpy(x, &a, sizeof x);
   for (int width = lanes / 2; width > 0; width /= 2) {
     for (int i = 0; i < width; ++i) x[i] = x[i] > x[i + width] ? x[i] : x[i + width];
   }
   return x[0];
+#endif
 }
 
 }  // namespace tessera::kernels

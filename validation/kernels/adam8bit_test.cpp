@@ -1,4 +1,5 @@
 #include "adam8bit_cases.hpp"
+#include "kernels/update/eight_bits_host.hpp"
 
 namespace tessera::kernels::testing::adam8bit_test {
 namespace {
@@ -43,6 +44,40 @@ TEST(EightBits, ACodeIsTheNearestValue) {
       EXPECT_EQ(std::abs(static_cast<double>(map.value[code]) - static_cast<double>(x)), nearest) << x;
     }
   }
+}
+
+/// As many numbers at once as kernels encode: around each border, whatever the scale is, and where it has no inverse.
+template <bool has_signs>
+void expect_codes_of_blocks() {
+  const EightBitMap& map = has_signs ? signed_eight_bits : unsigned_eight_bits;
+  const EightBitSearch& search = has_signs ? signed_search : unsigned_search;
+  for (const float scale : {1.0f, 0.7f, -0.3f, 1.9999999f, 3e-20f, 1e-37f, 0x1p-140f, 1e30f, 3e38f, 0.0f}) {
+    if (!has_signs && scale < 0) continue;
+    std::vector<float> numbers = {0, scale, -0.0f};
+    const auto add = [&](float x) {
+      numbers.push_back(x);
+      if (has_signs) numbers.push_back(-x);
+    };
+    for (std::size_t code = static_cast<std::size_t>(map.zero); code + 1 < 256; ++code) {
+      float x = scale * ((map.value[code] + map.value[code + 1]) / 2);
+      for (int i = 0; i < 8; ++i) x = std::nextafter(x, 0.0f);
+      for (int i = 0; i < 16; ++i) add(x = std::nextafter(x, scale));
+      add(scale * map.value[code]);
+    }
+    for (const float x : random_values<float>(20000, 6, 6.0f)) add(scale * std::pow(10.0f, -std::abs(x)));
+    numbers.resize(static_cast<std::size_t>(round_up(std::ssize(numbers), state_block)));
+    std::uint8_t codes[state_block];
+    for (std::size_t first = 0; first < numbers.size(); first += state_block) {
+      host::update_detail::encode_block<has_signs>(codes, &numbers[first], scale);
+      for (std::size_t i = 0; i < state_block; ++i)
+        ASSERT_EQ(codes[i], encode_eight_bits(search.row.data(), map.zero, numbers[first + i], scale))
+            << numbers[first + i] << " by " << scale << ", signs " << has_signs;
+    }
+  }
+}
+TEST(EightBits, BlocksHaveTheCodesOfTheirNumbers) {
+  expect_codes_of_blocks<true>();
+  expect_codes_of_blocks<false>();
 }
 
 /// What a checkpoint holds in fp32 comes back as the bits that were saved, whatever sign the largest number has.
