@@ -33,15 +33,38 @@ constexpr std::int64_t ahead = 256;
 
 enum class Copy { none, cached, streamed };
 
-/// State s of an update, which `unlike` changed.
-template <class State>
-TESSERA_INLINE f32x16 to_keep(const f32x16& x, [[maybe_unused]] const f32x16& unlike, [[maybe_unused]] const Update& p,
-                              [[maybe_unused]] int s) {
-  if constexpr (std::is_same_v<State, float>)
-    return x;
-  else
-    return p.stochastic ? stochastic_bf16(x, unlike, state_seed(*p.scalars, s)) : x;
+/// bf16 numbers that are the upper halves of floats, and no others: nothing is rounded.
+template <class Count>
+TESSERA_INLINE void store_upper_halves(bf16* p, const f32x16& x, Count count) {
+  const u32x16 halves = bits_as<u32x16>(x) >> 16;
+#if defined(TESSERA_AVX512)
+  store_bits<false>(p, _mm512_cvtepi32_epi16(std::bit_cast<__m512i>(halves)), count);
+#elif defined(TESSERA_AVX2)
+  const __m256i packed = _mm256_packus_epi32(std::bit_cast<__m256i>(halves.part[0]), std::bit_cast<__m256i>(halves.part[1]));
+  store_bits<false>(p, _mm256_permute4x64_epi64(packed, 0xd8), count);
+#else
+  for (int i = 0; i < count; ++i) p[i] = std::bit_cast<bf16>(static_cast<std::uint16_t>(halves[i]));
+#endif
 }
+
+/// How new states are kept.
+template <class State>
+struct Keeping {
+  bool by_chance = false;
+  std::uint32_t seed[most_update_states] = {};
+  explicit Keeping(const Update& p) : by_chance(sizeof(State) == 2 && p.stochastic) {
+    for (int s = 0; s < most_update_states; ++s) seed[s] = state_seed(*p.scalars, s);
+  }
+  /// State s, which `unlike` changed.
+  template <class Count>
+  TESSERA_INLINE void store_state(State* to, const f32x16& x, [[maybe_unused]] const f32x16& unlike, [[maybe_unused]] int s,
+                                  Count n) const {
+    if constexpr (sizeof(State) == 2) {
+      if (by_chance) return store_upper_halves(to, stochastic_bf16(x, unlike, seed[s]), n);
+    }
+    store(to, x, n);
+  }
+};
 
 /// What a thread has of one of a tensor's sums.
 class ExactSquares {
@@ -91,6 +114,9 @@ void update_range(Update p, Rule rule, std::int64_t begin, std::int64_t end) {  
   State* kept[most_update_states] = {};
   for (int s = 0; s < Rule::states; ++s) kept[s] = static_cast<State*>(p.state[s]);
   ExactSquares sums[std::max(Rule::sums, 1)];
+  const Keeping<State> keeping(p);
+  // Where state is narrow, more of the time goes to arithmetic, behind which processors see fewer loads.
+  constexpr std::int64_t ahead = sizeof(State) == 2 ? 4 * update_detail::ahead : update_detail::ahead;
   for_vectors(begin, end, [&](std::int64_t i, auto n) {
     prefetch(p.master + i + ahead);
     f32x16 w = load(p.master + i, n), state[most_update_states], g{}, summed[most_update_sums];
@@ -109,7 +135,7 @@ void update_range(Update p, Rule rule, std::int64_t begin, std::int64_t end) {  
       rule(w, state, g);
     unrolled<Rule::sums>([&](auto k) __attribute__((always_inline)) { sums[k].add(summed[k], n); });
     if constexpr (Rule::changes_state)
-      unrolled<Rule::states>([&](auto k) __attribute__((always_inline)) { store(kept[k] + i, to_keep<State>(state[k], g, p, k), n); });
+      unrolled<Rule::states>([&](auto k) __attribute__((always_inline)) { keeping.store_state(kept[k] + i, state[k], g, k, n); });
     if constexpr (Rule::changes_master) store(p.master + i, w, n);
     if constexpr (copy != Copy::none) store<copy == Copy::streamed>(param + i, w, n);
   });
