@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "kernels/update/update_host.hpp"
@@ -46,65 +47,103 @@ TESSERA_INLINE void add(double* to, const f64x8& x) {
   std::memcpy(to, &sum, sizeof sum);
 }
 
+/// Squares of gradients on their way to the sums of a box's lines.
+template <class Grad>
+class LineSquares {
+ public:
+  explicit LineSquares(const Update& p)
+      : lines_(p.lines),
+        grad_(static_cast<const Grad*>(p.grad)),
+        grad_scale_(p.scalars->grad_scale),
+        square_scale_(static_cast<double>(p.scalars->square_scale)),
+        stride_(round_up(lines_.width, lanes)),
+        columns_(static_cast<std::size_t>(2 * stride_ / lanes)) {}
+
+  /// Columns [column, column + n) of `rows` rows, the first of which is `row` and begins at the update's element i.
+  template <int rows>
+  void add_rows(std::int64_t row, std::int64_t column, std::int64_t i, std::int64_t n) {
+    if (added_ + rows > exact_adds) flush();
+    added_ += rows;
+    double *high = columns_.data()->sum + (column - lines_.column), *low = high + stride_;
+    for (std::int64_t first = 0; first < n; first += exact_adds) {
+      f64x8 row_high[rows] = {}, row_low[rows] = {};
+      for_vectors(
+          first, std::min(n, first + exact_adds), [&](std::int64_t j, auto count) __attribute__((always_inline)) {
+            float x[rows][lanes];
+            unrolled<rows>([&](auto r) __attribute__((always_inline)) {
+              prefetch(grad_ + i + r * lines_.width + j + ahead);
+              if constexpr (!is_whole<decltype(count)>) store(x[r], f32x16{});
+              store(x[r], load_grad(grad_ + i + r * lines_.width + j, count) * grad_scale_, count);
+            });
+            for (int half = 0; half < lanes; half += 8) {
+              f64x8 column_high{}, column_low{};
+              unrolled<rows>([&](auto r) __attribute__((always_inline)) {
+                const f64x8 v = to_f64(x[r] + half);
+                const SplitSquare<f64x8> square = split_product(v, v * square_scale_);
+                row_high[r] += square.high, row_low[r] += square.low;
+                column_high += square.high, column_low += square.low;
+              });
+              add(high + j + half, column_high), add(low + j + half, column_low);
+            }
+          });
+      for (int r = 0; r < rows; ++r)
+        add_words(lines_.sums + words_of_line * (row + r), horizontal_sum(row_high[r]), horizontal_sum(row_low[r]));
+    }
+  }
+  void flush() {
+    double *high = columns_.data()->sum, *low = high + stride_;
+    for (std::int64_t c = 0; c < lines_.width; ++c)
+      add_words(lines_.sums + words_of_line * (lines_.rows + lines_.column + c), high[c], low[c]);
+    std::ranges::fill(columns_, Line{});
+    added_ = 0;
+  }
+
+ private:
+  struct alignas(64) Line {
+    double sum[lanes] = {};
+  };
+  const Lines& lines_;
+  const Grad* grad_;
+  float grad_scale_;
+  double square_scale_;
+  std::int64_t stride_, added_ = 0;  ///< of rows
+  std::vector<Line> columns_;        ///< of each column of the box high parts, then low ones
+};
+
 template <class Grad>
 void add_squares(const Update& p) {
-  const Lines& lines = p.lines;
-  const Grad* grad = static_cast<const Grad*>(p.grad);
-  const float grad_scale = p.scalars->grad_scale;
-  const double square_scale = static_cast<double>(p.scalars->square_scale);
   over_rows(p, [&](std::int64_t begin, std::int64_t end) {
-    // Of each column of the box high and low parts, and room for the rest of a vector.
-    std::vector<double> columns(2 * static_cast<std::size_t>(lines.width + lanes));
-    double *high = columns.data(), *low = high + lines.width + lanes;
-    std::int64_t rows = 0;
-    const auto flush = [&] {
-      for (std::int64_t c = 0; c < lines.width; ++c)
-        add_words(lines.sums + words_of_line * (lines.rows + lines.column + c), high[c], low[c]);
-      std::fill(columns.begin(), columns.end(), 0.0);
-      rows = 0;
-    };
-    for_rows(lines, begin, end, [&](std::int64_t row, std::int64_t column, std::int64_t i, std::int64_t n) {
-      const std::int64_t c = column - lines.column;
-      for (std::int64_t first = 0; first < n; first += exact_adds) {
-        f64x8 row_high{}, row_low{};
-        for_vectors(first, std::min(n, first + exact_adds), [&](std::int64_t j, auto count) {
-          float x[lanes] = {};
-          store(x, load_grad(grad + i + j, count) * grad_scale, count);
-          for (int half = 0; half < lanes; half += 8) {
-            const f64x8 v = to_f64(x + half);
-            const SplitSquare<f64x8> square = split_square(v * v * square_scale);
-            row_high += square.high, row_low += square.low;
-            add(high + c + j + half, square.high), add(low + c + j + half, square.low);
-          }
-        });
-        add_words(lines.sums + words_of_line * row, horizontal_sum(row_high), horizontal_sum(row_low));
-      }
-      if (++rows == exact_adds) flush();
+    LineSquares<Grad> squares(p);
+    // Sums of columns are read and written once for so many rows.
+    constexpr int at_once = 4;
+    const std::int64_t width = p.lines.width;
+    std::int64_t done = begin;
+    for_rows(p.lines, begin, end, [&](std::int64_t row, std::int64_t column, std::int64_t i, std::int64_t n) {
+      if (i < done) return;
+      const bool together = n == width && end - i >= at_once * width;
+      together ? squares.template add_rows<at_once>(row, column, i, n) : squares.template add_rows<1>(row, column, i, n);
+      done = i + (together ? at_once * width : n);
     });
-    flush();
+    squares.flush();
   });
 }
 
-/// Sixteen elements of an update's direction.
-struct Direction {
-  float of_row, grad_scale;
-  template <class Count>
-  TESSERA_INLINE f32x16 operator()(const f32x16& g, const float* columns, Count n) const {
-    return g * grad_scale * of_row / sqrt(load(columns, n));
-  }
-};
-
-/// f(element, its column's number, its direction, count) by vectors of a row.
+/// f(element, its direction, count) by vectors of a row.
 template <class Grad, class F>
 void for_directions(const Update& p, std::int64_t begin, std::int64_t end, F&& f) {
   const Lines& lines = p.lines;
+  // Of the box's columns, once for all rows.
+  const auto roots = std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(lines.width));
+  for_vectors(0, lines.width, [&](std::int64_t c, auto n) { store(&roots[c], sqrt(load(lines.of_columns + lines.column + c, n)), n); });
   const Grad* grad = static_cast<const Grad*>(p.grad);
   const double mean = std::bit_cast<double>(lines.sums[words_of_line * (lines.rows + lines.columns)]);
+  const f32x16 grad_scale = splat(p.scalars->grad_scale);
   for_rows(lines, begin, end, [&](std::int64_t row, std::int64_t column, std::int64_t i, std::int64_t n) {
-    const Direction direction{static_cast<float>(1 / std::sqrt(static_cast<double>(lines.of_rows[row]) / mean)), p.scalars->grad_scale};
+    const f32x16 of_row = splat(static_cast<float>(1 / std::sqrt(static_cast<double>(lines.of_rows[row]) / mean)));
+    const float* of_columns = &roots[column - lines.column];
     for_vectors(0, n, [&](std::int64_t j, auto count) {
-      prefetch(grad + i + j + ahead);
-      f(i + j, direction(load_grad(grad + i + j, count), lines.of_columns + column + j, count), count);
+      prefetch(grad + i + j + 4 * ahead);
+      f(i + j, load_grad(grad + i + j, count) * grad_scale * of_row / load(of_columns + j, count), count);
     });
   });
 }
@@ -112,24 +151,39 @@ void for_directions(const Update& p, std::int64_t begin, std::int64_t end, F&& f
 template <class Grad>
 void add_directions(const Update& p) {
   over_rows(p, [&](std::int64_t begin, std::int64_t end) {
-    ExactSquares squares;
-    for_directions<Grad>(p, begin, end, [&](std::int64_t, const f32x16& u, auto count) { squares.add(u, count); });
+    ExactSquares::Room room;
+    ExactSquares squares(room);
+    for_directions<Grad>(
+        p, begin, end, [&](std::int64_t, const f32x16& u, auto count) __attribute__((always_inline)) { squares.add(u, count); });
     squares.add_to(p.sums[0]);
+  });
+}
+
+template <class Grad, class Param, Copy copy>
+void apply(const Update& p) {
+  const adafactor_detail::Factors factors(*p.scalars, p);
+  const f32x16 keep = splat(factors.keep), step = splat(factors.step);
+  float* master = p.master;
+  Param* param = static_cast<Param*>(p.param);
+  over_rows(p, [&](std::int64_t begin, std::int64_t end) {
+    for_directions<Grad>(
+        p, begin, end, [=](std::int64_t i, const f32x16& u, auto count) __attribute__((always_inline)) {
+          prefetch(master + i + ahead);
+          const f32x16 w = fma(load(master + i, count), keep, -(u * step));
+          store(master + i, w, count);
+          if constexpr (copy != Copy::none) store<copy == Copy::streamed>(param + i, w, count);
+        });
+    if constexpr (copy == Copy::streamed) stream_fence();
   });
 }
 
 template <class Grad, class Param>
 void apply(const Update& p) {
-  const adafactor_detail::Factors factors(*p.scalars, p);
-  Param* param = static_cast<Param*>(p.param);
-  over_rows(p, [&](std::int64_t begin, std::int64_t end) {
-    for_directions<Grad>(p, begin, end, [&](std::int64_t i, const f32x16& u, auto count) {
-      prefetch(p.master + i + ahead);
-      const f32x16 w = fma(load(p.master + i, count), f32x16(factors.keep), -(u * factors.step));
-      store(p.master + i, w, count);
-      if (param) store(param + i, w, count);
-    });
-  });
+  if (!p.param) return apply<Grad, Param, Copy::none>(p);
+  // Runs begin on whole lines where rows do.
+  const std::int64_t row_bytes = p.lines.first % (64 / sizeof(Param)) == 0 ? p.lines.width * static_cast<std::int64_t>(sizeof(Param)) : 1;
+  if (worth_streaming(p.param, p.n * 4, row_bytes)) return apply<Grad, Param, Copy::streamed>(p);
+  apply<Grad, Param, Copy::cached>(p);
 }
 
 }  // namespace

@@ -21,4 +21,17 @@ TESSERA_BOTH inline SplitSquare<F> split_square(F x) {
   return {high, ((x - high) + 0x1.8p-28) - 0x1.8p-28};
 }
 
+/// The sum of what is above, in units of 2^-40, and below, in units of 2^-80.
+inline FixedSum sum_of_parts(__int128 high, __int128 low) {
+  const __int128 sum = (high << 40) + low;
+  const bool negative = sum < 0;
+  auto magnitude = static_cast<unsigned __int128>(negative ? -sum : sum);
+  FixedSum parts;
+  for (std::int64_t& limb : parts.limb) {
+    limb = static_cast<std::int64_t>(static_cast<std::uint32_t>(magnitude)) * (negative ? -1 : 1);
+    magnitude >>= 32;
+  }
+  return parts;
+}
+
 }  // namespace tessera::kernels

@@ -66,45 +66,73 @@ struct Keeping {
   }
 };
 
-/// What a thread has of one of a tensor's sums.
+/// split_square of a b, which fp64 holds exactly.
+TESSERA_INLINE SplitSquare<f64x8> split_product(const f64x8& a, const f64x8& b) {
+  const f64x8 high = fma(a, b, f64x8(0x1.8p12)) - 0x1.8p12;
+  return {high, (fma(a, b, -high) + 0x1.8p-28) - 0x1.8p-28};
+}
+
+/// Sums of squares below large_square, in units of 2^-40 and 2^-80; or of all squares.
+struct SumOfSquares {
+  std::int64_t high = 0, low = 0;
+  FixedSum all;
+};
+/// Of `count` numbers, whole vectors of them.
+inline __attribute__((noinline)) SumOfSquares sum_of_some_squares(const float* x, int count) {
+  f32x16 most{};
+  // Two chains of each, since additions take longer than what is between them.
+  f64x8 high[2] = {}, low[2] = {};
+  for (int i = 0; i < count; i += lanes) {
+    const f32x16 v = load(x + i);
+    most = max(most, v * v);
+    unrolled<2>([&](auto k) __attribute__((always_inline)) {
+      const f64x8 wide = to_f64(x + i + 8 * k);
+      const SplitSquare<f64x8> square = split_product(wide, wide);
+      high[k] += square.high, low[k] += square.low;
+    });
+  }
+  SumOfSquares sum;
+  if (horizontal_max(most) < static_cast<float>(large_square)) {
+    sum.high = static_cast<std::int64_t>(horizontal_sum(high[0] + high[1]) * 0x1p40);
+    sum.low = static_cast<std::int64_t>(horizontal_sum(low[0] + low[1]) * 0x1p80);
+  } else {
+    for (int i = 0; i < count; ++i) sum.all.add(static_cast<double>(x[i]) * static_cast<double>(x[i]));
+  }
+  return sum;
+}
+
+/// What a thread has of one of a tensor's sums. The room for numbers lies elsewhere, so that the rest may be in registers.
 class ExactSquares {
  public:
+  struct alignas(64) Room {
+    float some[squares_at_once];
+  };
+  explicit ExactSquares(Room& room) : some_(room.some) {}
   template <class Count>
   TESSERA_INLINE void add(const f32x16& x, Count n) {
+    if constexpr (!is_whole<Count>) store(some_ + count_, f32x16{});
     store(some_ + count_, x, n);
-    const f32x16 back = load(some_ + count_);  // of a remainder's lanes the rest are zeros
-    most_ = max(most_, back * back);
     if (count_ += lanes; count_ == squares_at_once) flush();
   }
   /// What is not finite adds nothing: such weights end the run by their loss.
   void add_to(FixedSum& sum) {
     flush();
+    whole_.add(sum_of_parts(high_, low_));
     for (int i = 0; i < 4; ++i) std::atomic_ref<std::int64_t>(sum.limb[i]).fetch_add(whole_.limb[i], std::memory_order_relaxed);
   }
 
  private:
-  void flush() {
-    if (horizontal_max(most_) < static_cast<float>(large_square)) {
-      f64x8 high{}, low{};
-      for (int i = 0; i < count_; i += 8) {
-        const f64x8 x = to_f64(some_ + i);
-        const SplitSquare<f64x8> square = split_square(x * x);
-        high += square.high, low += square.low;
-      }
-      whole_.add(horizontal_sum(high));
-      whole_.add(horizontal_sum(low));
-    } else {
-      for (int i = 0; i < count_; ++i) whole_.add(static_cast<double>(some_[i]) * static_cast<double>(some_[i]));
-    }
-    std::fill_n(some_, squares_at_once, 0.0f);
-    most_ = f32x16{};
+  TESSERA_INLINE void flush() {
+    const SumOfSquares sum = sum_of_some_squares(some_, count_);
+    high_ += sum.high, low_ += sum.low;
+    whole_.add(sum.all);
     count_ = 0;
   }
 
-  alignas(64) float some_[squares_at_once] = {};
+  float* some_;
   int count_ = 0;
-  f32x16 most_{};
   FixedSum whole_;
+  __int128 high_ = 0, low_ = 0;  // in the units of SumOfSquares
 };
 
 template <class Rule, class Grad, class Param, class State, Copy copy>
@@ -113,10 +141,11 @@ void update_range(Update p, Rule rule, std::int64_t begin, std::int64_t end) {  
   Param* param = static_cast<Param*>(p.param);
   State* kept[most_update_states] = {};
   for (int s = 0; s < Rule::states; ++s) kept[s] = static_cast<State*>(p.state[s]);
-  ExactSquares sums[std::max(Rule::sums, 1)];
+  ExactSquares::Room room[std::max(Rule::sums, 1)];
+  ExactSquares sums[] = {ExactSquares(room[0]), ExactSquares(room[std::max(Rule::sums, 1) - 1])};
   const Keeping<State> keeping(p);
-  // Where state is narrow, more of the time goes to arithmetic, behind which processors see fewer loads.
-  constexpr std::int64_t ahead = sizeof(State) == 2 ? 4 * update_detail::ahead : update_detail::ahead;
+  // Where more of the time goes to arithmetic, processors see fewer loads behind it.
+  constexpr std::int64_t ahead = sizeof(State) == 2 || Rule::sums > 0 ? 4 * update_detail::ahead : update_detail::ahead;
   for_vectors(begin, end, [&](std::int64_t i, auto n) {
     prefetch(p.master + i + ahead);
     f32x16 w = load(p.master + i, n), state[most_update_states], g{}, summed[most_update_sums];

@@ -1,7 +1,7 @@
 // GEMM at the shapes of a 124M-parameter model, M = 1024 tokens: forward, input gradient and weight gradient; plain and packed weights; the
 // fast and the reproducible way. The limit is the packed forward product at 1024 x 3072 x 768 in fp32, and in the type itself. Beside them
-// the Newton-Schulz steps of that model's matrices, whose limit is the packed product in bf16, and beside it, by turns, their own products on
-// packed operands of random numbers. With one thread processor time counts.
+// the Newton-Schulz steps of that model's matrices, whose limit is the packed product in bf16, and beside it, by turns, their own products
+// on packed operands of random numbers. With one thread processor time counts.
 #include <vector>
 
 #include "kernels/newton_schulz/newton_schulz.hpp"
@@ -55,7 +55,8 @@ void run_newton_schulz(benchmark::State& state, std::int64_t rows, std::int64_t 
   const kernels::NewtonSchulz p{.out = out.as<bf16>(), .x = x.as<bf16>(), .rows = rows, .columns = columns};
   Data workspace(kernels::newton_schulz_workspace_bytes(p));
   const std::int64_t least = std::min(rows, columns), most = std::max(rows, columns);
-  PackedProduct gram(least, least, most, DType::bf16), polynomial(least, least, least, DType::bf16), step(rows, columns, least, DType::bf16);
+  PackedProduct gram(least, least, most, DType::bf16), polynomial(least, least, least, DType::bf16),
+      step(rows, columns, least, DType::bf16);
   double best = 1e30;
   std::vector<double> shares;
   for (auto _ : state) {

@@ -8,6 +8,8 @@
 #include <time.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstring>
 #include <functional>
 #include <limits>
@@ -18,6 +20,7 @@
 #include "base/json.hpp"
 
 #include "base/clock.hpp"
+#include "kernels/adafactor/adafactor.hpp"
 #include "kernels/adam8bit/adam8bit.hpp"
 #include "kernels/adamw/adamw.hpp"
 #include "kernels/elementwise/elementwise.hpp"
@@ -26,12 +29,15 @@
 #include "kernels/fp8/fp8.hpp"
 #include "kernels/head_blocks/head_blocks.hpp"
 #include "kernels/key_parts/key_parts.hpp"
+#include "kernels/lamb/lamb.hpp"
+#include "kernels/lion/lion.hpp"
 #include "kernels/parallel.hpp"
 #include "kernels/qk_norm_rope/qk_norm_rope.hpp"
 #include "kernels/quantize/quantize.hpp"
 #include "kernels/ring_attention/ring_attention.hpp"
 #include "kernels/rmsnorm/rmsnorm.hpp"
 #include "kernels/rope/rope.hpp"
+#include "kernels/sgd/sgd.hpp"
 #include "kernels/sums/sums.hpp"
 #include "kernels/swiglu/swiglu.hpp"
 #include "kernels/vector/vector.hpp"
@@ -186,6 +192,60 @@ void add_adamw(std::vector<Contender>& list, const Memory& memory, const UpdateS
   };
   narrow("adamw, bf16 moments by chance, bf16 copy", StateType::bf16, 22, adamw);
   narrow("adam8bit, bf16 copy", StateType::f32, 14 + 4 * 65.0 / 64, adam8bit);
+}
+
+/// Other optimizers' updates with a bf16 copy, each beside the stream whose share of writes is nearest. LAMB's and Adafactor's bytes are
+/// those of all their passes.
+void add_optimizers(std::vector<Contender>& list, const Memory& memory, const UpdateScalars& scalars) {
+  std::byte* p[5] = {};
+  const auto add = [&](const char* name, double bytes, const Update& call, auto... passes) {
+    list.push_back(
+        {name, bytes * static_cast<double>(call.n), bytes == 4 ? "read" : "update", [call, passes...] { (passes({}, call), ...); }});
+  };
+  const auto update = [&](std::int64_t n) {
+    return Update{.master = reinterpret_cast<float*>(p[0]), .param = p[1], .grad = p[2], .n = n, .weight_decay = 0.1f, .scalars = &scalars};
+  };
+  Update call = update(memory.cut({4, 2, 4}, p, 1024));
+  add("sgd, bf16 copy", 14, call, sgd);
+  call = update(memory.cut({4, 2, 4, 4}, p, 1024));
+  call.state[0] = p[3];
+  add("sgd_momentum, bf16 copy", 22, call, sgd_momentum);
+  add("lion, bf16 copy", 22, call, lion);
+  call = update(memory.cut({4, 2, 4, 4, 4}, p, 1024));
+  call.state[0] = p[3], call.state[1] = p[4];
+  call.tensor_elements = call.n;
+  const auto sums = std::make_shared<std::array<FixedSum, most_update_sums>>();
+  call.sums = sums->data();
+  // Of 1, which a pass before would have made; one that makes them adds to them.
+  const auto one = [sums](const Context&, const Update&) {
+    sums->fill({});
+    for (FixedSum& sum : *sums) sum.add(1);
+  };
+  add("lamb_moments", 24, call, one, lamb_moments);
+  add("lamb, bf16 copy", 18, call, one, lamb);
+  // A matrix of 4,096 columns; what is kept of its lines lies in small.
+  constexpr std::int64_t columns = 4096;
+  call = update(memory.cut({4, 2, 4}, p, columns));
+  call.tensor_elements = call.n;
+  call.sums = sums->data();
+  const std::int64_t rows = call.n / columns;
+  const auto lines = std::make_shared<std::vector<float>>(static_cast<std::size_t>(rows + columns), 1e-4f);
+  const auto words =
+      std::make_shared<std::vector<std::int64_t>>(static_cast<std::size_t>(words_of_line * (rows + columns) + words_of_matrix));
+  call.lines = {.rows = rows,
+                .columns = columns,
+                .width = columns,
+                .of_rows = lines->data(),
+                .of_columns = lines->data() + rows,
+                .sums = words->data()};
+  const auto lines_of_one = [lines, words, one](const Context& context, const Update& u) {
+    one(context, u);
+    std::ranges::fill(*words, 0);
+    words->at(static_cast<std::size_t>(words_of_line * (u.lines.rows + u.lines.columns))) = std::bit_cast<std::int64_t>(1e-4);
+  };
+  add("adafactor_squares", 4, call, lines_of_one, adafactor_squares);
+  add("adafactor_direction", 4, call, lines_of_one, adafactor_direction);
+  add("adafactor, bf16 copy", 14, call, lines_of_one, adafactor);
 }
 
 /// Each beside the stream whose share of writes is nearest.
@@ -456,6 +516,7 @@ void run(const Settings& settings) {
   std::vector<Contender> list;
   add_streams(list, memory);
   add_adamw(list, memory, scalars);
+  add_optimizers(list, memory, scalars);
   add_quantize(list, memory);
   add_fp8(list, memory, scales.data());
   for (DType dtype : {DType::f32, DType::bf16}) {
