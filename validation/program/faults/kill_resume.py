@@ -27,6 +27,7 @@ MODELS = [
     {"model__vocab": 257, "model__tied": False, "lora__rank": 2}, {"model__vocab": 263, "model__tied": False, "lora__rank": 3, "lora__targets": '["wq", "wv", "w_down"]', "precision__compute": "bf16"},
     {"model__vocab": 257, "model__tied": False, "model__freeze": '["layers.?.mlp.*"]'}, {"model__vocab": 259, "model__tied": False, "model__freeze": '["embedding.*", "layers.0.*"]'},
     {"model__vocab": 257, "model__tied": False, "model__experts": 4, "model__expert_ff_width": 24, "model__shared_ff_width": 16},
+    {"model__vocab": 257, "model__tied": False, "optimizer__type": "muon"},
 ]
 AXES = [{}, {}, {"mesh__tp": 2}, {"mesh__cp": 2}]  # which are part of the arithmetic; with experts also ep
 LAST = 3  # steps of a chain after its last end
