@@ -1,10 +1,14 @@
+#include <cstring>
+#include <memory>
+
 #include "adafactor_cases.hpp"
 
 namespace tessera::kernels::testing::adafactor_test {
 namespace {
 
-/// All calls, in pieces of elements.
-void update(AdafactorMatrix& m, const void* grad, DType dtype, const UpdateScalars& s, std::int64_t piece, bool copy = true) {
+/// All calls, in pieces of elements. The copy goes to the matrix' own, or elsewhere.
+void update(AdafactorMatrix& m, const void* grad, DType dtype, const UpdateScalars& s, std::int64_t piece, bool copy = true,
+            bf16* elsewhere = nullptr) {
   std::vector<std::int64_t> words(static_cast<std::size_t>(m.words()));
   FixedSum sums[1];
   const auto size = static_cast<std::int64_t>(size_of(dtype));
@@ -13,6 +17,7 @@ void update(AdafactorMatrix& m, const void* grad, DType dtype, const UpdateScala
       Update p = m.call(i, std::min(piece, m.rows * m.columns - i), words.data(), sums);
       p.grad = static_cast<const std::byte*>(grad) + i * size, p.grad_dtype = dtype, p.scalars = &s;
       if (!copy) p.param = nullptr;
+      if (elsewhere) p.param = elsewhere + i;
       call(p);
     }
   };
@@ -22,6 +27,22 @@ void update(AdafactorMatrix& m, const void* grad, DType dtype, const UpdateScala
   adafactor_lines({}, whole);
   over_pieces([](const Update& p) { adafactor_direction({}, p); });
   over_pieces([](const Update& p) { adafactor({}, p); });
+}
+
+/// A copy that leaves the caches before anyone reads it is written around them, where rows begin on whole lines.
+TEST(Adafactor, LargeCopiesAreThoseOfPieces) {
+  constexpr std::int64_t rows = 2051, columns = 4128;
+  AdafactorMatrix at_once(rows, columns), pieces(rows, columns);
+  const std::vector<float> grad = random_values<float>(rows * columns, 9);
+  const UpdateScalars s = adafactor_scalars(grad, 1, 0.25f);
+  std::vector<bf16> room = poisoned<bf16>(rows * columns + 32);
+  void* first = room.data();
+  std::size_t bytes = room.size() * sizeof(bf16);
+  auto* copy = static_cast<bf16*>(std::align(64, rows * columns * sizeof(bf16), first, bytes));
+  update(at_once, grad.data(), DType::f32, s, rows * columns, true, copy);
+  update(pieces, grad.data(), DType::f32, s, 1'000'003);
+  EXPECT_EQ(digest(at_once.master), digest(pieces.master));
+  EXPECT_EQ(std::memcmp(copy, pieces.param.data(), pieces.param.size() * sizeof(bf16)), 0);
 }
 
 TEST(Adafactor, IsItsDefinition) {
