@@ -100,11 +100,13 @@ struct CheckpointData {
   }
 };
 
-/// What a run carries beside the state of its parameters: a loss scale, a count of updates. /run/NAME of the index.
+/// What a run carries beside the state of its parameters: a loss scale, a count of updates, a history. /run/NAME of the index.
 struct CheckpointValue {
   std::string name;
   bool integer = false;
-  double number = 0;  ///< of an integer below 2^53
+  double number = 0;                ///< of an integer below 2^53
+  std::vector<float> numbers = {};  ///< of a list, in place of `number`; zeros at its end are left out
+  bool list = false;
   friend bool operator==(const CheckpointValue&, const CheckpointValue&) = default;
 };
 

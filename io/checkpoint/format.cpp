@@ -198,7 +198,9 @@ std::vector<CheckpointData> parse_data(const Json& j) {
 Json values_json(const std::vector<CheckpointValue>& values) {
   Json all = Json::object();
   for (const CheckpointValue& value : values) {
-    if (value.integer)
+    if (value.list)
+      all[value.name] = Json(value.numbers);
+    else if (value.integer)
       all[value.name] = static_cast<std::int64_t>(value.number);
     else
       all[value.name] = value.number;
@@ -208,7 +210,12 @@ Json values_json(const std::vector<CheckpointValue>& values) {
 
 std::vector<CheckpointValue> parse_values(const Json& j) {
   std::vector<CheckpointValue> values;
-  for (const Json::Member& member : j.items()) values.push_back({member.key, member.value.is_number_integer(), member.value.get<double>()});
+  for (const Json::Member& member : j.items()) {
+    if (member.value.is_array())
+      values.push_back({.name = member.key, .numbers = member.value.get<std::vector<float>>(), .list = true});
+    else
+      values.push_back({.name = member.key, .integer = member.value.is_number_integer(), .number = member.value.get<double>()});
+  }
   return values;
 }
 

@@ -207,6 +207,16 @@ void map_tensor(hdf5::File& file, const std::string& group, const CheckpointLayo
   file.create_virtual("/" + group + "/" + t.name, hdf5::Element::f32, scalar ? std::vector<std::int64_t>{1} : t.shape.dims, sources);
 }
 
+void put_value(hdf5::File& file, hdf5::Group& run, const CheckpointValue& value) {
+  constexpr std::int64_t chunk = 1024;
+  if (value.list)
+    file.create_extendible("/run/" + value.name, hdf5::Element::f32, chunk).append(std::span<const float>(value.numbers));
+  else if (value.integer)
+    run.set_attribute(value.name, static_cast<std::int64_t>(value.number));
+  else
+    run.set_attribute(value.name, value.number);
+}
+
 Image index_image(const std::string& path, std::int64_t block, const CheckpointLayout& layout, const CheckpointMeta& meta) {
   return build_image(path, block, [&](hdf5::File& file) {
     file.set_attribute("tessera_format", std::int64_t{checkpoint_format(layout)});
@@ -218,8 +228,7 @@ Image index_image(const std::string& path, std::int64_t block, const CheckpointL
     file.set_attribute("identity", meta.identity);
     file.create_text("/deck", meta.deck);
     hdf5::Group run = file.create_group("/run");
-    for (const CheckpointValue& value : meta.values)
-      value.integer ? run.set_attribute(value.name, static_cast<std::int64_t>(value.number)) : run.set_attribute(value.name, value.number);
+    for (const CheckpointValue& value : meta.values) put_value(file, run, value);
     if (!meta.data.empty()) {
       const std::string data = data_text(meta.data);
       file.set_attribute("data_files", static_cast<std::int64_t>(meta.data.size()));

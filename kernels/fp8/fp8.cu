@@ -63,6 +63,18 @@ __device__ inline void column_magnitudes(std::uint32_t* most, const float (&x)[p
   }
   __syncthreads();
 }
+__device__ inline bool is_finite(float x) { return magnitude(x) < 0x7f800000u; }
+/// Of the tile's finite elements; the whole block calls it.
+__device__ inline std::uint32_t finite_magnitude(const float (&x)[passes][in_thread]) {
+  std::uint32_t most = 0;
+#pragma unroll
+  for (int k = 0; k < passes; ++k) {
+#pragma unroll
+    for (int j = 0; j < in_thread; ++j)
+      if (is_finite(x[k][j])) most = larger(most, magnitude(x[k][j]));
+  }
+  return block_max(most);
+}
 __device__ inline std::uint32_t tile_magnitude(const float (&x)[passes][in_thread]) {
   std::uint32_t most[passes], all = 0;
   row_magnitudes(most, x);
@@ -114,7 +126,19 @@ __device__ void find_multipliers(float (&by)[passes][in_thread], const float (&x
   const bool blocks = is_blocks(p.scaling);
   const auto scale_of = [&](std::uint32_t bits) { return fp8_scale(__uint_as_float(bits), F::largest(), blocks); };
   const std::int64_t down = gridDim.y, across = gridDim.x;
-  if (p.scaling == Fp8Scaling::tensor || p.scaling == Fp8Scaling::square_blocks) {
+  if (p.delayed.multiplier) {
+    const float multiplier = *p.delayed.multiplier;
+    if (p.delayed.largest) {
+      const std::uint32_t most = finite_magnitude(x);
+      if (threadIdx.x == 0) atomicMax(reinterpret_cast<std::uint32_t*>(p.delayed.largest), most);
+    }
+    if (threadIdx.x == 0 && blockIdx.x == 0 && blockIdx.y == 0) *p.scales = 1.f / multiplier;
+#pragma unroll
+    for (int k = 0; k < passes; ++k) {
+#pragma unroll
+      for (int j = 0; j < in_thread; ++j) by[k][j] = multiplier;
+    }
+  } else if (p.scaling == Fp8Scaling::tensor || p.scaling == Fp8Scaling::square_blocks) {
     const Fp8Scale scale = scale_of(blocks ? tile_magnitude(x) : __float_as_uint(*p.scales));
     if (blocks && threadIdx.x == 0)
       p.scales[p.transposed ? blockIdx.x * down + blockIdx.y : blockIdx.y * across + blockIdx.x] = scale.scale;
@@ -162,7 +186,7 @@ __global__ void __launch_bounds__(threads) encode_kernel(Fp8Quantize p) {
     const std::int64_t row = at.first_row + in_tile;
     Vector<std::uint8_t, in_thread> codes;
 #pragma unroll
-    for (int j = 0; j < in_thread; ++j) codes.value[j] = F(x[k][j] * by[k][j]).bits;
+    for (int j = 0; j < in_thread; ++j) codes.value[j] = is_finite(x[k][j]) ? F(x[k][j] * by[k][j]).bits : F::nan;
     if (p.transposed) {
 #pragma unroll
       for (int j = 0; j < in_thread; ++j) kept[(at.column + j) * padded + in_tile] = codes.value[j];
@@ -191,18 +215,20 @@ void quantize(const Context& context, const Fp8Quantize& p) {
   TESSERA_CUDA_REQUIRE(grid.y < 65536);
   const cudaStream_t stream = stream_of(context);
   const std::int64_t scales = fp8_scales(p.scaling, p.transposed ? p.columns : p.rows, 0);
-  if (!is_blocks(p.scaling)) {
+  const bool searched = !is_blocks(p.scaling) && !p.delayed.multiplier;
+  if (searched) {
     launch(stream, blocks_of(scales), threads, 0, clear_kernel, reinterpret_cast<std::uint32_t*>(p.scales), scales);
     launch(stream, grid, threads, 0, magnitude_kernel<Whole, T>, p);
   }
   launch(stream, grid, threads, 0, encode_kernel<Whole, T, F>, p);
-  if (!is_blocks(p.scaling)) launch(stream, blocks_of(scales), threads, 0, scale_kernel<F>, p.scales, scales);
+  if (searched) launch(stream, blocks_of(scales), threads, 0, scale_kernel<F>, p.scales, scales);
 }
 
 }  // namespace
 
 void fp8_quantize(const Context& context, const Fp8Quantize& p) {
   TESSERA_CUDA_REQUIRE(p.type == DType::e4m3 || p.type == DType::e5m2);
+  TESSERA_CUDA_REQUIRE(!p.delayed.multiplier || p.scaling == Fp8Scaling::tensor);
   if (p.rows == 0 || p.columns == 0) return;
   with_float_type(p.dtype, [&](auto type) {
     using T = decltype(type);

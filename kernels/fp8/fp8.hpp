@@ -33,11 +33,19 @@ constexpr std::int64_t fp8_scales(Fp8Scaling scaling, std::int64_t rows, std::in
   return 0;
 }
 
+/// Of a tensor whose scale was chosen before (kernels/fp8_history): m, and where its largest finite magnitude joins what others have
+/// found. Elements beyond the scale's range saturate, and those that are not finite alone are NaN.
+struct Fp8Delayed {
+  const float* multiplier = nullptr;  ///< null: the scale is that of the tensor as it is
+  float* largest = nullptr;           ///< null: nobody asks
+};
+
 /// An operand of a product, whose elements are codes.
 struct Fp8Operand {
   DType type = DType::e4m3;
   Fp8Scaling scaling = Fp8Scaling::tensor;
   const float* scales = nullptr;  ///< what codes are multiplied by
+  Fp8Delayed delayed = {};        ///< of codes that gemm_pack_b makes
 };
 
 /// codes (rows,columns) and their scales of x (rows,columns), fp32, bf16 or fp16; transposed: codes (columns,rows).
@@ -50,6 +58,7 @@ struct Fp8Quantize {
   DType dtype = DType::bf16;  ///< of x
   DType type = DType::e4m3;   ///< of codes: e4m3 or e5m2
   Fp8Scaling scaling = Fp8Scaling::tensor;
+  Fp8Delayed delayed = {};  ///< with the scaling of a tensor
 };
 TESSERA_OP(fp8_quantize, (const Context& context, const Fp8Quantize& arguments), (context, arguments))
 

@@ -81,7 +81,10 @@ class Quantizer {
       : p_(p), x_(static_cast<const T*>(p.x)), down_(ceil_div(p.rows, tile)), across_(ceil_div(p.columns, tile)) {}
 
   void run() const {
-    if (p_.scaling == Fp8Scaling::tensor) find_magnitude();
+    if (delayed())
+      *p_.scales = *p_.delayed.multiplier;
+    else if (p_.scaling == Fp8Scaling::tensor)
+      find_magnitude();
     if (p_.scaling == Fp8Scaling::rows && p_.transposed) find_column_magnitudes();
     if (p_.transposed || p_.scaling == Fp8Scaling::square_blocks)
       parallel_ranges(down_ * across_, 1, [&](std::int64_t begin, std::int64_t end) {
@@ -100,6 +103,7 @@ class Quantizer {
 
  private:
   const T* at(std::int64_t row, std::int64_t column) const { return x_ + row * p_.columns + column; }
+  bool delayed() const { return p_.delayed.multiplier != nullptr; }
   Fp8Scale scale_of(float magnitude) const { return fp8_scale(magnitude, F::largest(), is_blocks(p_.scaling)); }
 
   void find_magnitude() const {
@@ -180,8 +184,28 @@ class Quantizer {
     if (p_.transposed) put_transposed(p_.codes + j * tile * p_.rows + i * tile, kept, rows, columns);
   }
 
+  /// By a multiplier that is not of these elements.
+  void encode_delayed(std::uint8_t* codes, const T* x, std::int64_t n, float by) const {
+    const i32x16 infinite(0x7f800000), beyond(std::bit_cast<std::int32_t>(F::largest()));
+    i32x16 most(0);
+    for_vectors(0, n, [&](std::int64_t i, auto count) {
+      const f32x16 value = load(x + i, count), scaled = value * splat(by);
+      const i32x16 magnitude = bits_as<i32x16>(value) & 0x7fffffff, bits = bits_as<i32x16>(scaled), far = bits & 0x7fffffff;
+      most = larger(most, select(magnitude < infinite, magnitude, i32x16(0)));
+      const i32x16 code = round_to_float8<F>(bits_as<f32x16>(select(far > beyond, beyond, far) | (bits - far)));
+      store_bytes(codes + i, select(magnitude < infinite, code, i32x16(F::nan)), count);
+    });
+    if (p_.delayed.largest) join(*p_.delayed.largest, std::bit_cast<float>(largest_lane(most)));
+  }
+  static void join(float& largest, float mine) {
+    const std::atomic_ref<float> all(largest);
+    for (float known = all; known < mine && !all.compare_exchange_weak(known, mine);) {
+    }
+  }
+
   /// A multiplier is NaN where it is that of an element which is not finite; with others no code saturates.
-  static void encode(std::uint8_t* codes, const T* x, std::int64_t n, float by) {
+  void encode(std::uint8_t* codes, const T* x, std::int64_t n, float by) const {
+    if (delayed()) return encode_delayed(codes, x, n, by);
     if (std::isnan(by)) {
       std::memset(codes, F::nan, static_cast<std::size_t>(n));
       return;
@@ -213,6 +237,7 @@ class Quantizer {
 }  // namespace
 
 void fp8_quantize(const Context&, const Fp8Quantize& p) {
+  TESSERA_REQUIRE(!p.delayed.multiplier || p.scaling == Fp8Scaling::tensor, "delayed scales are of whole tensors");
   with_float_type(p.dtype, "fp8_quantize", [&](auto type) {
     with_float8_type(p.type, "fp8_quantize", [&](auto code) { Quantizer<decltype(type), decltype(code)>(p).run(); });
   });

@@ -20,7 +20,8 @@ inline Fp8Quantize quantize_b(void* packed, const Gemm& g) {
           .transposed = !g.b_transposed,
           .dtype = g.in,
           .type = g.fp8->b.type,
-          .scaling = g.fp8->b.scaling};
+          .scaling = g.fp8->b.scaling,
+          .delayed = g.fp8->b.delayed};
 }
 
 }  // namespace tessera::kernels

@@ -223,6 +223,23 @@ void print_places(const io::CheckpointLayout& layout, const io::CheckpointTensor
   }
 }
 
+/// Numbers as they are, of a list what a reader wants to know.
+void print_values(const std::vector<io::CheckpointValue>& values, bool brief) {
+  std::vector<io::CheckpointValue> numbers, lists;
+  for (const io::CheckpointValue& value : values) (value.list ? lists : numbers).push_back(value);
+  if (!numbers.empty()) put("  values of the run: {}\n", io::values_text(numbers));
+  if (lists.empty()) return;
+  put("  {} histories{}\n", lists.size(), brief ? "" : ", from the newest step back:");
+  for (const io::CheckpointValue& list : lists) {
+    if (brief) break;
+    if (list.numbers.empty())
+      put("    {}: none above 0\n", list.name);
+    else
+      put("    {}: {} step{}, newest {:.6g}, largest {:.6g}\n", list.name, list.numbers.size(), list.numbers.size() == 1 ? "" : "s",
+          list.numbers.front(), std::ranges::max(list.numbers));
+  }
+}
+
 void print_text(const io::CheckpointReader& reader, const InspectOptions& o, const std::vector<Row>& rows) {
   auto& meta = reader.meta();
   auto& layout = reader.layout();
@@ -239,7 +256,7 @@ void print_text(const io::CheckpointReader& reader, const InspectOptions& o, con
       meta.sample_cursor, meta.seed, meta.version, io::checkpoint_format(layout), meta.identity);
   if (const io::CheckpointLine& line = meta.lineage.back(); !line.from.empty())
     put("  line {} of the run, begun at step {} from {}\n", line.number, line.from_step, line.from);
-  if (!meta.values.empty()) put("  values of the run: {}\n", io::values_text(meta.values));
+  print_values(meta.values, o.brief);
   for (const io::CheckpointData& file : meta.data)
     put("  trained on {}{}: {} tokens, digest {}\n", printable_name(file.path),
         meta.data.size() > 1 ? fmt::format(" ({:.4g} % of the samples)", 100 * file.share) : "", file.tokens, file.digest);

@@ -173,6 +173,8 @@ struct PrecisionKeys {
   DType gradients = DType::f32;                               // sums of a step
   Fp8Recipe fp8 = Fp8Recipe::none;                            // of products of linear layers
   std::vector<std::string> fp8_skip = {"head", "embedding"};  // patterns of tensors whose products stay in the compute type
+  std::int64_t fp8_history = 1024;                            // of tensorwise_delayed: steps whose largest magnitudes count
+  std::int64_t fp8_margin = 0;                                // and powers of two that its scales leave above them
   LossScaleKeys loss_scale = {};
   bool scales_loss() const { return compute == DType::f16; }
   friend bool operator==(const PrecisionKeys&, const PrecisionKeys&) = default;

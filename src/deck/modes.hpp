@@ -80,9 +80,10 @@ template <>
 inline constexpr auto enum_words<DecayType> = std::to_array<std::string_view>({"linear", "cosine", "exponential", "minus_sqrt"});
 
 /// precision.fp8
-enum class Fp8Recipe : std::uint8_t { none, tensorwise, rowwise, blockwise };
+enum class Fp8Recipe : std::uint8_t { none, tensorwise, tensorwise_delayed, rowwise, blockwise };
 template <>
-inline constexpr auto enum_words<Fp8Recipe> = std::to_array<std::string_view>({"none", "tensorwise", "rowwise", "blockwise"});
+inline constexpr auto enum_words<Fp8Recipe> = std::to_array<std::string_view>({"none", "tensorwise", "tensorwise_delayed", "rowwise",
+                                                                               "blockwise"});
 
 /// zero.overlap_comm
 enum class OverlapComm : std::uint8_t { automatic, yes, no };

@@ -57,7 +57,18 @@ void check_loss_scale(Draft& draft) {
   }
 }
 
+void check_delayed_scaling(Draft& draft) {
+  if (!draft.good({"precision.fp8"}) || draft.deck.precision.fp8 == Fp8Recipe::tensorwise_delayed) return;
+  for (const std::string_view key : {"precision.fp8_history", "precision.fp8_margin"})
+    if (draft.differs(key))
+      draft.idle(key, "precision.fp8",
+                 fmt::format("\"tensorwise_delayed\" alone has histories, and precision.fp8 is \"{}\"; leave {} out or set precision.fp8 = "
+                             "\"tensorwise_delayed\"",
+                             word_of(draft.deck.precision.fp8), key));
+}
+
 void check_fp8(Draft& draft) {
+  check_delayed_scaling(draft);
   if (!draft.good({"precision.fp8", "precision.compute"})) return;
   if (draft.deck.precision.fp8 == Fp8Recipe::none) {
     if (draft.differs("precision.fp8_skip"))

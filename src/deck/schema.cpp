@@ -404,12 +404,10 @@ const std::vector<Key> table = with_choices({
              "micro-batch a rank, whose gradient is made in fp32, rounded, and reduced in half as many bytes. With run.reproducible "
              "exact integers are reduced as ever, and their sum alone is rounded. A resume may change it."},
     {KEY(precision.fp8), .type = text, .fallback = "\"none\"", .identity = true, .silent = true,
-     .refused = {{"tensorwise_delayed",
-                  "histories of largest magnitudes are not in this version; set \"tensorwise\", which looks at the "
-                  "tensor itself"}},
      .help = "Products of linear layers, forward and backward, of codes of 8 bits and their scales: each operand is rounded to them where "
-             "it is multiplied, and sums are fp32. tensorwise: a scale a matrix, from its largest magnitude; rowwise: one for each "
-             "row of an operand along which a product sums; both have weights and activations in E4M3, gradients in E5M2. blockwise "
+             "it is multiplied, and sums are fp32. tensorwise: a scale a matrix, from its largest magnitude; "
+             "tensorwise_delayed: from the largest of the fp8_history steps before, so that a tensor is read once; rowwise: one for each "
+             "row of an operand along which a product sums; these have weights and activations in E4M3, gradients in E5M2. blockwise "
              "(DeepSeek-V3): all in E4M3, a scale that is a power of two for 128 values of activations and gradients and for 128 x 128 of "
              "weights. Weights, masters, moments and what is kept for the backward pass stay as they are. On the host fp8 is emulated, "
              "with the numbers of its definition; a GPU needs compute capability 8.9, for rowwise 9.0, and has no "
@@ -418,6 +416,13 @@ const std::vector<Key> table = with_choices({
      .help = "With precision.fp8: patterns (as in model.freeze) of tensors whose products stay in the compute type. A pattern also "
              "stands for all names that begin with it and a dot: \"head\" is head.weight. Of a model with tied embeddings the head's "
              "product reads embedding.weight. Tensors of one product are skipped together. A pattern of no tensor is refused."},
+    {KEY(precision.fp8_history), .type = integer, .unit = "optimizer steps", .limits = {.least = 1, .most = 65536}, .fallback = "1024",
+     .identity = true, .silent = true,
+     .help = "With precision.fp8 = \"tensorwise_delayed\": a scale is that of the largest magnitude of so many steps before. Transformer "
+             "Engine's amax_history_len. Checkpoints keep the histories; a resume may not change it."},
+    {KEY(precision.fp8_margin), .type = integer, .unit = "powers of 2", .limits = {.least = 0, .most = 16}, .fallback = "0",
+     .identity = true, .silent = true,
+     .help = "With precision.fp8 = \"tensorwise_delayed\": room that a scale leaves above that magnitude. Codes beyond saturate."},
 
     // [precision.loss_scale]
     {KEY(precision.loss_scale.initial_power), .type = integer, .unit = "power of 2", .limits = {.least = 0, .most = 40}, .fallback = "16",

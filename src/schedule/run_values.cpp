@@ -1,5 +1,7 @@
 #include "schedule/run_values.hpp"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <cstddef>
 
@@ -7,8 +9,28 @@
 
 namespace tessera {
 
-std::vector<RunValue> run_values(const Deck& deck, int buffer) {
+namespace {
+
+/// "fp8_amax.layers.0.mlp.w_down.input": of each matrix three.
+void add_histories(std::vector<RunValue>& values, const Fp8Shape& fp8, int buffer) {
+  constexpr const char* tensors[] = {"input", "weight", "gradient"};  // of kernels::Fp8Tensor
+  std::int64_t at = 0;
+  for (const std::string& matrix : fp8.histories)
+    for (const char* tensor : tensors) {
+      const std::int64_t bytes = 4 * fp8.history;
+      values.push_back({.name = fmt::format("fp8_amax.{}.{}", matrix, tensor),
+                        .type = DType::f32,
+                        .use = {buffer, at, bytes, Access::read},
+                        .count = fp8.history});
+      at += bytes;
+    }
+}
+
+}  // namespace
+
+std::vector<RunValue> run_values(const Deck& deck, const Fp8Shape& fp8, const Schedule& schedule) {
   using kernels::LossScale, kernels::RunValues;
+  const int buffer = schedule.find_buffer("run");
   std::vector<RunValue> values;
   const auto add = [&](const char* name, DType type, std::size_t offset, double initial) {
     const Use use{buffer, static_cast<std::int64_t>(offset), static_cast<std::int64_t>(size_of(type)), Access::read};
@@ -16,6 +38,7 @@ std::vector<RunValue> run_values(const Deck& deck, int buffer) {
   };
   add("applied_updates", DType::i64, offsetof(RunValues, applied_updates), 0);
   add("sample_cursor", DType::i64, offsetof(RunValues, sample_cursor), 0);
+  if (fp8.delayed()) add_histories(values, fp8, schedule.find_buffer("fp8_history"));
   if (!deck.precision.scales_loss()) return values;
   const LossScaleKeys& keys = deck.precision.loss_scale;
   constexpr std::size_t scale = offsetof(RunValues, loss_scale);

@@ -144,7 +144,8 @@ struct Collective {
   std::int64_t count = 0, stride = 0;
   DType dtype{};
   bool accumulate = false;
-  std::int64_t times = 1;  ///< of an all_to_all
+  std::int64_t times = 1;                ///< of an all_to_all
+  Reduction reduction = Reduction::sum;  ///< of an all_reduce
 };
 /// From a stage of the pipeline to the next or the one before: data (read) of the one that sends, data (write) of the one that receives.
 struct Transfer {
@@ -269,7 +270,14 @@ struct SumBlocks {
   kernels::Wire wire{};
 };
 
-/// Packed copy (write), weight (read).
+/// Histories (add), multipliers (write), largest magnitudes (add): see kernels/fp8_history.
+struct UpdateFp8Scales {
+  std::int64_t histories = 0, length = 0;
+  int margin = 0;
+  bool enters = true;  ///< what the step has found
+};
+
+/// Packed copy (write), weight (read); of delayed scaling its multiplier (read) and its largest magnitude (add), else of no bytes.
 struct PackWeight {
   kernels::Gemm product;  ///< that will read the copy
 };
@@ -282,7 +290,7 @@ struct WriteDisk {};
 
 using Op = std::variant<RunPass, Collective, AccumulateFixed, Zero, CountFlags, SumSquares, BeginStep, ScaleGradients, FinishStep,
                         OptimizerStep, Round, PackWeight, Copy, Add, JoinSums, ReadDisk, WriteDisk, Transfer, BalanceRouters, Encode,
-                        EncodeWithError, Decode, SumBlocks, Orthogonalize, CopyRuns>;
+                        EncodeWithError, Decode, SumBlocks, Orthogonalize, CopyRuns, UpdateFp8Scales>;
 
 struct Task {
   std::string name;  ///< "gather layers.12 (backward)"
@@ -347,6 +355,8 @@ struct RunValue {
   DType type{};      ///< f32 or i64
   double initial = 0;
   Use use;
+  std::int64_t count = 0;  ///< of a list of f32; 0: a number
+  bool is_list() const { return count > 0; }
 };
 
 /// A unit's part of a group of optimizer state on this rank: what is initialised, saved and loaded, one number an element (in checkpoints

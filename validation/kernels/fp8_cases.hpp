@@ -1,5 +1,7 @@
 // Matrices in fp8: shapes, values, and the definition of their codes and scales in fp64.
 #pragma once
+#include <limits>
+
 #include "kernels/fp8/fp8.hpp"
 #include "same_bits.hpp"
 
@@ -62,6 +64,27 @@ Fp8Matrix fp8_of(const Fp8Case& c, const Fp8Size& size, const std::vector<T>& x)
   Fp8Matrix m = poisoned_fp8(c, size);
   host::fp8_quantize({}, fp8_arguments(c, size, x.data(), dtype_of<T>(), m.codes.data(), m.scales.data()));
   return m;
+}
+
+/// A multiplier with which some of the values below saturate in either type, and what is not finite among them.
+inline constexpr float delayed_multiplier = 1900.7f;
+inline std::vector<float> delayed_fp8_values(const Fp8Size& size) {
+  std::vector<float> x = fp8_values<float>(size, 9);
+  for (std::size_t i = 0; i < x.size(); i += 97) x[i] *= 1000;
+  if (x.size() > 200) x[40] = std::numeric_limits<float>::infinity(), x[41] = -x[40], x[77] = std::numeric_limits<float>::quiet_NaN();
+  return x;
+}
+struct DelayedFp8 {
+  Fp8Matrix matrix;
+  float largest = 0;
+};
+/// `known`: of the largest magnitude before.
+inline DelayedFp8 delayed_fp8_of(const Fp8Case& c, const Fp8Size& size, const std::vector<float>& x, float known) {
+  DelayedFp8 made{poisoned_fp8(c, size), known};
+  Fp8Quantize p = fp8_arguments(c, size, x.data(), DType::f32, made.matrix.codes.data(), made.matrix.scales.data());
+  p.delayed = {&delayed_multiplier, &made.largest};
+  host::fp8_quantize({}, p);
+  return made;
 }
 
 }  // namespace tessera::kernels::testing

@@ -32,6 +32,25 @@ TEST_F(Fp8Cuda, CodesAndScalesHaveTheBitsOfTheHost) {
     }
 }
 
+TEST_F(Fp8Cuda, DelayedScalesHaveTheBitsOfTheHost) {
+  for (const Fp8Size& size : fp8_sizes)
+    for (const Fp8Case& c : fp8_cases()) {
+      if (c.scaling != Fp8Scaling::tensor || (watches_races() && size.rows > 128)) continue;
+      const std::vector<float> x = delayed_fp8_values(size);
+      const DelayedFp8 expected = delayed_fp8_of(c, size, x, 0.5f);
+      DeviceArray<float> dx(x), multiplier(std::vector<float>{delayed_multiplier}), largest(std::vector<float>{0.5f}), scales(1);
+      DeviceArray<std::uint8_t> codes(size.rows * size.columns);
+      Fp8Quantize p = fp8_arguments(c, size, dx.data(), DType::f32, codes.data(), scales.data());
+      p.delayed = {multiplier.data(), largest.data()};
+      cuda::fp8_quantize({}, p);
+      EXPECT_EQ(digest(codes.host(), scales.host()), digest(expected.matrix.codes, expected.matrix.scales));
+      EXPECT_EQ(largest.host()[0], expected.largest);
+      p.delayed.largest = nullptr;
+      cuda::fp8_quantize({}, p);
+      EXPECT_EQ(codes.host(), expected.matrix.codes);
+    }
+}
+
 TEST_F(Fp8Cuda, WhatIsNotFiniteIsNaNAsOnTheHost) {
   const Fp8Size size{40, 136};
   for (const float wild : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()})

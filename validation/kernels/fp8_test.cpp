@@ -72,6 +72,29 @@ TEST(Fp8, CodesAndScalesAreTheirDefinition) {
     }
 }
 
+TEST(Fp8, OfDelayedScalesCodesSaturateAndTheLargestMagnitudeJoins) {
+  for (const Fp8Case& c : fp8_cases()) {
+    if (c.scaling != Fp8Scaling::tensor) continue;
+    for (const Fp8Size& size : fp8_sizes) {
+      const std::vector<float> x = delayed_fp8_values(size);
+      const DelayedFp8 made = delayed_fp8_of(c, size, x, 0);
+      const std::int64_t columns = c.transposed ? size.rows : size.columns;
+      float most = 0;
+      for (const float value : x)
+        if (std::isfinite(value)) most = std::max(most, std::abs(value));
+      for (std::int64_t at = 0; at < size.rows * size.columns; ++at) {
+        const std::int64_t i = at / columns, j = at % columns;
+        const float value = x[static_cast<std::size_t>(c.transposed ? j * size.columns + i : at)];
+        const std::uint8_t code = made.matrix.codes[static_cast<std::size_t>(at)];
+        ASSERT_EQ(code, std::isfinite(value) ? rounded(c.type, value * delayed_multiplier) : 0x7f) << at << " of " << value;
+      }
+      EXPECT_EQ(made.matrix.scales[0], 1.f / delayed_multiplier);
+      EXPECT_EQ(made.largest, most);
+      EXPECT_EQ(delayed_fp8_of(c, size, x, 2 * most).largest, 2 * most);
+    }
+  }
+}
+
 // Each fp32 that is a code's value, a tie between two, or beyond the largest.
 TEST(Fp8, VectorsRoundAsOneByOne) {
   std::vector<float> x;

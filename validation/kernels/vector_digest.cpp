@@ -391,6 +391,23 @@ void codes() {
                             .scaling = scaling});
           print("fp8_quantize", type, made, scales);
         }
+  for (const DType type : {DType::e4m3, DType::e5m2})
+    for (const bool transposed : {false, true}) {
+      auto made = poisoned<std::uint8_t>(rows * columns);
+      std::vector<float> scales(1), largest(1);
+      const float multiplier = 77.7f;
+      fp8_quantize({}, {.codes = made.data(),
+                        .scales = scales.data(),
+                        .x = x.data(),
+                        .rows = rows,
+                        .columns = columns,
+                        .transposed = transposed,
+                        .dtype = DType::f32,
+                        .type = type,
+                        .scaling = Fp8Scaling::tensor,
+                        .delayed = {&multiplier, largest.data()}});
+      print("fp8_quantize (delayed)", type, made, largest);
+    }
 }
 
 /// All codes, which the product widens.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""fp8 beside PyTorch: the codes of every bf16 are those of its casts, clamped; codes and scales of matrices are those of the definition in its words; products
+"""fp8 beside PyTorch: the codes of every bf16 are those of its casts, clamped; codes and scales of matrices are those of the definition in its words, and so are delayed scales over steps; products
 of whole numbers with scales that are powers of two have the bits of torch._scaled_mm, and others come near.
 
     check_fp8.py     FP8_VALUES in the environment names our program"""
@@ -82,6 +82,27 @@ def check_matrices(generator):
     return good
 
 
+def check_delayed(generator):
+    """The recipe of Transformer Engine, written out: a step's codes have the scale of the steps before."""
+    good, steps, (rows, columns) = True, 5, (33, 70)
+    for tensor, name in enumerate(("e4m3", "e4m3", "e5m2")):
+        for margin, length in ((0, 1024), (2, 2)):
+            x = [(torch.randn(rows, columns, generator=generator) * size).bfloat16() for size in (3e-3, 40, 0, 0.5, 7e4)]
+            data = ours(["delayed", tensor, margin, length, steps, rows, columns], *x)
+            history, scale, wanted = torch.zeros(length), torch.tensor(1.), b""
+            for step in range(steps):
+                wanted += clamped(x[step].float() * scale, name).view(torch.uint8).numpy().tobytes()
+                history = history.roll(1)
+                history[0] = x[step].float().abs().max()
+                amax = history.max().double()
+                scale = (torch.finfo(TYPES[name]).max / amax / 2**margin).float() if amax > 0 else torch.tensor(1.)
+                wanted += scale.numpy().tobytes()
+            if data != wanted:
+                print(f"FAIL delayed scales of tensor {tensor}, margin {margin}, {length} steps")
+            good &= data == wanted
+    return good
+
+
 def scaled_mm(a, b, name, scaling):
     def codes(x, name):
         by = multipliers(largest_magnitudes(x.float(), scaling)[1], name, scaling)
@@ -118,7 +139,7 @@ def check_products(generator):
 
 def main():
     generator = torch.Generator().manual_seed(1)
-    checks = {"casts": check_casts(), "matrices": check_matrices(generator), "products": check_products(generator)}
+    checks = {"casts": check_casts(), "matrices": check_matrices(generator), "delayed scales": check_delayed(generator), "products": check_products(generator)}
     for name, good in checks.items():
         print(f"{name}: {'the same' if good else 'DIFFERENT'}")
     return 0 if all(checks.values()) else 1

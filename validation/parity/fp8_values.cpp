@@ -1,6 +1,8 @@
 // Codes, scales and products in fp8 for check_fp8.py. All numbers come and go as bytes.
 //     fp8_values casts                                              codes of every bf16 in e4m3, then in e5m2
 //     fp8_values quantise TYPE SCALING TRANSPOSED ROWS COLUMNS      of x (rows,columns) in bf16: codes, then scales
+//     fp8_values delayed TENSOR MARGIN LENGTH STEPS ROWS COLUMNS    of x (rows,columns) in bf16 of each step: codes of tensor 0, 1 or 2 of
+//     a product, and the multiplier that they leave for the next step
 //     fp8_values product TYPE SCALING M N K                         y (M,N) in bf16 of a (M,K) and b (N,K) in bf16, a's codes of TYPE, b's
 //     e4m3
 #include <cstdio>
@@ -8,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/fp8_history/fp8_history.hpp"
 #include "kernels/gemm/gemm.hpp"
 
 namespace {
@@ -55,6 +58,32 @@ std::vector<std::uint8_t> casts() {
   return codes;
 }
 
+void delayed(std::int64_t tensor, int margin, std::int64_t length, std::int64_t steps, std::int64_t rows, std::int64_t columns) {
+  std::vector<float> history(static_cast<std::size_t>(fp8_tensors * length)), multipliers(fp8_tensors, 1.f), largest(fp8_tensors);
+  const DType type = tensor == static_cast<std::int64_t>(Fp8Tensor::gradient) ? DType::e5m2 : DType::e4m3;
+  for (std::int64_t step = 0; step < steps; ++step) {
+    const std::vector<bf16> x = matrix(rows * columns);
+    std::vector<std::uint8_t> codes(x.size());
+    float scale = 0;
+    host::fp8_quantize({}, {.codes = codes.data(),
+                            .scales = &scale,
+                            .x = x.data(),
+                            .rows = rows,
+                            .columns = columns,
+                            .dtype = DType::bf16,
+                            .type = type,
+                            .scaling = Fp8Scaling::tensor,
+                            .delayed = {multipliers.data() + tensor, largest.data() + tensor}});
+    host::fp8_histories({}, {.history = history.data(),
+                             .multipliers = multipliers.data(),
+                             .largest = largest.data(),
+                             .n = fp8_tensors,
+                             .length = length,
+                             .margin = margin});
+    put(codes), put(std::vector<float>{multipliers[static_cast<std::size_t>(tensor)]});
+  }
+}
+
 }  // namespace
 
 int main(int, char** arguments) {
@@ -64,6 +93,10 @@ int main(int, char** arguments) {
     return 0;
   }
   const auto number = [&](int i) { return std::atol(arguments[i]); };
+  if (what == "delayed") {
+    delayed(number(2), static_cast<int>(number(3)), number(4), number(5), number(6), number(7));
+    return 0;
+  }
   const DType type = std::string(arguments[2]) == "e5m2" ? DType::e5m2 : DType::e4m3;
   const auto scaling = static_cast<Fp8Scaling>(number(3));
   if (what == "quantise") {

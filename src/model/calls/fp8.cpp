@@ -10,6 +10,7 @@ using products::Product;
 Fp8Scaling scaling_of(Fp8Recipe recipe, bool is_weight) {
   switch (recipe) {
     case Fp8Recipe::tensorwise:
+    case Fp8Recipe::tensorwise_delayed:
       return Fp8Scaling::tensor;
     case Fp8Recipe::rowwise:
       return Fp8Scaling::rows;
@@ -63,8 +64,24 @@ void require_gpu_product(Fp8Recipe recipe, const std::string& w, const Gemm& g) 
 
 }  // namespace
 
-Multiply::Multiply(const ModelShape& shape, const std::string& w, Product product)
-    : recipe_(shape.fp8.takes(w) ? shape.fp8.recipe : Fp8Recipe::none), w_(w), product_(product), backend_(shape.backend) {}
+Multiply::Multiply(Recorder& r, const std::string& w, Product product)
+    : recipe_(r.s.fp8.takes(w) ? r.s.fp8.recipe : Fp8Recipe::none), w_(w), product_(product), backend_(r.s.backend) {
+  if (recipe_ != Fp8Recipe::tensorwise_delayed) return;
+  multipliers_ = r.fp8_multipliers(), largest_ = r.fp8_largest(), history_ = r.s.fp8.history_of(w);
+}
+
+std::vector<Touch> Multiply::with_scales(std::vector<Touch> touches) const {
+  for (const Value value : {multipliers_, largest_})
+    if (value) touches.push_back({value, Access::read});
+  return touches;
+}
+
+kernels::Fp8Delayed Multiply::delayed(const At& at, kernels::Fp8Tensor tensor) const {
+  if (!multipliers_) return {};
+  const std::int64_t history = history_ + static_cast<std::int64_t>(tensor);
+  float* largest = at.get<float>(largest_);
+  return {at.get<float>(multipliers_) + history, largest ? largest + history : nullptr};
+}
 
 Gemm Multiply::stored(Gemm g) const {
   if (recipe_ == Fp8Recipe::none) return g;
@@ -79,7 +96,9 @@ std::size_t Multiply::workspace_bytes(const Gemm& g) const {
   return Places(stored, backend_).rest + kernels::gemm_workspace_bytes(of_codes(stored), backend_);
 }
 
-void Multiply::operator()(const kernels::Context& context, const Gemm& g) const {
+void Multiply::operator()(const At& values, const Gemm& g) const {
+  using kernels::Fp8Tensor;
+  const kernels::Context& context = values.context;
   Gemm stored = this->stored(g);
   if (!stored.fp8) return kernels::gemm(context, g);
   const Places at(stored, backend_);
@@ -93,7 +112,9 @@ void Multiply::operator()(const kernels::Context& context, const Gemm& g) const 
                                   .transposed = g.a_transposed,
                                   .dtype = g.in,
                                   .type = stored.fp8->a.type,
-                                  .scaling = stored.fp8->a.scaling});
+                                  .scaling = stored.fp8->a.scaling,
+                                  .delayed = delayed(values, product_ == Product::forward ? Fp8Tensor::input : Fp8Tensor::gradient)});
+  stored.fp8->b.delayed = delayed(values, product_ == Product::weight_gradient ? Fp8Tensor::input : Fp8Tensor::weight);
   if (!g.b_packed) kernels::gemm_pack_b(context, base + at.b, stored);
   const kernels::PackedCodes b = kernels::packed_codes(g.b_packed ? g.b : base + at.b, g);
   Gemm product = of_codes(stored);
@@ -106,8 +127,8 @@ void Multiply::operator()(const kernels::Context& context, const Gemm& g) const 
 
 double Multiply::quantised_bytes(const Gemm& g) const {
   if (recipe_ == Fp8Recipe::none) return 0;
-  // Largest magnitudes are found in a pass of their own where they are those of more than a block.
-  const double passes = recipe_ == Fp8Recipe::blockwise ? 1 : 2;
+  // Largest magnitudes are found in a pass of their own where scales are made of them and they are those of more than a block.
+  const double passes = recipe_ == Fp8Recipe::blockwise || recipe_ == Fp8Recipe::tensorwise_delayed ? 1 : 2;
   return static_cast<double>((g.M + g.N) * g.K) * (passes * static_cast<double>(size_of(g.in)) + 1);
 }
 

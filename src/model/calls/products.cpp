@@ -26,20 +26,20 @@ void linear(Recorder& r, Value y, Value x, const std::string& w, std::int64_t N,
     g.out = out;
     return g;
   };
-  const Multiply multiply(s, w, products::Product::forward);
+  const Multiply multiply(r, w, products::Product::forward);
   const Value weight = r.weight(w), copy = r.packed(w, multiply.stored(product(nullptr, nullptr, {}, nullptr)));
   const Value bias = extra.bias.empty() ? Value{} : r.weight(extra.bias), addend = extra.add;
   const char present = 0;
   const kernels::Gemm planned = product(nullptr, nullptr, {}, bias ? &present : nullptr);
   r.call({.name = "linear " + w,
-          .touches = with_reads({{y, write}, {x, read}, {weight, read}}, {copy, bias, addend}),
+          .touches = multiply.with_scales(with_reads({{y, write}, {x, read}, {weight, read}}, {copy, bias, addend})),
           .flops = products::flops(dims),
           .work = work_of(products::Product::forward, dims, multiply.quantised_bytes(planned)),
           .workspace = multiply.workspace_bytes(planned),
           .run = [=, first = s.bytes_of(rows.first * K)](const At& at) {
             auto g = product(at.get(y), at.get<std::byte>(x) + first, {at.get(weight), at.get(copy)}, at.get(bias));
             g.addend = at.get(addend);
-            multiply(at.context, g);
+            multiply(at, g);
           }});
   if (!extra.rows) add_adapters(r, y, x, w, N, K);
 }
@@ -50,16 +50,16 @@ void weight_gradient(Recorder& r, Value d_y, Value x, const std::string& w, std:
   const Rows rows = only.value_or(r.all_rows());
   const products::Dims dims{rows.count, N, K, s.dtype};
   const Value d_weight = r.gradient(w);
-  const Multiply multiply(s, w, products::Product::weight_gradient);
+  const Multiply multiply(r, w, products::Product::weight_gradient);
   const auto planned = [&](bool adds) { return products::weight_gradient(dims, nullptr, nullptr, nullptr, adds); };
   r.call({.name = "weight_gradient " + w,
-          .touches = {{d_weight, Access::add}, {d_y, read}, {x, read}},
+          .touches = multiply.with_scales({{d_weight, Access::add}, {d_y, read}, {x, read}}),
           .flops = products::flops(dims),
           .work = work_of(products::Product::weight_gradient, dims, multiply.quantised_bytes(planned(true))),
           .workspace = std::max(multiply.workspace_bytes(planned(true)), multiply.workspace_bytes(planned(false))),
           .run = [=, first = s.bytes_of(rows.first * K)](const At& at) {
-            multiply(at.context, products::weight_gradient(dims, at.get<float>(d_weight), at.get(d_y), at.get<std::byte>(x) + first,
-                                                           at.adds(d_weight)));
+            multiply(
+                at, products::weight_gradient(dims, at.get<float>(d_weight), at.get(d_y), at.get<std::byte>(x) + first, at.adds(d_weight)));
           }});
   if (!only) adapter_weight_gradients(r, d_y, x, w, N, K);
 }
@@ -69,18 +69,17 @@ void input_gradient(Recorder& r, Value d_x, Value d_y, const std::string& w, std
   const ModelShape& s = r.s;
   const Rows rows = only.value_or(r.all_rows());
   const products::Dims dims{rows.count, N, K, s.dtype};
-  const Multiply multiply(s, w, products::Product::input_gradient);
+  const Multiply multiply(r, w, products::Product::input_gradient);
   const kernels::Gemm planned = products::input_gradient(dims, nullptr, nullptr, {});
   const Value weight = r.weight(w), copy = r.packed(w, multiply.stored(planned));
-  r.call(
-      {.name = "input_gradient " + w,
-       .touches = with_reads({{d_x, write}, {d_y, read}, {weight, read}}, {copy}),
-       .flops = products::flops(dims),
-       .work = work_of(products::Product::input_gradient, dims, multiply.quantised_bytes(planned)),
-       .workspace = multiply.workspace_bytes(planned),
-       .run = [=, first = s.bytes_of(rows.first * K)](const At& at) {
-         multiply(at.context, products::input_gradient(dims, at.get<std::byte>(d_x) + first, at.get(d_y), {at.get(weight), at.get(copy)}));
-       }});
+  r.call({.name = "input_gradient " + w,
+          .touches = multiply.with_scales(with_reads({{d_x, write}, {d_y, read}, {weight, read}}, {copy})),
+          .flops = products::flops(dims),
+          .work = work_of(products::Product::input_gradient, dims, multiply.quantised_bytes(planned)),
+          .workspace = multiply.workspace_bytes(planned),
+          .run = [=, first = s.bytes_of(rows.first * K)](const At& at) {
+            multiply(at, products::input_gradient(dims, at.get<std::byte>(d_x) + first, at.get(d_y), {at.get(weight), at.get(copy)}));
+          }});
   if (!only) add_adapter_input_gradients(r, d_x, d_y, w, N, K);
 }
 

@@ -41,6 +41,8 @@ class Recorder {
   Value row_weights() { return declare({.kind = ValueKind::row_weights, .name = "row_weights"}); }
   Value micro_batch_weight() { return declare({.kind = ValueKind::micro_batch_weight, .name = "weight"}); }
   Value gradient_scale() { return declare({.kind = ValueKind::gradient_scale, .name = "gradient_scale"}); }
+  Value fp8_multipliers() { return declare({.kind = ValueKind::fp8_multipliers, .name = "fp8_multipliers"}); }
+  Value fp8_largest() { return declare({.kind = ValueKind::fp8_largest, .name = "fp8_largest"}); }
   Value scalars() { return declare({.kind = ValueKind::scalars, .name = "scalars"}); }
   /// Where documents begin, of a micro-batch; absent where sequences are not masked by them.
   Value document_starts();

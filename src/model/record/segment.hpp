@@ -46,6 +46,9 @@ enum class ValueKind : std::uint8_t {
   document_starts,     ///< (B,T) int32: where in its sequence the document of each token begins
   micro_batch_weight,  ///< 1 double: 0 where the routers' losses of this micro-batch, which only keeps ranks in step, do not count
   gradient_scale,      ///< kernels::GradientScale
+  fp8_multipliers,     ///< (histories) fp32: scales of a step's tensors (kernels/fp8_history)
+  fp8_largest,         ///< (histories) fp32: their largest magnitudes in the step, a note beside a text's values: calls join it in any
+                       ///< order and read none of it, so that they declare it as read; null where the pass does not count
   scalars,             ///< kernels::StepScalars
   group_losses,        ///< (groups) kernels::GroupTotals
   router_totals,       ///< kernels::RouterTotals, then (L,E) int64

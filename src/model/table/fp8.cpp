@@ -7,6 +7,7 @@
 
 #include "base/check.hpp"
 #include "base/glob.hpp"
+#include "kernels/fp8_history/fp8_history.hpp"
 #include "model/table/frozen.hpp"
 
 namespace tessera {
@@ -23,6 +24,24 @@ bool is_skipped(const std::vector<std::string>& patterns, std::string_view tenso
 }  // namespace
 
 bool Fp8Shape::takes(std::string_view tensor) const { return recipe != Fp8Recipe::none && !is_skipped(skip, tensor); }
+
+std::int64_t Fp8Shape::history_of(std::string_view tensor) const {
+  const auto found = std::ranges::find(histories, tensor);
+  TESSERA_REQUIRE(found != histories.end(), "{} has no history of magnitudes", tensor);
+  return kernels::fp8_tensors * (found - histories.begin());
+}
+
+std::int64_t Fp8Shape::history_count() const { return kernels::fp8_tensors * std::ssize(histories); }
+
+Fp8Shape fp8_shape(const Deck& deck) {
+  const PrecisionKeys& precision = deck.precision;
+  Fp8Shape shape{.recipe = precision.fp8, .skip = precision.fp8_skip};
+  if (!shape.delayed()) return shape;
+  shape.history = precision.fp8_history, shape.margin = static_cast<int>(precision.fp8_margin);
+  for (const Parameter& p : parameter_table(deck.model))
+    if (p.shape.dims.size() == 2 && !p.adapter && !p.joined && shape.takes(p.name)) shape.histories.push_back(p.name);
+  return shape;
+}
 
 void check_fp8_skip(const std::vector<Parameter>& table, const PrecisionKeys& precision) {
   if (precision.fp8 == Fp8Recipe::none) return;

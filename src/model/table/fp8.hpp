@@ -12,9 +12,21 @@ namespace tessera {
 struct Fp8Shape {
   Fp8Recipe recipe = Fp8Recipe::none;
   std::vector<std::string> skip = {};  ///< patterns of tensors whose products stay in the compute type
+  /// Of delayed scaling: the matrices, each with those joined to it the first's name, that have histories (kernels/fp8_history); of a
+  /// matrix three follow each other.
+  std::vector<std::string> histories = {};
+  std::int64_t history = 0;  ///< steps of each
+  int margin = 0;
+
+  bool delayed() const { return recipe == Fp8Recipe::tensorwise_delayed; }
   /// Whether the product that reads this tensor, and those joined to it, is in fp8.
   bool takes(std::string_view tensor) const;
+  /// The number of a matrix's first history.
+  std::int64_t history_of(std::string_view tensor) const;
+  std::int64_t history_count() const;
 };
+/// Of a deck's model.
+Fp8Shape fp8_shape(const Deck& deck);
 
 /// Throws Error(usage) that names a pattern of precision.fp8_skip of no tensor with the names nearest to it, and two tensors of one product
 /// of which one is skipped.

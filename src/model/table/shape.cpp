@@ -83,7 +83,7 @@ ModelShape model_shape(const Deck& deck) {
                .experts = experts_of(deck),
                .loss_chunk = deck.kernels.loss_chunk,
                .pack_weights = deck.kernels.pack_weights,
-               .fp8 = {.recipe = deck.precision.fp8, .skip = deck.precision.fp8_skip},
+               .fp8 = fp8_shape(deck),
                .attention = attention_path(deck),
                .deterministic = deck.run.reproducible,
                .lora = m.lora,

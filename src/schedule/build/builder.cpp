@@ -117,8 +117,9 @@ void ScheduleBuilder::build_evaluated_chunks(StepPasses& step) {
 
 void ScheduleBuilder::build_publish() {
   SectionBuilder publish = section(no_step_, "publish");
-  publish.emit_upload({"rope", "run"});
+  publish.emit_upload({"rope", "run", "fp8_history"});
   publish.emit_errors_cleared();
+  if (frame_.training()) publish.emit_fp8_scales(false);
   for (int u = 0; u < frame_.units(); ++u) {
     publish.emit_cast(u);
     if (!frame_.refreshed_first(u)) publish.emit_publish_gather(u, Lane::gather);

@@ -49,7 +49,13 @@ void ScheduleBuilder::declare_all() {
   if (!frame_.training()) return;
   buffers_.declare("gradient_scale", Category::scalars, frame_.local_tier, sizeof(kernels::GradientScale), Life::run);
   buffers_.input("run", Category::scalars, sizeof(kernels::RunValues));
-  schedule_.values = run_values(frame_.deck, buffers_.named("run"));
+  if (s.fp8.delayed()) {
+    const std::int64_t bytes = 4 * s.fp8.history_count();
+    buffers_.input("fp8_history", Category::scalars, bytes * s.fp8.history);
+    buffers_.declare("fp8_multipliers", Category::scalars, frame_.local_tier, bytes, Life::run);
+    buffers_.declare("fp8_largest", Category::scalars, frame_.comm_tier, bytes, Life::run);
+  }
+  schedule_.values = run_values(frame_.deck, s.fp8, schedule_);
 }
 
 void ScheduleBuilder::declare_unit(int unit) {

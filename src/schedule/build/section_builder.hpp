@@ -54,6 +54,8 @@ class SectionBuilder {
   void emit_errors_cleared();
   /// After a unit's compute copies have changed.
   void emit_pack(int unit);
+  /// The scales of delayed scaling, of histories; `enters`: which the step's largest magnitudes of all ranks join before.
+  void emit_fp8_scales(bool enters);
 
  private:
   /// A residency's gathered copy.
@@ -224,6 +226,10 @@ class SectionBuilder {
   /// They become those of all elements: over the ranks that have others of the unit's.
   void emit_meeting_of_sums(int unit, UpdateOperand::Kind kind);
   void emit_owed_update(int unit);
+  /// Whether a step makes a unit's packed copies again: those of frozen weights too where their scale moves.
+  bool packs_again(int unit) const { return frame_.unit_at(unit).learns() || frame_.shape.fp8.delayed(); }
+  /// Of a buffer of histories the number of a weight's.
+  Use fp8_of_weight(const char* buffer, const std::string& weight, Access access) const;
   void emit_norm(int unit);
   /// Int64 totals of a buffer over all ranks, for the host to read.
   void emit_totals(const char* what, const char* name);

@@ -188,6 +188,10 @@ Use SectionBuilder::bind(const Operand& o, const SegmentPass& p, int event, bool
       return buffers_.slot(input_of(v.kind)->name, shift_of(p));
     case ValueKind::gradient_scale:
       return buffers_.whole("gradient_scale", Access::read);
+    case ValueKind::fp8_multipliers:
+      return buffers_.whole("fp8_multipliers", Access::read);
+    case ValueKind::fp8_largest:  // an evaluation leaves no trace in a run
+      return step_.keeps() ? buffers_.whole("fp8_largest", Access::add) : buffers_.absent();
     case ValueKind::scalars:
       return buffers_.whole("scalars", Access::add);
     case ValueKind::group_losses:

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/fixed/fixed_sum.hpp"
+#include "kernels/fp8_history/fp8_history.hpp"
 #include "kernels/step/step.hpp"
 #include "kernels/sums/sums.hpp"
 #include "schedule/build/section_builder.hpp"
@@ -96,14 +97,42 @@ void SectionBuilder::emit_pack(int unit) {
                      frame_.compute_bytes(ref.elements), Access::read};
     emit({.name = fmt::format("pack {} ({})", v->name, v->product.b_transposed ? "forward" : "backward"),
           .op = PackWeight{v->product},
-          .uses = {buffers_.whole(packed_name(*v), Access::write), weight}});
+          .uses = {buffers_.whole(packed_name(*v), Access::write), weight, fp8_of_weight("fp8_multipliers", v->name, Access::read),
+                   fp8_of_weight("fp8_largest", v->name, Access::add)}});
   }
+}
+
+void SectionBuilder::emit_fp8_scales(bool enters) {
+  const Fp8Shape& fp8 = frame_.shape.fp8;
+  if (!fp8.delayed()) return;
+  const Use largest = buffers_.whole("fp8_largest", Access::add);
+  if (enters && frame_.request.mesh.ranks() > 1)
+    emit({.name = "all-reduce largest magnitudes",
+          .op = Collective{.kind = CollectiveKind::all_reduce,
+                           .axes = frame_.request.axes(),
+                           .count = fp8.history_count(),
+                           .dtype = DType::f32,
+                           .reduction = Reduction::max},
+          .lane = Lane::reduce,
+          .uses = {largest}});
+  emit({.name = "scales of fp8",
+        .op = UpdateFp8Scales{.histories = fp8.history_count(), .length = fp8.history, .margin = fp8.margin, .enters = enters},
+        .uses = {buffers_.whole("fp8_history", Access::add), buffers_.whole("fp8_multipliers", Access::write), largest}});
+  if (enters) emit_download("fp8_history");
+}
+
+Use SectionBuilder::fp8_of_weight(const char* buffer, const std::string& weight, Access access) const {
+  const Fp8Shape& fp8 = frame_.shape.fp8;
+  if (!fp8.delayed()) return buffers_.absent();
+  const std::int64_t number = fp8.history_of(weight) + static_cast<std::int64_t>(kernels::Fp8Tensor::weight);
+  return {buffers_.named(buffer), 4 * number, 4, access};
 }
 
 void SectionBuilder::emit_epilogue() {
   for (int u = 0; u < frame_.units(); ++u)
     if (frame_.unit_at(u).learns() && !frame_.plan(u).gradient.offloaded && frame_.plan(u).counted) emit_norm(u);
   emit_finish(false);
+  emit_fp8_scales(true);
   if (!frame_.updates_late()) emit_updates();
 }
 
@@ -117,7 +146,7 @@ void SectionBuilder::emit_updates() {
   }
   emit_updates_of_matrices();
   for (int u = 0; u < frame_.units(); ++u)
-    if (frame_.unit_at(u).learns()) emit_pack(u);
+    if (packs_again(u)) emit_pack(u);
 }
 
 void SectionBuilder::emit_update(int unit) {
@@ -192,7 +221,7 @@ void SectionBuilder::emit_owed_update(int unit) {
   if (owed_.empty() || !owed_[index(unit)]) return;
   owed_[index(unit)] = false;
   emit_update(unit);
-  if (frame_.unit_at(unit).learns()) emit_pack(unit);
+  if (packs_again(unit)) emit_pack(unit);
 }
 
 void SectionBuilder::emit_norm(int unit) {

@@ -2,6 +2,7 @@
 
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/fixed/fixed.hpp"
+#include "kernels/fp8_history/fp8_history.hpp"
 #include "kernels/gemm/gemm.hpp"
 #include "kernels/newton_schulz/newton_schulz.hpp"
 #include "kernels/quantize/quantize.hpp"
@@ -190,9 +191,20 @@ struct Runner {
                                            .stride = op.stride});
   }
 
+  void operator()(const UpdateFp8Scales& op) const {
+    kernels::fp8_histories(context(), {.history = at<float>(r, 0),
+                                       .multipliers = at<float>(r, 1),
+                                       .largest = at<float>(r, 2),
+                                       .n = op.histories,
+                                       .length = op.length,
+                                       .margin = op.margin,
+                                       .enters = op.enters});
+  }
+
   void operator()(const PackWeight& op) const {
     kernels::Gemm product = op.product;
     product.b = at(r, 1);
+    if (r.at[2]) product.fp8->b.delayed = {at<float>(r, 2), at<float>(r, 3)};
     kernels::gemm_pack_b(context(), at(r, 0), product);
   }
 
@@ -259,7 +271,7 @@ void run_collective(Communicator& group, const Collective& op, void* to, const v
     case CollectiveKind::reduce_scatter:
       return group.reduce_scatter(to, from, op.count, op.dtype, op.stride, op.accumulate, context);
     case CollectiveKind::all_reduce:
-      return group.all_reduce(to, op.count, op.dtype, Reduction::sum, context);
+      return group.all_reduce(to, op.count, op.dtype, op.reduction, context);
     case CollectiveKind::all_to_all:
       return group.all_to_all(to, from, op.count, op.dtype, op.times, context);
     case CollectiveKind::rotate:

@@ -137,9 +137,9 @@ void Engine::enter(std::size_t phase) {
   if (phase == phase_) return;
   TESSERA_REQUIRE(!copies_, "a phase is entered while its state is to be copied");
   settle();
-  const kernels::RunValues values = run_values();
+  const std::vector<io::CheckpointValue> values = state_.run_values();
   begin_in(phase);
-  value<kernels::RunValues>("run") = values;
+  state_.set_run_values(values);
   publish();
 }
 

@@ -206,13 +206,36 @@ void ModelState::write(const RunValue& value, double number) const {
 }
 
 void ModelState::begin_run_values() const {
-  for (const RunValue& value : plan_.schedule.values) write(value, value.initial);
+  for (const RunValue& value : plan_.schedule.values)
+    value.is_list() ? write(value, std::span<const float>{}) : write(value, value.initial);
+}
+
+void ModelState::write(const RunValue& value, std::span<const float> numbers) const {
+  const std::span<float> all(reinterpret_cast<float*>(address(value)), static_cast<std::size_t>(value.count));
+  const std::size_t known = std::min(numbers.size(), all.size());
+  std::ranges::copy(numbers.first(known), all.begin());
+  std::ranges::fill(all.subspan(known), static_cast<float>(value.initial));
+}
+
+void ModelState::write(const RunValue& value, const io::CheckpointValue& saved) const {
+  if (value.is_list() == saved.list) value.is_list() ? write(value, saved.numbers) : write(value, saved.number);
+}
+
+void ModelState::set_run_values(const std::vector<io::CheckpointValue>& values) const {
+  for (const RunValue& value : plan_.schedule.values)
+    if (const auto found = std::ranges::find(values, value.name, &io::CheckpointValue::name); found != values.end()) write(value, *found);
 }
 
 std::vector<io::CheckpointValue> ModelState::run_values() const {
   std::vector<io::CheckpointValue> values;
   for (const RunValue& value : plan_.schedule.values) {
     const std::byte* at = address(value);
+    if (value.is_list()) {
+      std::vector<float> numbers(reinterpret_cast<const float*>(at), reinterpret_cast<const float*>(at) + value.count);
+      while (!numbers.empty() && numbers.back() == 0) numbers.pop_back();
+      values.push_back({.name = value.name, .numbers = std::move(numbers), .list = true});
+      continue;
+    }
     const bool real = value.type == DType::f32;
     values.push_back({.name = value.name,
                       .integer = !real,
@@ -225,11 +248,10 @@ std::vector<io::CheckpointValue> ModelState::run_values() const {
 void ModelState::load_run_values(const io::CheckpointReader& reader) const {
   begin_run_values();
   const io::CheckpointMeta& meta = reader.meta();
+  set_run_values(meta.values);
   for (const RunValue& value : plan_.schedule.values) {
-    const auto found = std::ranges::find(meta.values, value.name, &io::CheckpointValue::name);
-    if (found != meta.values.end())
-      write(value, found->number);
-    else if (value.name == "applied_updates")  // older versions skipped none, and wrote none of these
+    if (std::ranges::find(meta.values, value.name, &io::CheckpointValue::name) != meta.values.end()) continue;
+    if (value.name == "applied_updates")  // older versions skipped none, and wrote none of these
       write(value, static_cast<double>(meta.step));
     else if (value.name == "sample_cursor")
       write(value, static_cast<double>(meta.sample_cursor));

@@ -38,6 +38,8 @@ class ModelState {
 
   /// Values of the run, as a checkpoint holds them.
   std::vector<io::CheckpointValue> run_values() const;
+  /// Those of these names; others stay.
+  void set_run_values(const std::vector<io::CheckpointValue>& values) const;
 
   io::CheckpointLayout checkpoint_layout() const { return saved().checkpoint; }
   /// This rank's slices, read where they lie: valid until the next step.
@@ -68,6 +70,8 @@ class ModelState {
   /// Where a value of the run lies for the host; tasks get what is written there from Engine::publish on.
   std::byte* address(const RunValue& value) const;
   void write(const RunValue& value, double number) const;
+  void write(const RunValue& value, std::span<const float> numbers) const;
+  void write(const RunValue& value, const io::CheckpointValue& saved) const;
   void begin_run_values() const;
   void load_run_values(const io::CheckpointReader& reader) const;
   void load_held(const Held& held, const io::CheckpointReader& reader) const;

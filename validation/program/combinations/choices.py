@@ -144,7 +144,7 @@ NOT_DRAWN = {
     "lora.init": "a folder of an adapter of that model: validation/program/resume/adapters.py",
     "data.tokenizer": "a folder with the tokenizer of the token files: validation/program/resume/data_identity.py",
     "precision.fp8": "rounds each rank's part of a matrix by its own largest magnitude, so that one rank is no measure of several: validation/program/resume/fp8.py",
-    "precision.fp8_skip": "goes with precision.fp8",
+    **{f"precision.fp8_{leaf}": "goes with precision.fp8" for leaf in ("skip", "history", "margin")},
     "zero.quantized_gradients": "rounds to 4 bits what each rank adds, nearer to plain sums or farther by the number of ranks: validation/program/resume/quantized.py",
     **{f"zero.error_feedback.{leaf}": "goes with zero.quantized_gradients" for leaf in ("enabled", "beta", "reset_interval")},
     "data.chat_template": "is kept beside a tokenizer: validation/tokenizers/check_chats.py",

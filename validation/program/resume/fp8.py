@@ -4,6 +4,7 @@ resumes; others than products in bf16, and near them; with mesh.tp and mesh.cp n
 GPU, which the emulator is as a Hopper, the bits of one rank over ranks and stages, and what the host trains nearly; an older one is refused.
     fp8.py [--device host|cuda]"""
 import argparse
+import json
 import os
 import re
 
@@ -13,7 +14,7 @@ os.environ.setdefault("TESSERA_EMULATED_CAPABILITY", "9")
 check = runs.Checks()
 FULL = bool(os.environ.get("TESSERA_TEST_FULL"))
 DRAW = int(os.environ.get("TESSERA_TEST_DRAW", "1"))
-RECIPES = ("tensorwise", "rowwise", "blockwise")
+RECIPES = {"tensorwise": {}, "tensorwise_delayed": {"precision__fp8_history": 3}, "rowwise": {}, "blockwise": {}}
 STATE = {"zero__offload_optimizer__device": "host"}
 LAYOUTS = [(2, {"zero__stage": 1}), (3, {"zero__stage": 2, "activation__recompute": "full"}), (2, {"zero__stage": 3, "run__lanes": "threads"}),
            (1, {"zero__stage": 3, **STATE, "zero__offload_param__device": "host"}), (2, {"zero__stage": 0, "mesh__pp": 2}),
@@ -38,20 +39,26 @@ def evaluated(folder, name):
     return [row["val_loss"] for row in folder.metrics(name) if "val_loss" in row]
 
 
+def histories(folder, checkpoint):
+    return {name: value for name, value in json.loads(runs.tessera("inspect", checkpoint, "--json").stdout)["run"].items() if name.startswith("fp8_amax.")}
+
+
 def copies(folder, common):
     """Codes of weights, plain and transposed, and scales of whole matrices: of what a rank keeps whole."""
-    for recipe in RECIPES:
-        of_stage = [sum(tier["categories"].get("packed", 0) for tier in folder.plan(2, zero__stage=stage, zero__param_persistence_threshold=0, precision__fp8=recipe, **common)["tiers"].values())
+    for recipe, own in RECIPES.items():
+        of_stage = [sum(tier["categories"].get("packed", 0) for tier in folder.plan(2, zero__stage=stage, zero__param_persistence_threshold=0, precision__fp8=recipe, **own, **common)["tiers"].values())
                     for stage in (1, 3)]
         check(f"{recipe}: copies of weights at stage 1, and none at stage 3", of_stage[0] > 0 and of_stage[1] == 0, str(of_stage))
 
 
 def layouts(folder, recipe, number, common):
-    exact, after = {**common, "precision__fp8": recipe}, common["run__steps"] // 2
+    exact, after = {**common, "precision__fp8": recipe, **RECIPES[recipe]}, common["run__steps"] // 2
     alone = f"{recipe}-alone"
     as_planned(alone, folder.train(alone, 1, zero__stage=0, checkpoint__every=after, checkpoint__keep=0, **exact))
     losses, hashes = folder.losses(alone), folder.hashes(alone)
     check(f"{recipe}: others than in bf16, and near them", 0 < apart(losses, folder.losses("plain")) < 0.02, f"{losses} {folder.losses('plain')}")
+    known = histories(folder, folder.latest(alone))
+    check(f"{recipe}: a checkpoint has its histories", (len(known) > 0 and all(len(history) == 3 for history in known.values())) == (recipe == "tensorwise_delayed"), str(known))
     check(f"{recipe}: an evaluation is in fp8 as well", evaluated(folder, alone) != evaluated(folder, "plain"))
     for at, (ranks, keys) in enumerate(LAYOUTS):
         if not FULL and (at + number + DRAW) % 3:
@@ -59,25 +66,40 @@ def layouts(folder, recipe, number, common):
         name = f"{recipe}-layout{at}"
         as_planned(name, folder.train(name, ranks, **{**exact, **keys}))
         check(f"{recipe} on {ranks} ranks with {keys}: the bits of one rank",
-              folder.losses(name) == losses and folder.hashes(name) == hashes and evaluated(folder, name) == evaluated(folder, alone),
+              folder.losses(name) == losses and folder.hashes(name) == hashes and evaluated(folder, name) == evaluated(folder, alone) and histories(folder, folder.latest(name)) == known,
               f"{folder.losses(name)} instead of {losses}")
     ranks, keys = LAYOUTS[(number + DRAW) % len(LAYOUTS)]
     name, start = f"{recipe}-resumed", folder.run(alone) + f"/checkpoints/step-{after:08d}"
     folder.train(name, ranks, run__resume=start, **{**exact, **keys})
     check(f"{recipe} resumed on {ranks} ranks with {keys}: the bits of one rank",
-          folder.losses(name) == {step: loss for step, loss in losses.items() if step > after} and folder.hashes(name) == hashes)
+          folder.losses(name) == {step: loss for step, loss in losses.items() if step > after} and folder.hashes(name) == hashes and histories(folder, folder.latest(name)) == known)
 
 
 def axes(folder, recipe, number, common):
     ranks, keys = AXES[(number + DRAW) % len(AXES)]
     name = f"{recipe}-axes"
-    as_planned(name, folder.train(name, ranks, precision__fp8=recipe, **common, **keys))
+    as_planned(name, folder.train(name, ranks, precision__fp8=recipe, **RECIPES[recipe], **common, **keys))
     losses = folder.losses(name)
     check(f"{recipe} with {keys}: near products in bf16", apart(losses, folder.losses("plain")) < 0.02, f"{losses}")
 
 
+def other_recipes(folder, common):
+    """Histories do not outlive their recipe, and a run that comes from another begins without."""
+    half = common["run__steps"] // 2
+    start = {recipe: folder.run(f"{recipe}-alone") + f"/checkpoints/step-{half:08d}" for recipe in RECIPES}
+    for recipe, of in (("tensorwise", "tensorwise_delayed"), ("tensorwise_delayed", "tensorwise")):
+        folder.train(f"{recipe}-after", 2, run__resume=start[of], precision__fp8=recipe, **RECIPES[recipe], **common)
+        known = histories(folder, folder.latest(f"{recipe}-after"))
+        check(f"{recipe} goes on from {of}", bool(known) == (recipe == "tensorwise_delayed") and len(folder.losses(f"{recipe}-after")) == half, str(known))
+    watched = "tensorwise_delayed-watched"
+    folder.train(watched, 1, **{**common, "precision__fp8": "tensorwise_delayed", **RECIPES["tensorwise_delayed"], "evaluate__every": 1})
+    check("evaluations leave no trace in histories", histories(folder, folder.latest(watched)) == histories(folder, folder.latest("tensorwise_delayed-alone")))
+    shown = runs.tessera("inspect", folder.latest("tensorwise_delayed-alone")).stdout
+    check("inspect shows the histories in words", re.search(r"fp8_amax.layers.0.attention.wq.input: 3 steps, newest \S+, largest \S+", shown) is not None, shown)
+
+
 def beside(folder, recipe, what, keys, common):
-    asked = {**common, "precision__fp8": recipe, **keys}
+    asked = {**common, "precision__fp8": recipe, **RECIPES[recipe], **keys}
     folder.train(what, 1, **asked)
     as_planned(f"{what} on two ranks", folder.train(f"{what}-twice", 2, **{"zero__stage": 3, **asked}))
     check(f"{what} in {recipe}: the same bits on two ranks",
@@ -87,10 +109,10 @@ def beside(folder, recipe, what, keys, common):
 def on_gpus(folder):
     """As the emulator of a Hopper, or on one; by cuBLASLt, in two recipes."""
     common = {**runs.ON_GPUS, "run__steps": 3, "run__log_every": 1, "run__reproducible": True, "precision__compute": "bf16", "batch__sequence_length": 16, "model__ff_width": 64}
-    for number, recipe in enumerate(("tensorwise", "rowwise")):
-        if not FULL and (number + DRAW) % 2:
+    for number, recipe in enumerate(("tensorwise", "rowwise", "tensorwise_delayed")):
+        if not FULL and (number + DRAW) % 3:
             continue
-        exact = {**common, "precision__fp8": recipe}
+        exact = {**common, "precision__fp8": recipe, **RECIPES[recipe]}
         folder.train(recipe, 1, **exact)
         folder.train(f"{recipe}-host", 1, **{**exact, "run__device": "host"})
         losses, hashes = folder.losses(recipe), folder.hashes(recipe)
@@ -130,9 +152,10 @@ def main():
         for number, recipe in enumerate(RECIPES):
             layouts(folder, recipe, number, common)
             axes(folder, recipe, number, common)
+        other_recipes(folder, common)
         for number, (what, keys) in enumerate(BESIDE.items()):
             if FULL or (number + DRAW) % 2 == 0:
-                beside(folder, RECIPES[(number + DRAW) % 3], what, keys, common)
+                beside(folder, list(RECIPES)[(number + DRAW) % 4], what, keys, common)
     return 0 if check.good else 1
 
 

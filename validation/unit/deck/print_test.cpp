@@ -195,6 +195,8 @@ TEST(Print, AKeyThatCameLaterLeavesTheIdentityOfEarlierRuns) {
                                             "learning_rate.decay_type",
                                             "precision.fp8",
                                             "precision.fp8_skip",
+                                            "precision.fp8_history",
+                                            "precision.fp8_margin",
                                             "zero.quantized_weights",
                                             "zero.quantized_gradients"};
   // And sections that did.

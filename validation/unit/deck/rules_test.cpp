@@ -73,9 +73,14 @@ TEST(Rules, SchedulesOfOthersAreRefusedWithOurNames) {
 }
 
 TEST(Rules, Fp8IsOfProductsBetweenTensorsInBf16) {
-  for (const char* recipe : {"tensorwise", "rowwise", "blockwise"}) EXPECT_EQ(faults({fmt::format("precision.fp8={}", recipe)}), "");
+  for (const char* recipe : {"tensorwise", "tensorwise_delayed", "rowwise", "blockwise"})
+    EXPECT_EQ(faults({fmt::format("precision.fp8={}", recipe)}), "");
   EXPECT_EQ(faults({"precision.fp8=rowwise", "precision.fp8_skip=[]"}), "");
-  EXPECT_TRUE(says(faults({"precision.fp8=tensorwise_delayed"}), "not in this version; set \"tensorwise\""));
+  EXPECT_EQ(faults({"precision.fp8=tensorwise_delayed", "precision.fp8_history=16", "precision.fp8_margin=1"}), "");
+  for (const char* key : {"precision.fp8_history=16", "precision.fp8_margin=1"}) {
+    EXPECT_TRUE(says(faults({key}), "\"tensorwise_delayed\" alone has histories, and precision.fp8 is \"none\""));
+    EXPECT_TRUE(says(faults({key, "precision.fp8=rowwise"}), "or set precision.fp8 = \"tensorwise_delayed\""));
+  }
   EXPECT_TRUE(says(faults({"precision.fp8_skip=[]"}), "leave precision.fp8_skip out or set precision.fp8"));
   EXPECT_TRUE(says(faults({"precision.fp8=rowwise", "precision.compute=fp16"}), "set precision.compute = \"bf16\" or precision.fp8"));
   EXPECT_TRUE(says(faults({"precision.fp8=rowwise", "kernels.pack_weights=true"}), "set kernels.pack_weights = false"));

@@ -59,6 +59,8 @@ struct SmallModel {
                       {"layers.0.scale", Shape(), 1, 5002},      {"head.bias", {3, 1}, 2, 0}};
     meta = {step, 123456789, 0xfedcba9876543210ull, "[run]\nname = \"tiny\"\n", "00ff", "0.1.0"};
     meta.values = {{"applied_updates", true, 997}, {"loss_scale", false, 0x1.8p-3}};
+    for (const std::vector<float>& history : {std::vector<float>{0, 0.1f, 3e38f, 0, 1e-40f}, std::vector<float>{}})
+      meta.values.push_back({.name = fmt::format("amax.of.{}", history.size()), .numbers = history, .list = true});
     for (std::size_t g = 0; g < layout.groups.size(); ++g) {
       values.emplace_back();
       for (std::size_t u = 0; u < layout.units.size(); ++u)

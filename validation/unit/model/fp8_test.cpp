@@ -14,7 +14,7 @@ namespace {
 
 using products::Product;
 
-constexpr Fp8Recipe recipes[] = {Fp8Recipe::tensorwise, Fp8Recipe::rowwise, Fp8Recipe::blockwise};
+constexpr Fp8Recipe recipes[] = {Fp8Recipe::tensorwise, Fp8Recipe::tensorwise_delayed, Fp8Recipe::rowwise, Fp8Recipe::blockwise};
 
 TEST(Fp8Skip, APatternStandsForNamesAndForWhatBeginsWithIt) {
   const Fp8Shape fp8{.recipe = Fp8Recipe::rowwise, .skip = {"head", "layers.1", "*.wo"}};
@@ -55,14 +55,30 @@ std::vector<bf16> values(std::int64_t n, unsigned seed) {
   return x;
 }
 
+/// What a product leaves in the histories of its matrix, the second of two.
+void expect_largest(Product product, const std::vector<float>& found, const std::vector<bf16>& x, const std::vector<bf16>& w,
+                    const std::vector<bf16>& dy) {
+  const auto most = [](const std::vector<bf16>& of) {
+    float largest = 0;
+    for (const bf16 value : of) largest = std::max(largest, std::abs(static_cast<float>(value)));
+    return largest;
+  };
+  const bool reads_x = product != Product::input_gradient, reads_w = product != Product::weight_gradient,
+             reads_dy = product != Product::forward;
+  EXPECT_EQ(found, (std::vector<float>{0, 0, 0, reads_x ? most(x) : 0, reads_w ? most(w) : 0, reads_dy ? most(dy) : 0}));
+}
+
 /// Of the fp64 product of what was not rounded, an error's share: that of operands with three bits after the point, or two.
 double error_of(Fp8Recipe recipe, Product product) {
   constexpr std::int64_t M = 48, N = 80, K = 112;
   const products::Dims dims{M, N, K, DType::bf16};
   const auto x = values(M * K, 1), w = values(N * K, 2), dy = values(M * N, 3);
   ModelShape shape;
-  shape.fp8.recipe = recipe;
-  const Multiply multiply(shape, "layers.0.attention.wq", product);
+  shape.fp8.recipe = recipe, shape.fp8.histories = {"layers.0.attention.wo", "layers.0.attention.wq"};
+  Recorder recorder(shape, "products");
+  const Multiply multiply(recorder, "layers.0.attention.wq", product);
+  std::vector<float> multipliers(6, 64.f), largest(6, 0.f);
+  void* const addresses[] = {multipliers.data(), largest.data()};
   std::vector<bf16> y(static_cast<std::size_t>(M * N)), dx(static_cast<std::size_t>(M * K));
   std::vector<float> dw(static_cast<std::size_t>(N * K));
   const kernels::Gemm g = product == Product::forward          ? products::forward(dims, y.data(), x.data(), {w.data()})
@@ -70,7 +86,9 @@ double error_of(Fp8Recipe recipe, Product product) {
                                                                : products::weight_gradient(dims, dw.data(), dy.data(), x.data(), false);
   std::vector<std::byte> bytes(multiply.workspace_bytes(g) + 64);
   auto* aligned = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(bytes.data()) + 63) / 64 * 64);
-  multiply({.workspace = {aligned, bytes.size() - 64}}, g);
+  const kernels::Context context{.workspace = {aligned, bytes.size() - 64}};
+  multiply(At(addresses, {}, context), g);
+  if (recipe == Fp8Recipe::tensorwise_delayed) expect_largest(product, largest, x, w, dy);
   const auto number = [](const auto& of, std::int64_t i) {
     return static_cast<double>(static_cast<float>(of[static_cast<std::size_t>(i)]));
   };
@@ -107,7 +125,8 @@ TEST(Fp8Products, OfAGpuHaveItsSizesAndScales) {
     ModelShape shape;
     shape.fp8.recipe = recipe, shape.backend = kernels::Backend::cuda;
     try {
-      Multiply(shape, "layers.0.mlp.w_down", Product::forward).workspace_bytes(products::forward(dims, nullptr, nullptr, {}));
+      Recorder recorder(shape, "products");
+      Multiply(recorder, "layers.0.mlp.w_down", Product::forward).workspace_bytes(products::forward(dims, nullptr, nullptr, {}));
     } catch (const Error& e) {
       EXPECT_EQ(e.code, ExitCode::usage);
       return e.what();
