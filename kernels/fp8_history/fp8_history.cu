@@ -24,14 +24,14 @@ __global__ void __launch_bounds__(history_threads) histories_kernel(Fp8Histories
     most = fmaxf(most, x);
   }
   most = block_max(most);
-  if (threadIdx.x == 0) p.multipliers[i] = fp8_history::multiplier_of(i, most, p.margin), p.largest[i] = 0;
+  if (threadIdx.x == 0) p.multipliers[i] = fp8_history::multiplier_of(p, i, most), p.largest[i] = 0;
 }
 
 }  // namespace
 
 void fp8_histories(const Context& context, const Fp8Histories& p) {
   TESSERA_CUDA_REQUIRE(p.length > 0);
-  if (p.n > 0) launch(stream_of(context), static_cast<unsigned>(p.n), history_threads, 0, histories_kernel, p);
+  if (p.matrices > 0) launch(stream_of(context), static_cast<unsigned>(fp8_tensors * p.matrices), history_threads, 0, histories_kernel, p);
 }
 
 }  // namespace tessera::kernels::cuda

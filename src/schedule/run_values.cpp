@@ -13,17 +13,15 @@ namespace {
 
 /// "fp8_amax.layers.0.mlp.w_down.input": of each matrix three.
 void add_histories(std::vector<RunValue>& values, const Fp8Shape& fp8, int buffer) {
-  constexpr const char* tensors[] = {"input", "weight", "gradient"};  // of kernels::Fp8Tensor
-  std::int64_t at = 0;
-  for (const std::string& matrix : fp8.histories)
-    for (const char* tensor : tensors) {
-      const std::int64_t bytes = 4 * fp8.history;
-      values.push_back({.name = fmt::format("fp8_amax.{}.{}", matrix, tensor),
+  using kernels::Fp8Tensor;
+  const std::int64_t bytes = 4 * fp8.history;
+  for (const std::string& matrix : fp8.matrices)
+    for (const auto& [tensor, name] :
+         {std::pair{Fp8Tensor::input, "input"}, {Fp8Tensor::weight, "weight"}, {Fp8Tensor::gradient, "gradient"}})
+      values.push_back({.name = fmt::format("fp8_amax.{}.{}", matrix, name),
                         .type = DType::f32,
-                        .use = {buffer, at, bytes, Access::read},
+                        .use = {buffer, bytes * fp8.history_of(matrix, tensor), bytes, Access::read},
                         .count = fp8.history});
-      at += bytes;
-    }
 }
 
 }  // namespace

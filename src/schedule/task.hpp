@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/hash.hpp"
+#include "kernels/fp8_runs/fp8_runs.hpp"
 #include "kernels/quantize/quantize.hpp"
 #include "memory/arena.hpp"
 #include "model/record/passes.hpp"
@@ -272,9 +273,32 @@ struct SumBlocks {
 
 /// Histories (add), multipliers (write), largest magnitudes (add): see kernels/fp8_history.
 struct UpdateFp8Scales {
-  std::int64_t histories = 0, length = 0;
+  std::int64_t matrices = 0, length = 0;
   int margin = 0;
   bool enters = true;  ///< what the step has found
+};
+
+/// A block of runs (write), a rank's part of a unit in bf16 (read), multipliers (read), largest magnitudes (add; of no bytes where they are
+/// known).
+struct EncodeRuns {
+  struct Run {
+    kernels::Fp8Run run;
+    std::int64_t multiplier = 0;  ///< of codes: its number, and that of the magnitude
+  };
+  std::vector<Run> runs;
+};
+/// A unit in bf16 (write), the blocks of all parts (read).
+struct DecodeRuns {
+  std::vector<kernels::Fp8Run> runs;
+};
+/// Largest magnitudes (write), a rank's part of a unit in bf16 (read).
+struct FindMagnitudes {
+  std::int64_t count = 0;  ///< of magnitudes
+  std::vector<EncodeRuns::Run> runs;
+};
+/// Largest magnitudes of matrices, which become multipliers of E4M3 (add).
+struct ScaleMatrices {
+  std::int64_t count = 0;
 };
 
 /// Packed copy (write), weight (read); of delayed scaling its multiplier (read) and its largest magnitude (add), else of no bytes.
@@ -288,9 +312,10 @@ struct Copy {};
 struct ReadDisk {};
 struct WriteDisk {};
 
-using Op = std::variant<RunPass, Collective, AccumulateFixed, Zero, CountFlags, SumSquares, BeginStep, ScaleGradients, FinishStep,
-                        OptimizerStep, Round, PackWeight, Copy, Add, JoinSums, ReadDisk, WriteDisk, Transfer, BalanceRouters, Encode,
-                        EncodeWithError, Decode, SumBlocks, Orthogonalize, CopyRuns, UpdateFp8Scales>;
+using Op =
+    std::variant<RunPass, Collective, AccumulateFixed, Zero, CountFlags, SumSquares, BeginStep, ScaleGradients, FinishStep, OptimizerStep,
+                 Round, PackWeight, Copy, Add, JoinSums, ReadDisk, WriteDisk, Transfer, BalanceRouters, Encode, EncodeWithError, Decode,
+                 SumBlocks, Orthogonalize, CopyRuns, UpdateFp8Scales, EncodeRuns, DecodeRuns, FindMagnitudes, ScaleMatrices>;
 
 struct Task {
   std::string name;  ///< "gather layers.12 (backward)"

@@ -6,6 +6,7 @@
 #include "base/types.hpp"
 #include "kernels/quantize/quantize.hpp"
 #include "topology/mesh.hpp"
+#include "zero/coded_parts.hpp"
 #include "zero/partition.hpp"
 
 namespace tessera {
@@ -39,8 +40,11 @@ struct UnitPlan {
   Range state, parameters;            ///< elements of the fp32 state and of the compute copy that lie on this rank
   Wire wire = Wire::plain;            ///< how the compute copy travels to whoever gathers it
   bool encoded = false;               ///< and so it lies: each update writes the blocks, and kernels read what a gather makes of them
+  CodedParts coded = {};              ///< of matrices that go to products in fp8 alone: so a gather moves it, in place of a wire
   bool parameters_offloaded = false;  ///< the compute copy lies below the memory that kernels use, and comes up for each use
   GradientPath gradient;
+
+  bool is_coded() const { return !coded.parts.empty(); }
 };
 
 struct UnitRules {
@@ -53,7 +57,8 @@ struct UnitRules {
   bool offload_parameters = false;  ///< and so do the compute copies, but for those of the persistent unit
   /// ZeRO++: stage 3 gathers weights as blocks of int8 codes (qwZ); terms of scattered gradients travel as blocks of int4 codes (qgZ).
   bool quantized_weights = false, quantized_gradients = false;
-  bool error_feedback = false;  ///< of what these blocks take from terms of gradients (LoCo)
+  bool error_feedback = false;    ///< of what these blocks take from terms of gradients (LoCo)
+  const Fp8Shape* fp8 = nullptr;  ///< of products in fp8, whose weights stage 3 gathers as codes where a whole matrix has a scale
 };
 
 /// The ranks that a unit concerns, as a rank sees them.

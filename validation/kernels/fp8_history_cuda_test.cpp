@@ -8,8 +8,8 @@ class Fp8HistoryCuda : public OnDevice {};
 
 TEST_F(Fp8HistoryCuda, HasTheBitsOfTheHost) {
   for (const std::int64_t length : {1, 3, 256, 257, 1024}) {
-    Histories h = histories_of(12, length, 1);
-    DeviceArray<float> history(h.history), multipliers(h.n), largest(h.n);
+    Histories h = histories_of(4, length, 1);
+    DeviceArray<float> history(h.history), multipliers(h.n()), largest(h.n());
     for (unsigned step = 0; step < 5; ++step) {
       draw_largest(h, step);
       largest = h.largest;

@@ -1,10 +1,9 @@
 // Codes, scales and products in fp8 for check_fp8.py. All numbers come and go as bytes.
 //     fp8_values casts                                              codes of every bf16 in e4m3, then in e5m2
 //     fp8_values quantise TYPE SCALING TRANSPOSED ROWS COLUMNS      of x (rows,columns) in bf16: codes, then scales
-//     fp8_values delayed TENSOR MARGIN LENGTH STEPS ROWS COLUMNS    of x (rows,columns) in bf16 of each step: codes of tensor 0, 1 or 2 of
-//     a product, and the multiplier that they leave for the next step
-//     fp8_values product TYPE SCALING M N K                         y (M,N) in bf16 of a (M,K) and b (N,K) in bf16, a's codes of TYPE, b's
-//     e4m3
+//     fp8_values delayed TENSOR MARGIN LENGTH STEPS ROWS COLUMNS    of x (rows,columns) in bf16 of each step: codes of Fp8Tensor 0, 1 or 2
+//     of a product, and the multiplier that they leave for the next step fp8_values product TYPE SCALING M N K                         y
+//     (M,N) in bf16 of a (M,K) and b (N,K) in bf16, a's codes of TYPE, b's e4m3
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -77,7 +76,7 @@ void delayed(std::int64_t tensor, int margin, std::int64_t length, std::int64_t 
     host::fp8_histories({}, {.history = history.data(),
                              .multipliers = multipliers.data(),
                              .largest = largest.data(),
-                             .n = fp8_tensors,
+                             .matrices = 1,
                              .length = length,
                              .margin = margin});
     put(codes), put(std::vector<float>{multipliers[static_cast<std::size_t>(tensor)]});

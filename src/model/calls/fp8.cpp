@@ -66,19 +66,23 @@ void require_gpu_product(Fp8Recipe recipe, const std::string& w, const Gemm& g) 
 
 Multiply::Multiply(Recorder& r, const std::string& w, Product product)
     : recipe_(r.s.fp8.takes(w) ? r.s.fp8.recipe : Fp8Recipe::none), w_(w), product_(product), backend_(r.s.backend) {
+  if (!r.s.fp8.of_tensors() || recipe_ == Fp8Recipe::none) return;
+  if (product_ != Product::weight_gradient) weight_multiplier_ = r.fp8_weight_multiplier(w), weight_largest_ = r.fp8_weight_largest(w);
   if (recipe_ != Fp8Recipe::tensorwise_delayed) return;
-  multipliers_ = r.fp8_multipliers(), largest_ = r.fp8_largest(), history_ = r.s.fp8.history_of(w);
+  multipliers_ = r.fp8_multipliers(), largest_ = r.fp8_largest();
+  input_ = r.s.fp8.history_of(w, kernels::Fp8Tensor::input), gradient_ = r.s.fp8.history_of(w, kernels::Fp8Tensor::gradient);
 }
 
 std::vector<Touch> Multiply::with_scales(std::vector<Touch> touches) const {
-  for (const Value value : {multipliers_, largest_})
+  for (const Value value : {multipliers_, largest_, weight_multiplier_, weight_largest_})
     if (value) touches.push_back({value, Access::read});
   return touches;
 }
 
 kernels::Fp8Delayed Multiply::delayed(const At& at, kernels::Fp8Tensor tensor) const {
+  if (tensor == kernels::Fp8Tensor::weight) return {at.get<float>(weight_multiplier_), at.get<float>(weight_largest_)};
   if (!multipliers_) return {};
-  const std::int64_t history = history_ + static_cast<std::int64_t>(tensor);
+  const std::int64_t history = tensor == kernels::Fp8Tensor::input ? input_ : gradient_;
   float* largest = at.get<float>(largest_);
   return {at.get<float>(multipliers_) + history, largest ? largest + history : nullptr};
 }

@@ -29,8 +29,9 @@ class Multiply {
   std::string w_;
   products::Product product_;
   kernels::Backend backend_;
-  Value multipliers_ = {}, largest_ = {};  ///< of delayed scaling
-  std::int64_t history_ = 0;               ///< of the matrix, the first
+  Value multipliers_ = {}, largest_ = {};               ///< of delayed scaling
+  Value weight_multiplier_ = {}, weight_largest_ = {};  ///< of scales of whole matrices
+  std::int64_t input_ = 0, gradient_ = 0;               ///< histories of the matrix
 };
 
 }  // namespace tessera

@@ -42,6 +42,8 @@ class Recorder {
   Value micro_batch_weight() { return declare({.kind = ValueKind::micro_batch_weight, .name = "weight"}); }
   Value gradient_scale() { return declare({.kind = ValueKind::gradient_scale, .name = "gradient_scale"}); }
   Value fp8_multipliers() { return declare({.kind = ValueKind::fp8_multipliers, .name = "fp8_multipliers"}); }
+  Value fp8_weight_multiplier(const std::string& tensor) { return declare({.kind = ValueKind::fp8_weight_multiplier, .name = tensor}); }
+  Value fp8_weight_largest(const std::string& tensor) { return declare({.kind = ValueKind::fp8_weight_largest, .name = tensor}); }
   Value fp8_largest() { return declare({.kind = ValueKind::fp8_largest, .name = "fp8_largest"}); }
   Value scalars() { return declare({.kind = ValueKind::scalars, .name = "scalars"}); }
   /// Where documents begin, of a micro-batch; absent where sequences are not masked by them.

@@ -30,34 +30,36 @@ struct Value {
 
 /// Where a value's memory comes from.
 enum class ValueKind : std::uint8_t {
-  stream_in,           ///< residual stream that enters, (R,C)
-  stream_out,          ///< residual stream that leaves, (R,C)
-  d_stream,            ///< gradient of the stream, (R,C); the backward pass turns that of the output into that of the input, in place
-  activation,          ///< made and used inside the segment
-  weight,              ///< a tensor (with those joined to it) in the compute type
-  packed_weight,       ///< the same as `product` likes it best; null where no packed copy is kept
-  weight_gradient,     ///< its fp32 gradient: the first touch of a sum starts it, later ones add
-  rope_table,          ///< (T, D/2, 2) fp32; of a text (capacity, D/2, 2)
-  rotations,           ///< (1, D/2, 2) fp32: of it the row of a token's position
-  tokens,              ///< (M) int32 inputs of this micro-batch
-  targets,             ///< (M) int32
-  row_weights,         ///< (M) fp32: what the loss of each row counts for
-  token_groups,        ///< (M) int32: whose loss a token's is, of those that are summed apart; -1: nobody's
-  document_starts,     ///< (B,T) int32: where in its sequence the document of each token begins
-  micro_batch_weight,  ///< 1 double: 0 where the routers' losses of this micro-batch, which only keeps ranks in step, do not count
-  gradient_scale,      ///< kernels::GradientScale
-  fp8_multipliers,     ///< (histories) fp32: scales of a step's tensors (kernels/fp8_history)
-  fp8_largest,         ///< (histories) fp32: their largest magnitudes in the step, a note beside a text's values: calls join it in any
-                       ///< order and read none of it, so that they declare it as read; null where the pass does not count
-  scalars,             ///< kernels::StepScalars
-  group_losses,        ///< (groups) kernels::GroupTotals
-  router_totals,       ///< kernels::RouterTotals, then (L,E) int64
-  text_tokens,         ///< (M) int32 of a text: "prompt" or "token"
-  position,            ///< 1 int32: of a token in its text
-  cached_keys,         ///< (capacity, G D): of a text, kept between passes
-  cached_values,       ///< the same
-  logits,              ///< (V) fp32 of the token that follows
-  likeliest            ///< 1 int32: the id of the largest of them
+  stream_in,              ///< residual stream that enters, (R,C)
+  stream_out,             ///< residual stream that leaves, (R,C)
+  d_stream,               ///< gradient of the stream, (R,C); the backward pass turns that of the output into that of the input, in place
+  activation,             ///< made and used inside the segment
+  weight,                 ///< a tensor (with those joined to it) in the compute type
+  packed_weight,          ///< the same as `product` likes it best; null where no packed copy is kept
+  weight_gradient,        ///< its fp32 gradient: the first touch of a sum starts it, later ones add
+  rope_table,             ///< (T, D/2, 2) fp32; of a text (capacity, D/2, 2)
+  rotations,              ///< (1, D/2, 2) fp32: of it the row of a token's position
+  tokens,                 ///< (M) int32 inputs of this micro-batch
+  targets,                ///< (M) int32
+  row_weights,            ///< (M) fp32: what the loss of each row counts for
+  token_groups,           ///< (M) int32: whose loss a token's is, of those that are summed apart; -1: nobody's
+  document_starts,        ///< (B,T) int32: where in its sequence the document of each token begins
+  micro_batch_weight,     ///< 1 double: 0 where the routers' losses of this micro-batch, which only keeps ranks in step, do not count
+  gradient_scale,         ///< kernels::GradientScale
+  fp8_multipliers,        ///< (histories) fp32: scales of a step's tensors (kernels/fp8_history)
+  fp8_largest,            ///< (histories) fp32: their largest magnitudes in the step, a note beside a text's values: calls join it in any
+                          ///< order and read none of it, so that they declare it as read; null where the pass does not count
+  fp8_weight_multiplier,  ///< 1 fp32: the scale of a matrix; null where a product finds it in the matrix
+  fp8_weight_largest,     ///< 1 fp32: of a matrix what fp8_largest is; null where others have found it
+  scalars,                ///< kernels::StepScalars
+  group_losses,           ///< (groups) kernels::GroupTotals
+  router_totals,          ///< kernels::RouterTotals, then (L,E) int64
+  text_tokens,            ///< (M) int32 of a text: "prompt" or "token"
+  position,               ///< 1 int32: of a token in its text
+  cached_keys,            ///< (capacity, G D): of a text, kept between passes
+  cached_values,          ///< the same
+  logits,                 ///< (V) fp32 of the token that follows
+  likeliest               ///< 1 int32: the id of the largest of them
 };
 
 struct ValueInfo {

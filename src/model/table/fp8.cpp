@@ -7,7 +7,6 @@
 
 #include "base/check.hpp"
 #include "base/glob.hpp"
-#include "kernels/fp8_history/fp8_history.hpp"
 #include "model/table/frozen.hpp"
 
 namespace tessera {
@@ -25,21 +24,25 @@ bool is_skipped(const std::vector<std::string>& patterns, std::string_view tenso
 
 bool Fp8Shape::takes(std::string_view tensor) const { return recipe != Fp8Recipe::none && !is_skipped(skip, tensor); }
 
-std::int64_t Fp8Shape::history_of(std::string_view tensor) const {
-  const auto found = std::ranges::find(histories, tensor);
-  TESSERA_REQUIRE(found != histories.end(), "{} has no history of magnitudes", tensor);
-  return kernels::fp8_tensors * (found - histories.begin());
+std::int64_t Fp8Shape::number_of(std::string_view matrix) const {
+  const auto found = std::ranges::find(matrices, matrix);
+  TESSERA_REQUIRE(found != matrices.end(), "{} is read by no product in fp8", matrix);
+  return found - matrices.begin();
 }
 
-std::int64_t Fp8Shape::history_count() const { return kernels::fp8_tensors * std::ssize(histories); }
+std::int64_t Fp8Shape::history_of(std::string_view matrix, kernels::Fp8Tensor tensor) const {
+  return kernels::fp8_history_of(number_of(matrix), tensor, std::ssize(matrices));
+}
+
+std::int64_t Fp8Shape::history_count() const { return kernels::fp8_tensors * std::ssize(matrices); }
 
 Fp8Shape fp8_shape(const Deck& deck) {
   const PrecisionKeys& precision = deck.precision;
   Fp8Shape shape{.recipe = precision.fp8, .skip = precision.fp8_skip};
-  if (!shape.delayed()) return shape;
-  shape.history = precision.fp8_history, shape.margin = static_cast<int>(precision.fp8_margin);
+  if (shape.recipe == Fp8Recipe::none) return shape;
+  if (shape.delayed()) shape.history = precision.fp8_history, shape.margin = static_cast<int>(precision.fp8_margin);
   for (const Parameter& p : parameter_table(deck.model))
-    if (p.shape.dims.size() == 2 && !p.adapter && !p.joined && shape.takes(p.name)) shape.histories.push_back(p.name);
+    if (p.shape.dims.size() == 2 && !p.adapter && !p.joined && shape.takes(p.name)) shape.matrices.push_back(p.name);
   return shape;
 }
 

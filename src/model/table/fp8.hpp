@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "deck/deck.hpp"
+#include "kernels/fp8_history/fp8_history.hpp"
 #include "model/table/parameters.hpp"
 
 namespace tessera {
@@ -12,17 +13,19 @@ namespace tessera {
 struct Fp8Shape {
   Fp8Recipe recipe = Fp8Recipe::none;
   std::vector<std::string> skip = {};  ///< patterns of tensors whose products stay in the compute type
-  /// Of delayed scaling: the matrices, each with those joined to it the first's name, that have histories (kernels/fp8_history); of a
-  /// matrix three follow each other.
-  std::vector<std::string> histories = {};
+  /// The matrices of products, each with those joined to it by the first's name. In delayed scaling each has histories.
+  std::vector<std::string> matrices = {};
   std::int64_t history = 0;  ///< steps of each
   int margin = 0;
 
   bool delayed() const { return recipe == Fp8Recipe::tensorwise_delayed; }
+  /// Whether a whole matrix has a scale.
+  bool of_tensors() const { return delayed() || recipe == Fp8Recipe::tensorwise; }
   /// Whether the product that reads this tensor, and those joined to it, is in fp8.
   bool takes(std::string_view tensor) const;
-  /// The number of a matrix's first history.
-  std::int64_t history_of(std::string_view tensor) const;
+  /// The number of a matrix, and of a history.
+  std::int64_t number_of(std::string_view matrix) const;
+  std::int64_t history_of(std::string_view matrix, kernels::Fp8Tensor tensor) const;
   std::int64_t history_count() const;
 };
 /// Of a deck's model.

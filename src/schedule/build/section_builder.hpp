@@ -62,7 +62,8 @@ class SectionBuilder {
   struct Gathered {
     Residency live;
     int buffer;
-    std::optional<Use> blocks = {};  ///< that it is decoded from before its first use
+    std::optional<Use> blocks = {};       ///< that it is decoded from before its first use
+    std::optional<Use> multipliers = {};  ///< of its matrices, where codes are not of delayed scaling
   };
 
   void emit_copy(const char* verb, const std::string& to, const std::string& from);
@@ -87,6 +88,13 @@ class SectionBuilder {
   std::string stream_name(const SegmentPass& p, int segment) const;
   Use stream_use(const SegmentPass& p, int stream, const ValueInfo& v, Access access);
   void emit_gather(const Residency& r, int number, const Events& events);
+  /// This rank's part of a unit as it travels: bytes of `encoded`.
+  void emit_encode(int unit, int number, const Use& encoded, const Use& values);
+  /// The multipliers of its matrices, of whose elements each rank has some.
+  Use emit_multipliers(int unit, int number, const Use& values);
+  /// Of the runs of this rank's part, from its beginning.
+  std::vector<EncodeRuns::Run> runs_of_part(int unit) const;
+  Use multiplier_use(const ValueInfo& v, int unit, int event) const;
   /// Gathered copies that this event is the first to read are made of the blocks that came.
   void emit_decodes(int event);
   Use weight_use(const TensorRef& tensor, int event) const;
@@ -228,7 +236,8 @@ class SectionBuilder {
   void emit_owed_update(int unit);
   /// Whether a step makes a unit's packed copies again: those of frozen weights too where their scale moves.
   bool packs_again(int unit) const { return frame_.unit_at(unit).learns() || frame_.shape.fp8.delayed(); }
-  /// Of a buffer of histories the number of a weight's.
+  /// Of a buffer with a number a history those of some tensors, and that of a weight; of no bytes without histories.
+  Use fp8_of(const char* buffer, kernels::Fp8Tensor first, kernels::Fp8Tensor last, Access access) const;
   Use fp8_of_weight(const char* buffer, const std::string& weight, Access access) const;
   void emit_norm(int unit);
   /// Int64 totals of a buffer over all ranks, for the host to read.

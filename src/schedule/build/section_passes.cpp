@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/fp8_history/fp8_history.hpp"
 #include "schedule/build/section_builder.hpp"
 #include "schedule/inputs.hpp"
 
 namespace tessera {
+
+using kernels::Fp8Tensor;
 
 SectionBuilder::SectionBuilder(const Frame& frame, Buffers& buffers, Passes& passes, StepPasses& step, std::vector<Section>& sections,
                                std::string name, PipelinePhase turn)
@@ -190,8 +193,13 @@ Use SectionBuilder::bind(const Operand& o, const SegmentPass& p, int event, bool
       return buffers_.whole("gradient_scale", Access::read);
     case ValueKind::fp8_multipliers:
       return buffers_.whole("fp8_multipliers", Access::read);
+    case ValueKind::fp8_weight_multiplier:
+      return multiplier_use(v, passes_.tensor(p, o).unit, event);
+    case ValueKind::fp8_weight_largest:
+      if (!step_.keeps() || frame_.plan(passes_.tensor(p, o).unit).is_coded()) return buffers_.absent();
+      return fp8_of_weight("fp8_largest", v.name, Access::add);
     case ValueKind::fp8_largest:  // an evaluation leaves no trace in a run
-      return step_.keeps() ? buffers_.whole("fp8_largest", Access::add) : buffers_.absent();
+      return step_.keeps() ? fp8_of("fp8_largest", Fp8Tensor::input, Fp8Tensor::gradient, Access::add) : buffers_.absent();
     case ValueKind::scalars:
       return buffers_.whole("scalars", Access::add);
     case ValueKind::group_losses:
@@ -216,43 +224,107 @@ void SectionBuilder::emit_gather(const Residency& r, int number, const Events& e
   const std::int64_t P = frame_.unit_at(r.unit).elements, S = p.parameters.size();
   const int target =
       buffers_.declare(fmt::format("gathered.{}#{}", name, number), Category::gathered, frame_.comm_tier, frame_.compute_bytes(P));
-  const bool in_blocks = p.wire != Wire::plain;
-  const auto bytes = [&](std::int64_t n) { return in_blocks ? kernels::wire_bytes(p.wire, n) : frame_.compute_bytes(n); };
+  const bool decoded = p.wire != Wire::plain || p.is_coded();
+  const std::int64_t part = p.is_coded() ? p.coded.block : decoded ? kernels::wire_bytes(p.wire, S) : frame_.compute_bytes(S);
+  const std::int64_t all = part * (P / S);
   // A rank alone decodes its own blocks where they lie.
-  const int whole = in_blocks && (p.copies.size > 1 || (p.encoded && p.parameters_offloaded))
-                        ? buffers_.declare(fmt::format("blocks.{}#{}", name, number), Category::gathered, frame_.comm_tier, bytes(P))
+  const int whole = decoded && (p.copies.size > 1 || (p.encoded && p.parameters_offloaded))
+                        ? buffers_.declare(fmt::format("blocks.{}#{}", name, number), Category::gathered, frame_.comm_tier, all)
                         : target;
+  gathered_[index(r.unit)].push_back({r, target});
   Use shard = buffers_.whole("parameters." + name, Access::read);
   if (p.parameters_offloaded) shard = emit_upload_shard(r.unit, number, whole);
-  if (in_blocks && !p.encoded) {
+  if (decoded && !p.encoded) {
     const Use values = shard;
-    shard = buffers_.first_of(fmt::format("encoded.{}#{}", name, number), Category::gathered, frame_.comm_tier, bytes(S), Access::write);
-    emit({.name = "encode " + name, .op = Encode{S, frame_.compute(), p.wire}, .uses = {shard, values}});
+    shard = buffers_.first_of(fmt::format("encoded.{}#{}", name, number), Category::gathered, frame_.comm_tier, part, Access::write);
+    emit_encode(r.unit, number, shard, values);
     shard.access = Access::read;
   }
-  gathered_[index(r.unit)].push_back({r, target});
   if (p.copies.size > 1) {
     const SegmentPass& reader = passes_.at(events[index(r.first)]);
     const bool backward = reader.kind != PassKind::forward && !passes_.segment(reader.segment).joint;
-    const DType type = in_blocks ? DType::u32 : frame_.compute();
-    const std::int64_t count = bytes(S) / static_cast<std::int64_t>(size_of(type));
+    const DType type = decoded ? DType::u32 : frame_.compute();
+    const std::int64_t count = part / static_cast<std::int64_t>(size_of(type));
     emit({.name = fmt::format("gather {} ({})", name, backward ? "backward" : "forward"),
           .op = Collective{CollectiveKind::all_gather, p.copies.axes, count, count, type},
           .lane = Lane::gather,
           .uses = {buffers_.whole(whole, Access::write), shard},
-          .bytes_moved = static_cast<double>(bytes(P - S))});
+          .bytes_moved = static_cast<double>(all - part)});
     shard = buffers_.whole(whole, Access::read);
   }
-  if (in_blocks) gathered_[index(r.unit)].back().blocks = shard;
+  if (decoded) gathered_[index(r.unit)].back().blocks = shard;
+}
+
+void SectionBuilder::emit_encode(int unit, int number, const Use& encoded, const Use& values) {
+  const UnitPlan& p = frame_.plan(unit);
+  const std::string task = "encode " + frame_.unit_at(unit).name;
+  if (!p.is_coded()) {
+    emit({.name = task, .op = Encode{p.parameters.size(), frame_.compute(), p.wire}, .uses = {encoded, values}});
+    return;
+  }
+  const bool delayed = frame_.shape.fp8.delayed();
+  const auto of_weights = [&](const char* buffer, Access access) { return fp8_of(buffer, Fp8Tensor::weight, Fp8Tensor::weight, access); };
+  const Use multipliers = delayed ? of_weights("fp8_multipliers", Access::read) : emit_multipliers(unit, number, values);
+  const Use largest = delayed && step_.keeps() ? of_weights("fp8_largest", Access::add) : buffers_.absent();
+  emit({.name = task, .op = EncodeRuns{runs_of_part(unit)}, .lane = Lane::gather, .uses = {encoded, values, multipliers, largest}});
+}
+
+Use SectionBuilder::emit_multipliers(int unit, int number, const Use& values) {
+  const UnitPlan& p = frame_.plan(unit);
+  const std::string& name = frame_.unit_at(unit).name;
+  const std::int64_t count = std::ssize(p.coded.matrices);
+  const Use found =
+      buffers_.first_of(fmt::format("multipliers.{}#{}", name, number), Category::gathered, frame_.comm_tier, 4 * count, Access::write);
+  const Use joined{found.buffer, found.offset, found.bytes, Access::add};
+  emit({.name = "magnitudes of " + name, .op = FindMagnitudes{count, runs_of_part(unit)}, .lane = Lane::gather, .uses = {found, values}});
+  emit(
+      {.name = "all-reduce magnitudes of " + name,
+       .op =
+           Collective{
+               .kind = CollectiveKind::all_reduce, .axes = p.copies.axes, .count = count, .dtype = DType::f32, .reduction = Reduction::max},
+       .lane = Lane::gather,
+       .uses = {joined}});
+  emit({.name = "scales of " + name, .op = ScaleMatrices{count}, .lane = Lane::gather, .uses = {joined}});
+  const Use multipliers{found.buffer, found.offset, found.bytes, Access::read};
+  gathered_[index(unit)].back().multipliers = multipliers;
+  return multipliers;
+}
+
+std::vector<EncodeRuns::Run> SectionBuilder::runs_of_part(int unit) const {
+  const UnitPlan& p = frame_.plan(unit);
+  const Fp8Shape& fp8 = frame_.shape.fp8;
+  std::vector<EncodeRuns::Run> runs;
+  for (const CodedRun& coded : p.coded.parts[index(p.copies.rank)]) {
+    EncodeRuns::Run& run = runs.emplace_back(coded.run);
+    run.run.element -= p.parameters.begin;
+    if (!coded.run.coded) continue;
+    run.multiplier = fp8.delayed() ? fp8.number_of(p.coded.matrices[index(coded.matrix)]) : coded.matrix;
+  }
+  return runs;
 }
 
 void SectionBuilder::emit_decodes(int event) {
   for (int u = 0; u < frame_.units(); ++u)
-    for (const Gathered& copy : gathered_[index(u)])
-      if (copy.blocks && copy.live.first == event)
-        emit({.name = "decode " + frame_.unit_at(u).name,
-              .op = Decode{frame_.unit_at(u).elements, frame_.compute(), frame_.plan(u).wire},
-              .uses = {buffers_.whole(copy.buffer, Access::write), *copy.blocks}});
+    for (const Gathered& copy : gathered_[index(u)]) {
+      if (!copy.blocks || copy.live.first != event) continue;
+      const UnitPlan& p = frame_.plan(u);
+      Op op = Decode{frame_.unit_at(u).elements, frame_.compute(), p.wire};
+      if (p.is_coded()) op = DecodeRuns{all_runs(p.coded)};
+      emit({.name = "decode " + frame_.unit_at(u).name,
+            .op = std::move(op),
+            .uses = {buffers_.whole(copy.buffer, Access::write), *copy.blocks}});
+    }
+}
+
+Use SectionBuilder::multiplier_use(const ValueInfo& v, int unit, int event) const {
+  if (frame_.shape.fp8.delayed()) return fp8_of_weight("fp8_multipliers", v.name, Access::read);
+  const CodedParts& coded = frame_.plan(unit).coded;
+  const auto found = std::ranges::find(coded.matrices, v.name);
+  if (found == coded.matrices.end()) return buffers_.absent();
+  for (const Gathered& copy : gathered_[index(unit)])
+    if (copy.live.first <= event && event <= copy.live.last)
+      return {copy.multipliers->buffer, copy.multipliers->offset + 4 * (found - coded.matrices.begin()), 4, Access::read};
+  fail(ExitCode::internal, "{} is not gathered where it is read", v.name);
 }
 
 Use SectionBuilder::weight_use(const TensorRef& tensor, int event) const {

@@ -116,16 +116,21 @@ void SectionBuilder::emit_fp8_scales(bool enters) {
           .lane = Lane::reduce,
           .uses = {largest}});
   emit({.name = "scales of fp8",
-        .op = UpdateFp8Scales{.histories = fp8.history_count(), .length = fp8.history, .margin = fp8.margin, .enters = enters},
+        .op = UpdateFp8Scales{.matrices = std::ssize(fp8.matrices), .length = fp8.history, .margin = fp8.margin, .enters = enters},
         .uses = {buffers_.whole("fp8_history", Access::add), buffers_.whole("fp8_multipliers", Access::write), largest}});
   if (enters) emit_download("fp8_history");
+}
+
+Use SectionBuilder::fp8_of(const char* buffer, kernels::Fp8Tensor first, kernels::Fp8Tensor last, Access access) const {
+  const Fp8Shape& fp8 = frame_.shape.fp8;
+  const auto kinds = static_cast<std::int64_t>(last) - static_cast<std::int64_t>(first) + 1;
+  return {buffers_.named(buffer), 4 * fp8.history_of(fp8.matrices.front(), first), 4 * kinds * std::ssize(fp8.matrices), access};
 }
 
 Use SectionBuilder::fp8_of_weight(const char* buffer, const std::string& weight, Access access) const {
   const Fp8Shape& fp8 = frame_.shape.fp8;
   if (!fp8.delayed()) return buffers_.absent();
-  const std::int64_t number = fp8.history_of(weight) + static_cast<std::int64_t>(kernels::Fp8Tensor::weight);
-  return {buffers_.named(buffer), 4 * number, 4, access};
+  return {buffers_.named(buffer), 4 * fp8.history_of(weight, kernels::Fp8Tensor::weight), 4, access};
 }
 
 void SectionBuilder::emit_epilogue() {

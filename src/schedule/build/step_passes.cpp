@@ -29,6 +29,8 @@ void Passes::find_tensors() {
         case ValueKind::weight:
         case ValueKind::weight_gradient:
         case ValueKind::packed_weight:
+        case ValueKind::fp8_weight_multiplier:
+        case ValueKind::fp8_weight_largest:
           found[v] = layout_.find(value.name);
           break;
         default:

@@ -195,11 +195,31 @@ struct Runner {
     kernels::fp8_histories(context(), {.history = at<float>(r, 0),
                                        .multipliers = at<float>(r, 1),
                                        .largest = at<float>(r, 2),
-                                       .n = op.histories,
+                                       .matrices = op.matrices,
                                        .length = op.length,
                                        .margin = op.margin,
                                        .enters = op.enters});
   }
+
+  void operator()(const EncodeRuns& op) const {
+    for (const auto& [run, multiplier] : op.runs) {
+      float* largest = at<float>(r, 3);
+      kernels::encode_fp8_run(context(), {.bytes = at<std::byte>(r, 0),
+                                          .x = at<bf16>(r, 1),
+                                          .run = run,
+                                          .multiplier = at<float>(r, 2) + multiplier,
+                                          .largest = largest ? largest + multiplier : nullptr});
+    }
+  }
+  void operator()(const DecodeRuns& op) const {
+    kernels::decode_fp8_runs(context(), {.x = at<bf16>(r, 0), .bytes = at<std::byte>(r, 1), .runs = op.runs});
+  }
+  void operator()(const FindMagnitudes& op) const {
+    kernels::fill_zero(context(), r.at[0], static_cast<std::size_t>(4 * op.count));
+    for (const auto& [run, number] : op.runs)
+      if (run.coded) kernels::find_magnitude(context(), at<float>(r, 0) + number, at<bf16>(r, 1) + run.element, run.elements);
+  }
+  void operator()(const ScaleMatrices& op) const { kernels::fp8_multipliers(context(), at<float>(r, 0), op.count); }
 
   void operator()(const PackWeight& op) const {
     kernels::Gemm product = op.product;

@@ -51,6 +51,14 @@ def copies(folder, common):
         check(f"{recipe}: copies of weights at stage 1, and none at stage 3", of_stage[0] > 0 and of_stage[1] == 0, str(of_stage))
 
 
+def gathers(folder, common):
+    """With a scale a matrix stage 3 moves half the bytes of layers, forward and backward, and as many of all else."""
+    asked = {"zero__stage": 3, "zero__param_persistence_threshold": 0, **common}
+    moved = {recipe: folder.plan(2, precision__fp8=recipe, **RECIPES.get(recipe, {}), **asked)["step"]["bytes_moved"] for recipe in ("none", *RECIPES)}
+    check("rows and blocks are gathered in bf16", moved["rowwise"] == moved["blockwise"] == moved["none"], str(moved))
+    check("matrices are gathered as codes", all(moved[recipe] < 0.95 * moved["none"] for recipe in ("tensorwise", "tensorwise_delayed")), str(moved))
+
+
 def layouts(folder, recipe, number, common):
     exact, after = {**common, "precision__fp8": recipe, **RECIPES[recipe]}, common["run__steps"] // 2
     alone = f"{recipe}-alone"
@@ -149,6 +157,7 @@ def main():
                   "model__kv_heads": 4, "batch__global": 12, "evaluate__every": steps, "evaluate__batches": 4, "data__validation": folder.data}
         folder.train("plain", 1, **common)
         copies(folder, common)
+        gathers(folder, common)
         for number, recipe in enumerate(RECIPES):
             layouts(folder, recipe, number, common)
             axes(folder, recipe, number, common)

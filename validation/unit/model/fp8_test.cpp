@@ -65,7 +65,7 @@ void expect_largest(Product product, const std::vector<float>& found, const std:
   };
   const bool reads_x = product != Product::input_gradient, reads_w = product != Product::weight_gradient,
              reads_dy = product != Product::forward;
-  EXPECT_EQ(found, (std::vector<float>{0, 0, 0, reads_x ? most(x) : 0, reads_w ? most(w) : 0, reads_dy ? most(dy) : 0}));
+  EXPECT_EQ(found, (std::vector<float>{0, reads_x ? most(x) : 0, 0, reads_dy ? most(dy) : 0, 0, reads_w ? most(w) : 0}));
 }
 
 /// Of the fp64 product of what was not rounded, an error's share: that of operands with three bits after the point, or two.
@@ -74,11 +74,19 @@ double error_of(Fp8Recipe recipe, Product product) {
   const products::Dims dims{M, N, K, DType::bf16};
   const auto x = values(M * K, 1), w = values(N * K, 2), dy = values(M * N, 3);
   ModelShape shape;
-  shape.fp8.recipe = recipe, shape.fp8.histories = {"layers.0.attention.wo", "layers.0.attention.wq"};
+  shape.fp8.recipe = recipe, shape.fp8.matrices = {"layers.0.attention.wo", "layers.0.attention.wq"};
   Recorder recorder(shape, "products");
   const Multiply multiply(recorder, "layers.0.attention.wq", product);
   std::vector<float> multipliers(6, 64.f), largest(6, 0.f);
-  void* const addresses[] = {multipliers.data(), largest.data()};
+  std::vector<void*> addresses;
+  for (const ValueInfo& v : recorder.take().values) {
+    const bool given = recipe == Fp8Recipe::tensorwise_delayed;
+    addresses.push_back(v.kind == ValueKind::fp8_multipliers         ? multipliers.data()
+                        : v.kind == ValueKind::fp8_largest           ? largest.data()
+                        : !given                                     ? nullptr
+                        : v.kind == ValueKind::fp8_weight_multiplier ? &multipliers[5]
+                                                                     : &largest[5]);
+  }
   std::vector<bf16> y(static_cast<std::size_t>(M * N)), dx(static_cast<std::size_t>(M * K));
   std::vector<float> dw(static_cast<std::size_t>(N * K));
   const kernels::Gemm g = product == Product::forward          ? products::forward(dims, y.data(), x.data(), {w.data()})
