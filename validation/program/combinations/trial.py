@@ -11,7 +11,7 @@ import choices
 from decks import NODE, RANKS, rid_of_plain, runs
 
 # Of a loss, where sums have another order: of fp32, and of values that are rounded to 16 bits on the way. A gradient's norm sums more of what differs.
-NEAR = {'"fp32"': (1e-4, 2e-3), '"bf16"': (1e-2, 5e-2), '"fp16"': (1e-2, 5e-2)}
+NEAR = {'"fp32"': (1e-4, 2e-3), '"bf16"': (1e-2, 5e-2), '"fp16"': (1e-2, 5e-2), '"fp8"': (5e-2, 0.5)}
 FAR = 0.5  # of a gradient's norm in bf16 after updates, which round otherwise: whether rounding is all of it, the same deck in fp32 tells
 STATUSES = (2, 3, 4, 5, 6)  # of ExitCode: those of a run that is refused before its first step
 FIGURES = ("val_loss", "targets", "document_squares", "dropped", "expert_load", "router_balance", "router_z", "samples_of_files", "targets_of_files", "loss_of_files")
@@ -202,9 +202,11 @@ class Trial:
             self.same(what, name, references(axes))
         # Where there is room for some tokens only, whose they are is a rank's own affair.
         drops = self.schema.value(deck, "model.experts") != "0" and self.schema.value(deck, "experts.capacity_factor") != '"dropless"'
-        cut = drops and ("mesh.tp" in axes or "mesh.cp" in axes)
+        # So are scales of fp8: each rank's part of a matrix has its own.
+        in_fp8 = self.schema.value(deck, "precision.fp8") != '"none"'
+        cut = (drops or in_fp8) and ("mesh.tp" in axes or "mesh.cp" in axes)
         if (axes or not exact) and not (cut and exact):
-            self.near(what, name, references(axes if cut else {}), NEAR[self.schema.value(deck, "precision.compute")])
+            self.near(what, name, references(axes if cut else {}), NEAR['"fp8"' if in_fp8 else self.schema.value(deck, "precision.compute")])
 
     def figures(self, name, after):
         """Of each step after this one, in order, what the rows of metrics.jsonl say."""
