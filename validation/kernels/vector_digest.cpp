@@ -17,6 +17,7 @@
 #include "kernels/rmsnorm/rmsnorm.hpp"
 #include "kernels/rope/rope.hpp"
 #include "kernels/router/router.hpp"
+#include "kernels/signs/signs.hpp"
 #include "kernels/sums/sums.hpp"
 #include "kernels/swiglu/swiglu.hpp"
 #include "same_bits.hpp"
@@ -124,6 +125,28 @@ void optimizer() {
   auto back = poisoned<float>(n);
   fixed_to_float({}, back.data(), whole.data(), n);
   print("fixed", DType::i64, sum, back);
+}
+
+/// A tensor's signs for three ranks, whose part is no whole number of vectors.
+void signs() {
+  constexpr std::int64_t n = 1013, ranks = 3, part = sign_part(n, ranks), step = part / sign_word + 1;
+  auto x = random_values<float>(n, 1), error = random_values<float>(n, 2), mean = random_values<float>(n, 3);
+  auto words = poisoned<std::uint32_t>(ranks * step);
+  auto* scale = reinterpret_cast<float*>(words.data() + step - 1);
+  FixedSum sum;
+  sum_sign_squares({}, {.sum = &sum, .x = x.data(), .error = error.data(), .n = n});
+  pack_signs({}, {.words = words.data(),
+                  .scale = scale,
+                  .x = x.data(),
+                  .error = error.data(),
+                  .sum = &sum,
+                  .n = n,
+                  .parts = ranks,
+                  .part = part,
+                  .step = step});
+  sum_signs({}, {.error = mean.data(), .words = words.data(), .scale = scale, .n = part - 5, .members = ranks, .step = step});
+  unpack_signs({}, {.x = x.data(), .words = words.data(), .scale = scale, .n = n, .part = part, .step = step});
+  print("signs", DType::f32, x, error, mean, words);
 }
 
 template <class T>
@@ -442,6 +465,7 @@ int main() {
   using namespace tessera::kernels::testing;
   elementwise();
   optimizer();
+  signs();
   tokens();
   rows<float>();
   rows<tessera::bf16>();
