@@ -46,7 +46,8 @@ struct StepInputs {
   float learning_rate = 0;
   std::int32_t optimizers = 1;
   OptimizerInputs optimizer[most_optimizers] = {};
-  double clipping = 0;       ///< largest global norm; 0: none
+  double clipping = 0;  ///< largest global norm; 0: none
+  double terms = 1;     ///< ranks that keep gradients of their own micro-batches, of which the sum is the whole one; 1: they are summed
   std::int64_t samples = 0;  ///< of the step
   LossScaleRules scaling = {};
   bool scaled_gradients = false;  ///< the update reads them as the loss's scale has made them
@@ -95,6 +96,7 @@ TESSERA_OP(join_sums, (const Context& context, StepScalars* scalars, const StepS
 /// This rank's flags become counts, which the all-reduce of the first step_sums int64 of the scalars adds over ranks.
 TESSERA_OP(count_flags, (const Context& context, StepScalars* scalars, const StepInputs* inputs), (context, scalars, inputs))
 
+/// Of ranks that keep their own gradients, each times their number, the norm is the root mean square, and the update reads them times that.
 /// From the sums over all ranks: the report and, in training, clip factor, the update's scalars and the run's values. The clip factor is
 /// PyTorch's clip_grad_norm_: the norm plus 1e-6 divides.
 struct FinishStep {

@@ -59,7 +59,7 @@ TESSERA_BOTH inline void finish(const FinishStep& p) {
   report.stop = s.stops > 0;
   report.not_finite = report.overflow || s.faults > 0;
   if (!p.update) return;
-  const double norm = std::sqrt(s.squares.value()), factor = in.clipping / (norm + 1e-6);
+  const double norm = std::sqrt(in.terms * s.squares.value()), factor = in.clipping / (norm + 1e-6);
   report.grad_norm = norm;
   const float scale = in.scaling.on ? p.run->loss_scale.value : 1;
   report.loss_scale = scale;
@@ -73,8 +73,8 @@ TESSERA_BOTH inline void finish(const FinishStep& p) {
   p.run->sample_cursor += in.samples;
   const auto number = static_cast<std::uint32_t>(p.run->applied_updates);
   p.run->applied_updates += !skip;
-  const double clipped = in.clipping > 0 && factor < 1 ? factor : 1;
-  const auto grad_scale = static_cast<float>(in.scaled_gradients ? clipped / static_cast<double>(scale) : clipped);
+  const double clipped = in.clipping > 0 && factor < 1 ? factor : 1, whole = clipped * in.terms;
+  const auto grad_scale = static_cast<float>(in.scaled_gradients ? whole / static_cast<double>(scale) : whole);
   for (int k = 0; k < in.optimizers; ++k) {
     const OptimizerInputs& of = in.optimizer[k];
     p.update[k] = {.learning_rate = in.learning_rate,

@@ -49,7 +49,7 @@ struct Planned {
   Remedies remedies = lacking.empty() ? Remedies{} : find_remedies(request, limits);
   std::optional<MachineProfile> machine = {};
   std::vector<StagePlan> stages = {};  ///< of a pipeline
-  std::vector<PhasePlan> phases = {};  ///< before this one, of batch.ramp
+  std::vector<PhasePlan> phases = {};  ///< before this one
   std::optional<Prediction> prediction = {};
   std::vector<Help> help = {};  ///< where the step waits for the host
   std::vector<CostlyKey> costly = {};
@@ -300,6 +300,8 @@ void add_prediction(Planned& p, const Mesh& mesh) {
   const bool timeline = !p.options.trace.empty();
   p.figures = figures_of(p.schedule, *p.machine, placement);
   if (p.stages.empty()) {
+    for (PhasePlan& phase : p.phases)
+      phase.seconds = predict(phase.plan.request, phase.plan.schedule, phase.plan.memory, *p.machine, placement).step.seconds;
     p.prediction = predict(p.request, p.schedule, p.plan, *p.machine, placement, timeline);
     p.costly = costly_keys(p.request, *p.prediction, *p.machine, placement,
                            [&](const Deck& deck) { return limits_with(deck, placement.ranks()); });

@@ -3,16 +3,18 @@
 #include "base/log.hpp"
 #include "deck/ramp.hpp"
 #include "schedule/build/micro_batches.hpp"
+#include "schedule/simulate/prediction.hpp"
 
 namespace tessera {
 
 std::vector<PhasePlan> plan_phases(const Deck& deck, const BuildRequest& last, const MemoryLimits& limits,
                                    const std::function<void(BuildRequest&)>& settle) {
   std::vector<PhasePlan> phases;
-  for (std::size_t k = 0; k + 1 < phases_of(deck); ++k) {
+  const std::vector<std::int64_t> ends = ends_of_phases(deck);
+  for (std::size_t k = 0; k < ends.size(); ++k) {
     BuildRequest request = request_for(deck_in_phase(deck, k), last.mesh, last.rank, Purpose::training);
     settle(request);
-    PhasePlan phase{.until_step = deck.batch.ramp[k].until_step, .plan = plan_run(request)};
+    PhasePlan phase{.until_step = ends[k], .plan = plan_run(request)};
     if (request.stage.count > 1) phase.stages = plan_stages(request);
     phase.lacking = shortfalls(request.deck, phase.plan.memory.bytes, limits);
     phases.push_back(std::move(phase));
@@ -39,6 +41,7 @@ Json phases_json(const std::vector<PhasePlan>& phases) {
                     {"micro_batches_per_rank", accumulation_steps(request.deck, request.data.size)},
                     {"bytes_per_rank", memory_bytes(phase.plan.memory.bytes)},
                     {"schedule_hash", phase.plan.schedule.hash().hex()}});
+    if (phase.seconds) rows.back()["step_seconds"] = *phase.seconds;
   }
   return rows;
 }
@@ -49,11 +52,12 @@ void print_phases(const std::vector<PhasePlan>& phases, const TierBytes& last) {
   std::int64_t begin = 1;
   for (const PhasePlan& phase : phases) {
     const BuildRequest& request = phase.plan.request;
-    put("ramp      steps {} to {}: {}; {} on each rank\n", begin, phase.until_step, describe_batch(request.deck, request.data.size),
-        human(phase.plan.memory.bytes));
+    put("phases    steps {} to {}: {}{}; {} on each rank{}\n", begin, phase.until_step, describe_batch(request.deck, request.data.size),
+        describe_warmup(request.deck), human(phase.plan.memory.bytes),
+        phase.seconds ? fmt::format("; a step takes {}, predicted", time_text(*phase.seconds)) : "");
     begin = phase.until_step + 1;
   }
-  put("ramp      from step {} on as below; the run allocates what the largest phase needs of each tier, {} on each rank\n", begin,
+  put("phases    from step {} on as below; the run allocates what the largest phase needs of each tier, {} on each rank\n", begin,
       human(room_of(phases, last)));
 }
 
@@ -65,7 +69,7 @@ void require_phases_fit(const std::vector<PhasePlan>& phases, const MemoryLimits
   for (std::size_t k = 0; k < phases.size(); ++k) {
     if (!phases[k].lacking.empty())
       fail(ExitCode::memory,
-           "{}This is phase {} of batch.ramp, until step {}: give it a smaller global or sequence_length, or set fewer batch.micro.",
+           "{}This is phase {}, until step {}: give it a smaller global or sequence_length in batch.ramp, or set fewer batch.micro.",
            print_shortfalls(phases[k].lacking), k + 1, phases[k].until_step);
     require_stages_fit(phases[k].stages, limits);
   }

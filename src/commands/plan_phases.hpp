@@ -1,6 +1,7 @@
 // What `tessera plan` says of the phases of batch.ramp.
 #pragma once
 #include <functional>
+#include <optional>
 #include <vector>
 #include "base/json.hpp"
 
@@ -16,6 +17,7 @@ struct PhasePlan {
   RunPlan plan;
   std::vector<StagePlan> stages = {};  ///< of a pipeline
   std::vector<Shortfall> lacking = {};
+  std::optional<double> seconds = {};  ///< of a step, as predicted
 };
 
 /// `settle` settles what the deck leaves to the memory that there is.
@@ -25,7 +27,7 @@ std::vector<PhasePlan> plan_phases(const Deck& deck, const BuildRequest& last, c
 TierBytes room_of(const std::vector<PhasePlan>& phases, const TierBytes& last);
 
 Json phases_json(const std::vector<PhasePlan>& phases);
-/// A line each; none without a ramp.
+/// A line each; none where all steps are of one phase.
 void print_phases(const std::vector<PhasePlan>& phases, const TierBytes& last);
 bool phases_fit(const std::vector<PhasePlan>& phases, const MemoryLimits& limits);
 /// Throws Error(memory) that names the first phase that does not fit.

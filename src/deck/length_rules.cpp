@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "deck/draft.hpp"
+#include "optimizer/texts/table.hpp"
 
 namespace tessera {
 namespace {
@@ -81,6 +82,9 @@ void check_steps(Draft& draft) {
   check_run_size(draft);
   const std::vector<RampPhase>& ramp = draft.deck.batch.ramp;
   const std::int64_t steps = draft.deck.run.steps;
+  OptimizerKeys& optimizer = draft.deck.optimizer;
+  if (draft.good({"optimizer.type", "optimizer.freeze_step"}))
+    optimizer.warms_up = optimizer_named(optimizer.type).sends_signs && optimizer.freeze_step >= steps;
   if (draft.faults.empty() && !ramp.empty() && steps <= ramp.back().until_step)
     draft.resolved.push_back(
         fmt::format("note: the run ends at step {}, before or with the last phase of batch.ramp, which lasts until step {}", steps,

@@ -67,7 +67,7 @@ void check_ramp(Draft& draft, int ranks) {
       what =
           "its shorter sequences would cut documents that data.packing = \"documents\" keeps whole; leave sequence_length out of it, or "
           "set data.packing = \"concatenate\"";
-    if (what.empty()) what = fault_of_batch(draft, k, ranks);
+    if (what.empty()) what = fault_of_batch(draft, phase_after(draft.deck, k == 0 ? 0 : ramp[k - 1].until_step), ranks);
     if (!what.empty()) return fault(fmt::format("in phase {}: {}", k + 1, what));
   }
 }

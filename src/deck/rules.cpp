@@ -373,6 +373,7 @@ void check_rules(Draft& draft) {
   check_momentum(draft);
   check_trust_ratio(draft);
   check_moments(draft);
+  check_signs(draft);
   check_evaluation(draft);
   check_lanes(draft);
   check_offload(draft);

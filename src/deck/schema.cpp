@@ -302,6 +302,11 @@ const std::vector<Key> table = with_choices({
      .help = "What an orthogonal matrix is multiplied by, beside the learning rate: match_rms_adamw 0.2 sqrt(max(rows, columns)), so that "
              "matrices move as far as AdamW would have them and one learning rate serves both (Moonlight), or original sqrt(max(1, rows / "
              "columns)) (Jordan's Muon, DeepSpeed's)."},
+    {KEY(optimizer.freeze_step), .type = integer, .unit = "updates", .limits = {.least = 1, .most = 1e12}, .fallback = "100000",
+     .identity = true, .silent = true,
+     .help =
+         "Updates of 1-bit Adam's warmup, which are plain Adam's without bias correction. Then the mean of squares is frozen, gradients "
+         "stay with their ranks, and momenta meet as a bit an element."},
     {KEY(optimizer.moments), .type = text, .choices = {"fp32", "bf16"}, .fallback = "\"fp32\"", .identity = true, .silent = true,
      .help = "Type of what the optimizer keeps of each parameter beside its fp32 weight: with bf16 a moment takes 2 bytes in place of 4. "
              "Checkpoints hold fp32 of either."},

@@ -40,7 +40,7 @@ Deck deck_of_update(const UpdateKeys& keys) {
 
 UpdateKeys keys_alone(const UpdateKeys& keys, std::string_view type) {
   const Deck from = deck_of_update(keys);
-  Deck to = deck_of_update({.type = std::string(type)});
+  Deck to = deck_of_update({.type = std::string(type), .warms_up = keys.warms_up});
   bool is_auto = false;
   for (const Key* key : keys_of_update(type)) assign(*key, read_value(*key, from), to, is_auto);
   return to.optimizer;

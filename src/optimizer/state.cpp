@@ -18,6 +18,7 @@ UpdateRecord update_of(const UpdateKeys& keys) {
   const bool halves = keys.moments == DType::bf16;
   UpdateText text({.momentum = keys.momentum > 0,
                    .nesterov = keys.nesterov,
+                   .warms_up = keys.warms_up,
                    .moments = halves ? kernels::StateType::bf16 : kernels::StateType::f32,
                    .stochastic = halves && keys.moments_rounding == MomentsRounding::stochastic,
                    .orthogonal = {.steps = keys.newton_schulz, .matches_adamw = keys.muon_scale == MuonScale::match_rms_adamw}});
@@ -74,6 +75,8 @@ std::vector<ChosenOptimizer> chosen_optimizers(const OptimizerKeys& keys) {
     if (group.update) optimizers.add(of_group(group));
   return std::move(optimizers.all);
 }
+
+bool sends_signs(const OptimizerKeys& keys) { return optimizer_named(keys.type).sends_signs && !keys.warms_up; }
 
 void assign_optimizers(const OptimizerKeys& keys, std::vector<Parameter>& table, int tensor_ranks) {
   Optimizers optimizers{chosen_optimizers(keys)};

@@ -103,6 +103,7 @@ std::string print_schedule(const Schedule& schedule) {
 }
 
 Range saved_part(const Layout& layout, const Held& held, const Group& owners) {
+  if (held.own) return held.elements;
   if (held.of == kernels::Extent::element) return owned_range(layout, held.unit, owners.rank);
   const std::int64_t all = lines_of(layout, layout.units[static_cast<std::size_t>(held.unit)], held.of);
   return {all * owners.rank / owners.size, all * (owners.rank + 1) / owners.size};

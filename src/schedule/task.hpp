@@ -301,6 +301,34 @@ struct ScaleMatrices {
   std::int64_t count = 0;
 };
 
+/// Where a unit's tensors lie in blocks of signs, one a rank: words of each, then the scales of all.
+struct SignBlocks {
+  std::int64_t ranks = 1;
+  std::int64_t words = 0;  ///< of a block, scales among them
+  struct Tensor {
+    std::int64_t offset = 0, elements = 0;  ///< in the unit
+    std::int64_t part = 0;                  ///< elements of a rank's part, whole words
+    std::int64_t mine = 0;                  ///< of this rank's part those that there are
+    std::int64_t mean = 0;                  ///< at which the part begins among those of all tensors
+    std::int64_t word = 0, scale = 0;       ///< of a block
+  };
+  std::vector<Tensor> tensors;
+};
+/// Blocks (write), what is kept of what signs have taken (add), sums (write), momenta (read; of no bytes where what is kept holds the mean
+/// of all ranks' already: then one block, of this rank's parts).
+struct PackSigns {
+  SignBlocks blocks;
+  bool of_mean = false;
+};
+/// What is kept (add), blocks of each rank (read): the mean of this rank's parts joins it.
+struct SumSigns {
+  SignBlocks blocks;
+};
+/// Momenta (write), blocks of each rank's parts (read).
+struct UnpackSigns {
+  SignBlocks blocks;
+};
+
 /// Packed copy (write), weight (read); of delayed scaling its multiplier (read) and its largest magnitude (add), else of no bytes.
 struct PackWeight {
   kernels::Gemm product;  ///< that will read the copy
@@ -315,7 +343,7 @@ struct WriteDisk {};
 using Op =
     std::variant<RunPass, Collective, AccumulateFixed, Zero, CountFlags, SumSquares, BeginStep, ScaleGradients, FinishStep, OptimizerStep,
                  Round, PackWeight, Copy, Add, JoinSums, ReadDisk, WriteDisk, Transfer, BalanceRouters, Encode, EncodeWithError, Decode,
-                 SumBlocks, Orthogonalize, CopyRuns, UpdateFp8Scales, EncodeRuns, DecodeRuns, FindMagnitudes, ScaleMatrices>;
+                 SumBlocks, Orthogonalize, CopyRuns, UpdateFp8Scales, EncodeRuns, DecodeRuns, FindMagnitudes, ScaleMatrices, PackSigns, SumSigns, UnpackSigns>;
 
 struct Task {
   std::string name;  ///< "gather layers.12 (backward)"
@@ -395,6 +423,9 @@ struct Held {
   kernels::StateType type = kernels::StateType::f32;
   /// Else `elements` counts the rows or columns of the unit's tensors, all of them, which each owner has.
   kernels::Extent of = kernels::Extent::element;
+  /// Else each rank has numbers of its own, [0, elements), of no tensor: they mean something to as many ranks alone. Not all phases have
+  /// them.
+  bool own = false;
 
   std::int64_t bytes(std::int64_t count) const { return kernels::state_bytes(type, count); }
 };
@@ -404,7 +435,7 @@ Range saved_part(const Layout& layout, const Held& held, const Group& owners);
 
 struct Schedule {
   std::vector<Buffer> buffers;
-  std::vector<Held> state;  ///< unit by unit; a unit's master weights first
+  std::vector<Held> state;  ///< unit by unit; a unit's master weights first; then, unit by unit, what each rank has of its own
   std::vector<RunValue> values;
   std::vector<Held> copies;  ///< where saves go on beside steps: what of the state this rank saves, as the program saving leaves it
   std::vector<Section> sections;

@@ -81,6 +81,7 @@ UnitPlan plan_unit(const Layout& layout, int unit, const UnitRules& rules, const
   using enum GradientPath::Meeting;
   const bool whole = plan.storage.gradients_whole;
   const bool scattered = !plan.storage.optimizer_whole, rounded = rules.gradients == DType::bf16;
+  TESSERA_REQUIRE(!rules.own_gradients || (whole && !offloaded), "unit {} keeps its own gradients at stage {}", u.name, rules.stage);
   const Wire wire = rules.quantized_gradients && scattered && !u.persistent && owners.size > 1 ? Wire::int4_blocks : Wire::plain;
   const DType sum = rules.reproducible ? DType::i64 : wire != Wire::plain ? DType::f32 : rules.gradients;
   plan.gradient = {.sum = sum,
@@ -88,10 +89,11 @@ UnitPlan plan_unit(const Layout& layout, int unit, const UnitRules& rules, const
                    .direct = whole && sum == DType::f32 && !rounded,
                    .scattered = scattered,
                    .wire = wire,
+                   .own = rules.own_gradients && owners.size > 1,
                    .keeps_error = rules.error_feedback && wire != Wire::plain,
-                   .meeting = owners.size == 1 ? never
-                              : whole          ? once
-                                               : every_micro_batch,
+                   .meeting = owners.size == 1 || rules.own_gradients ? never
+                              : whole                                 ? once
+                                                                      : every_micro_batch,
                    .replicas = groups.replicas.size,
                    .held = here(whole),
                    .offloaded = offloaded};

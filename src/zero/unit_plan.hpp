@@ -20,6 +20,7 @@ struct GradientPath {
   bool direct = true;        ///< kernels add into the step's sum; else they write the micro-batch's gradient, fp32, beside it
   bool scattered = false;    ///< sums of ranks meet at each shard's owner; else all ranks get them whole
   Wire wire = Wire::plain;   ///< how terms of scattered sums travel; in blocks they are added in fp32
+  bool own = false;          ///< sums of ranks never meet: each keeps that of its micro-batches
   bool keeps_error = false;  ///< each rank adds to its terms what blocks have taken from those before (LoCo)
   enum class Meeting : std::uint8_t { never, every_micro_batch, once } meeting = Meeting::never;
   /// Groups of owners that have a sum each, which meet when it is whole; 1: there is one.
@@ -57,6 +58,7 @@ struct UnitRules {
   bool offload_parameters = false;  ///< and so do the compute copies, but for those of the persistent unit
   /// ZeRO++: stage 3 gathers weights as blocks of int8 codes (qwZ); terms of scattered gradients travel as blocks of int4 codes (qgZ).
   bool quantized_weights = false, quantized_gradients = false;
+  bool own_gradients = false;   ///< ranks keep their own sums, since momenta meet in their place
   bool error_feedback = false;    ///< of what these blocks take from terms of gradients (LoCo)
   const Fp8Shape* fp8 = nullptr;  ///< of products in fp8, whose weights stage 3 gathers as codes where a whole matrix has a scale
 };

@@ -19,6 +19,7 @@ struct StepCase {
   float loss_scale = 0;      ///< of fp16; 0: there is none
   std::int32_t misfits = 0;  ///< of fixed point
   bool scaled_sums = false;  ///< the update reads what the scale has multiplied
+  double terms = 1;          ///< of ranks that keep their own gradients
   bool bad() const {
     double loss = 0;
     for (const double of : losses) loss += of;
@@ -35,6 +36,7 @@ struct StepCase {
         .optimizers = 2,
         .optimizer = {{.bias_correction1 = 0.1f, .bias_correction2 = 0.05f}, {.bias_correction1 = 0.3f, .beta1 = 0.7f, .momentum = 0.6f}},
         .clipping = 1,
+        .terms = terms,
         .samples = 12,
         .scaling = {.on = loss_scale > 0, .minimum = 2, .hysteresis = 1},
         .scaled_gradients = scaled_sums,
@@ -54,6 +56,8 @@ inline std::vector<StepCase> step_cases() {
           {"a gradient that is not finite", {100}, 1013, 1, false, 0, fixed_not_finite},
           {"a scale", {100}, 1013, 0.5, false, 1024},
           {"a scale and scaled sums", {100}, 1013, 3, false, 1024, 0, true},
+          {"gradients of three ranks", {100}, 1013, 0.4, false, 0, 0, false, 3},
+          {"gradients of three ranks, clipped", {100}, 1013, 0.7, false, 0, 0, false, 3},
           {"an overflow of fp16", {100}, 1013, 1, false, 1024, fixed_not_finite},
           {"an overflow at the lowest scale", {100}, 1013, 1, false, 2, fixed_not_finite},
           {"a gradient out of range under a scale", {100}, 1013, 1, false, 1024, fixed_out_of_range}};
@@ -132,8 +136,9 @@ inline void expect_by_definition(const StepCase& c, const StepLeft& left) {
   EXPECT_EQ(left.run.loss_scale.value, scales && bad && !lowest ? scale / 2 : scale);
   if (bad || out_of_range) return;
   EXPECT_NEAR(left.report.loss, loss / weight, 1e-9);
-  EXPECT_NEAR(left.report.grad_norm, c.norm, 1e-9);
-  const double clip = std::min(1.0, 1 / (c.norm + 1e-6)), unscaled = c.scaled_sums ? 1 / static_cast<double>(scale) : 1;
+  const double norm = c.norm * std::sqrt(c.terms);  // the root mean square of terms, each times their number
+  EXPECT_NEAR(left.report.grad_norm, norm, 1e-9);
+  const double clip = std::min(1.0, 1 / (norm + 1e-6)), unscaled = c.terms / (c.scaled_sums ? static_cast<double>(scale) : 1);
   EXPECT_NEAR(left.update.grad_scale, clip * unscaled, 1e-7 * unscaled);
   EXPECT_EQ(left.update.learning_rate, c.inputs().learning_rate);
   EXPECT_EQ(left.update.bias_correction1, 0.1f);

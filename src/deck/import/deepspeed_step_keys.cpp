@@ -229,7 +229,7 @@ std::vector<ForeignKey> activation_keys() {
 }
 
 std::vector<ForeignKey> optimizer_keys() {
-  constexpr std::string_view of_onebit = "it is of the 1-bit optimizers, which are not in this version; leave it out";
+  constexpr std::string_view of_onebit = "it is of 0/1 Adam and 1-bit LAMB, which are not in this version; leave it out";
   constexpr std::string_view of_adam = "of Adam: false is \"adam\", whose weight decay is part of the gradient; AdamW has it true always";
   return {
       together(mapped(
@@ -255,9 +255,9 @@ std::vector<ForeignKey> optimizer_keys() {
       refused("optimizer.params.eps_inside_sqrt", boolean, "false", "eps is added to the square root; leave it out"),
       together(mapped("optimizer.params.max_coeff", real, "optimizer.max_trust_ratio", "of LAMB")),
       together(mapped("optimizer.params.min_coeff", real, "optimizer.min_trust_ratio", "of LAMB")),
-      refused("optimizer.params.freeze_step", integer, "", of_onebit),
-      refused("optimizer.params.cuda_aware", boolean, "", of_onebit),
-      refused("optimizer.params.comm_backend_name", text, "", of_onebit),
+      together(mapped("optimizer.params.freeze_step", integer, "optimizer.freeze_step", "of OneBitAdam")),
+      unneeded("optimizer.params.cuda_aware", boolean, "ranks send each other what kernels have made, on a GPU by NCCL"),
+      unneeded("optimizer.params.comm_backend_name", text, "ranks of GPUs meet by NCCL, those of hosts by shared memory and MPI"),
       refused("optimizer.params.var_freeze_step", integer, "", of_onebit),
       refused("optimizer.params.var_update_scaler", integer, "", of_onebit),
       refused("optimizer.params.local_step_scaler", integer, "", of_onebit),

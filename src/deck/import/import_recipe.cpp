@@ -173,13 +173,13 @@ void import_optimizer(Importer& in) {
   const bool coupled = (word == "adam" || word == "deepspeedcpuadam") &&
                        (is_false(in, "optimizer.params.adam_w_mode") || is_false(in, "optimizer.params.adamw_mode"));
   const bool params = in.given(lr) || in.given("optimizer.params.betas") || in.given("optimizer.params.weight_decay");
-  constexpr std::string_view of_one_bit[] = {"onebitadam", "zerooneadam", "onebitlamb"};
+  constexpr std::string_view of_one_bit[] = {"zerooneadam", "onebitlamb"};
   if (std::ranges::find(of_one_bit, word) != std::end(of_one_bit)) {
     if (!in.overridden("optimizer.type"))
-      in.fault(type,
-               fmt::format("{} is refused: 1-bit optimizers are not in this version (DeepSpeed itself refuses them since 0.19.8); write "
-                           "\"AdamW\", or say optimizer.type=adamw on the command line",
-                           in.given(type)->literal.str()));
+      in.fault(type, fmt::format(
+                         "{} is refused: of the 1-bit optimizers OneBitAdam alone is in this version (DeepSpeed itself refuses them since "
+                         "0.19.8); write \"OneBitAdam\" or \"AdamW\", or say optimizer.type=adamw on the command line",
+                         in.given(type)->literal.str()));
     in.assume("optimizer.type", "\"adamw\"", "");
   } else if (!word.empty())
     in.put("optimizer.type", toml_string(coupled ? "adam" : row ? row->name : word), type);
@@ -190,6 +190,7 @@ void import_optimizer(Importer& in) {
   put_peak(in, word.empty());
   put_muon(in);
   put_number(in, "optimizer.params.momentum", "optimizer.momentum");
+  put_number(in, "optimizer.params.freeze_step", "optimizer.freeze_step", "its first step there makes no update, and counts");
   put_number(in, "optimizer.params.min_coeff", "optimizer.min_trust_ratio");
   put_number(in, "optimizer.params.max_coeff", "optimizer.max_trust_ratio");
   put_switch(in, "optimizer.params.nesterov", "optimizer.nesterov");

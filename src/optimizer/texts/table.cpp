@@ -8,7 +8,7 @@ namespace tessera {
 
 // A row an optimizer, which its file defines.
 #define TESSERA_OPTIMIZERS(row) \
-  row(adamw) row(adam) row(lion) row(sgd) row(lamb) row(adafactor) row(adafactor_vector) row(muon) row(adam8bit)
+  row(adamw) row(adam) row(lion) row(sgd) row(lamb) row(adafactor) row(adafactor_vector) row(muon) row(adam8bit) row(onebit_adam)
 
 #define TESSERA_DECLARE(name) Optimizer name();
 TESSERA_OPTIMIZERS(TESSERA_DECLARE)
@@ -22,7 +22,7 @@ const std::vector<Optimizer>& optimizers() {
 }
 
 std::vector<std::pair<std::string_view, std::string_view>> refused_optimizers() {
-  return {{"onebit_adam", "1-bit Adam is not in this version; set \"adamw\""}};
+  return {{"zero_one_adam", "0/1 Adam is not in this version; set \"onebit_adam\""}};
 }
 
 const Optimizer& optimizer_named(std::string_view name) {

@@ -51,6 +51,12 @@ void UpdateText::orthogonalize() {
   meet(matrices());
 }
 
+void UpdateText::take_mean_by_signs(const UpdateOperand& momentum) {
+  record_.momentum = momentum.row;
+  meet({UpdateOperand::Kind::signs});
+  meet({UpdateOperand::Kind::mean_signs});
+}
+
 float OrthogonalMatrices::scale(std::int64_t rows, std::int64_t columns) const {
   const auto r = static_cast<double>(rows), c = static_cast<double>(columns);
   return static_cast<float>(matches_adamw ? 0.2 * std::sqrt(std::max(r, c)) : std::sqrt(std::max(1.0, r / c)));

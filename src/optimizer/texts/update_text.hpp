@@ -18,14 +18,16 @@ struct UpdateUse;
 /// What an update touches of the elements that it is given, and the step's values.
 struct UpdateOperand {
   enum class Kind : std::uint8_t {
-    master,    ///< fp32 weights
-    state,     ///< what the optimizer keeps, a row
-    gradient,  ///< the step's sum
-    copy,      ///< the compute copy; where master weights are that, no operand
-    values,    ///< kernels::UpdateScalars
-    sums,      ///< kernels::FixedSum of each tensor
-    lines,     ///< sums of each row and each column, kernels::Lines::sums
-    matrices   ///< bf16, what passes through OrthogonalMatrices: written before it as the copy is, read after it as the gradient
+    master,      ///< fp32 weights
+    state,       ///< what the optimizer keeps, a row
+    gradient,    ///< the step's sum
+    copy,        ///< the compute copy; where master weights are that, no operand
+    values,      ///< kernels::UpdateScalars
+    sums,        ///< kernels::FixedSum of each tensor
+    lines,       ///< sums of each row and each column, kernels::Lines::sums
+    signs,       ///< of momenta: no operand, but what meets between two phases
+    mean_signs,  ///< of the mean of all ranks' signs: the same
+    matrices     ///< bf16, what passes through OrthogonalMatrices: written before it as the copy is, read after it as the gradient
   };
   Kind kind = Kind::master;
   int row = 0;  ///< of state
@@ -79,7 +81,7 @@ struct OrthogonalMatrices {
 /// ranks.
 struct UpdatePhase {
   std::vector<UpdateCall> calls;
-  UpdateOperand::Kind meets = UpdateOperand::Kind::sums;  ///< or lines, or matrices; of the last phase none
+  UpdateOperand::Kind meets = UpdateOperand::Kind::sums;  ///< or lines, signs, or matrices; of the last phase none
 };
 /// A text as it was read.
 struct UpdateRecord {
@@ -87,6 +89,7 @@ struct UpdateRecord {
   std::vector<UpdatePhase> phases = {{}};
   std::int64_t sums = 0;  ///< of a tensor
   bool lines = false;     ///< rows and columns are summed
+  int momentum = 0;       ///< the row of state whose signs meet
   /// Where there are some the first phase writes matrices of which the second reads the orthogonal factors.
   std::optional<OrthogonalMatrices> orthogonal = {};
 };
@@ -94,6 +97,7 @@ struct UpdateRecord {
 /// What of a deck a text depends on.
 struct UpdateShape {
   bool momentum = false, nesterov = false;
+  bool warms_up = false;                                 ///< of 1-bit Adam
   kernels::StateType moments = kernels::StateType::f32;  ///< f32 or bf16
   bool stochastic = false;                               ///< how moments in bf16 are rounded
   OrthogonalMatrices orthogonal = {};
@@ -128,6 +132,9 @@ class UpdateText {
   void meet(const UpdateOperand& sums);
   /// It ends, and what it wrote to `matrices` becomes orthogonal. Such an update is of matrices alone (Optimizer::takes).
   void orthogonalize();
+  /// It ends, and of each rank's own numbers in that row the mean over ranks is taken, by signs (kernels/signs). One rank's stay as they
+  /// are. Such an update is not of parts (Optimizer::sends_signs).
+  void take_mean_by_signs(const UpdateOperand& momentum);
 
   const UpdateRecord& record() const { return record_; }
 
@@ -154,6 +161,7 @@ struct Optimizer {
   bool (*takes)(const UpdatedTensor&) = nullptr;  ///< null: all tensors
   std::string_view rest = {};                     ///< the row that updates those that it does not take
   bool hidden = false;                            ///< only as such
+  bool sends_signs = false;                       ///< of momenta, but in its warmup
 };
 
 }  // namespace tessera

@@ -136,7 +136,7 @@ void ScheduleBuilder::build_saving() {
     const std::int64_t bytes = held.bytes(mine.size());
     const Use from{held.use.buffer, held.use.offset + held.bytes(mine.begin - held.elements.begin), bytes, Access::read};
     if (unit.frozen) {  // no step changes it: it is read where it lies
-      schedule_.copies.push_back({held.group, held.unit, mine, from, held.type, held.of});
+      schedule_.copies.push_back({held.group, held.unit, mine, from, held.type, held.of, held.own});
       continue;
     }
     const int copy =
@@ -146,7 +146,7 @@ void ScheduleBuilder::build_saving() {
                    .lane = frame_.plan(held.unit).gradient.offloaded ? Lane::host_snapshot : Lane::snapshot,
                    .uses = {{copy, 0, bytes, Access::write}, from},
                    .bytes_moved = static_cast<double>(bytes)});
-    schedule_.copies.push_back({held.group, held.unit, mine, {copy, 0, bytes, Access::read}, held.type, held.of});
+    schedule_.copies.push_back({held.group, held.unit, mine, {copy, 0, bytes, Access::read}, held.type, held.of, held.own});
   }
   // Whoever saves has made the updates that a step had left. Only what changes the state waits for its copy: the update of a unit, at the
   // end.

@@ -24,6 +24,7 @@ void ScheduleBuilder::declare_all() {
   const ModelShape& s = schedule_.shape;
   const std::int64_t micros = std::max(frame_.training() ? frame_.micro_batches() : 0, frame_.request.evaluation_micro_batches);
   for (int u = 0; u < frame_.units(); ++u) declare_unit(u);
+  for (int u = 0; u < frame_.units(); ++u) declare_sign_errors(u);
   for (const auto& [unit, v] : frame_.packed()) buffers_.declare(packed_name(*v), Category::packed, frame_.local_tier, v->bytes, Life::run);
   const std::int64_t slots = std::max<std::int64_t>(micros, 1);
   for (const InputRow& row : input_rows)  // a stage of a pipeline has those that it reads
@@ -102,6 +103,19 @@ void ScheduleBuilder::declare_unit(int unit) {
   if (p.gradient.offloaded)
     buffers_.declare("offloaded_gradients." + name, Category::gradients, frame_.below_tier, frame_.gradient_bytes(unit, p.owned.size()),
                      Life::run);
+}
+
+/// After all that a warmup has too, whose state then lies where theirs does.
+void ScheduleBuilder::declare_sign_errors(int unit) {
+  if (!frame_.training() || !frame_.plan(unit).gradient.own) return;
+  const auto hold = [&](std::string_view group, std::int64_t elements) {
+    const int buffer = buffers_.declare(fmt::format("{}.{}", group, frame_.unit_at(unit).name), Category::state, frame_.local_tier,
+                                        4 * elements, Life::run);
+    schedule_.state.push_back(
+        {.group = std::string(group), .unit = unit, .elements = {0, elements}, .use = buffers_.whole(buffer, Access::read), .own = true});
+  };
+  hold(sign_error_group, frame_.unit_at(unit).elements);
+  hold(mean_sign_error_group, mean_elements(sign_blocks_of(frame_.unit_at(unit), frame_.plan(unit).owners)));
 }
 
 Tier ScheduleBuilder::shard_home(int unit) {

@@ -19,6 +19,11 @@ inline std::size_t index(int i) { return static_cast<std::size_t>(i); }
 /// The segments that a rank trains or evaluates: those of its stage, cut over its axes, without what only frozen tensors would need.
 std::vector<Segment> segments_of_stage(const BuildRequest& request, const ModelShape& shape);
 
+/// Of a unit whose momenta meet as signs: what each of these ranks sends another.
+SignBlocks sign_blocks_of(const Unit& unit, const Group& ranks);
+/// Of a rank's parts of all tensors.
+std::int64_t mean_elements(const SignBlocks& blocks);
+
 /// A request, and what follows from it for units and tensors, and for where bytes lie.
 class Frame {
  public:

@@ -34,13 +34,16 @@ std::string describe_batch(const Deck& deck, int ranks) {
   return text;
 }
 
+std::string describe_warmup(const Deck& deck) { return deck.optimizer.warms_up ? "; 1-bit Adam warms up, and gradients meet whole" : ""; }
+
 std::vector<std::string> describe_ramp(const Deck& deck, int ranks) {
   std::vector<std::string> lines;
   std::int64_t begin = 1;
-  for (std::size_t k = 0; k < deck.batch.ramp.size(); ++k) {
-    const std::int64_t end = deck.batch.ramp[k].until_step;
-    lines.push_back(fmt::format("steps {} to {}: {}", begin, end, describe_batch(deck_in_phase(deck, k), ranks)));
-    begin = end + 1;
+  const std::vector<std::int64_t> ends = ends_of_phases(deck);
+  for (std::size_t k = 0; k < ends.size(); ++k) {
+    const Deck own = deck_in_phase(deck, k);
+    lines.push_back(fmt::format("steps {} to {}: {}{}", begin, ends[k], describe_batch(own, ranks), describe_warmup(own)));
+    begin = ends[k] + 1;
   }
   return lines;
 }

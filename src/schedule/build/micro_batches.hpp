@@ -22,6 +22,8 @@ std::optional<std::int64_t> micro_batch_at(const Deck& deck, int ranks, int rank
 
 /// What a user is told: sequences, micro-batches, and what empty ones cost.
 std::string describe_batch(const Deck& deck, int ranks);
+/// Of a phase in which 1-bit Adam warms up, after its batch; else nothing.
+std::string describe_warmup(const Deck& deck);
 /// The same of each phase before the last, with the steps that it has.
 std::vector<std::string> describe_ramp(const Deck& deck, int ranks);
 

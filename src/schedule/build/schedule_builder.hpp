@@ -41,6 +41,7 @@ class ScheduleBuilder {
 
   void declare_all();
   void declare_unit(int unit);
+  void declare_sign_errors(int unit);
   Tier shard_home(int unit);
   void free_idle_requests();
 

@@ -223,6 +223,17 @@ class SectionBuilder {
   /// To where a unit's state lies below, or from there.
   void emit_matrices_between_tiers(int unit, const Range& elements, const Use& below, bool up);
 
+  // ---- Momenta that meet as signs (section_signs.cpp) ----
+
+  SignBlocks sign_blocks(int unit) const;
+  Use signs_of(const char* which, int unit, std::int64_t first, std::int64_t ranks, Access access);
+  Task packing_of_signs(int unit, const Use& blocks, const Use& error, const Use& momenta, bool of_mean);
+  /// Each rank's to those who take the mean of a part.
+  void emit_exchange_of_signs(int unit);
+  /// Of the means to all.
+  void emit_gather_of_signs(int unit);
+  void emit_momenta_of_signs(int unit);
+
   // ---- The end of a step (section_update.cpp) ----
 
   void emit_update(int unit);
@@ -231,6 +242,8 @@ class SectionBuilder {
   /// What an update sums of each of a unit's tensors, or of their rows and columns, where its kernels run.
   Use tensor_sums(int unit, UpdateOperand::Kind kind, Access access);
   std::string name_of_sums(int unit, UpdateOperand::Kind kind) const;
+  /// What ends a phase of an update.
+  void emit_meeting(int unit, UpdateOperand::Kind kind);
   /// They become those of all elements: over the ranks that have others of the unit's.
   void emit_meeting_of_sums(int unit, UpdateOperand::Kind kind);
   void emit_owed_update(int unit);

@@ -171,13 +171,20 @@ bool SectionBuilder::emit_update_phase(int unit, std::size_t phase) {
           .op = Zero{},
           .lane = frame_.plan(unit).gradient.offloaded ? Lane::cpu_optimizer : Lane::compute,
           .uses = std::move(sums)});
+  if (phase > 0 && update.phases[phase - 1].meets == UpdateOperand::Kind::mean_signs) emit_momenta_of_signs(unit);
   emit_optimizer(unit, update.phases[phase].calls);
   const bool more = phase + 1 < update.phases.size();
   if (more)
-    emit_meeting_of_sums(unit, update.phases[phase].meets);
+    emit_meeting(unit, update.phases[phase].meets);
   else if (!frame_.refreshed_first(unit))
     emit_publish_gather(unit, Lane::gather);
   return more;
+}
+
+void SectionBuilder::emit_meeting(int unit, UpdateOperand::Kind kind) {
+  if (kind == UpdateOperand::Kind::signs) return emit_exchange_of_signs(unit);
+  if (kind == UpdateOperand::Kind::mean_signs) return emit_gather_of_signs(unit);
+  emit_meeting_of_sums(unit, kind);
 }
 
 std::string SectionBuilder::name_of_sums(int unit, UpdateOperand::Kind kind) const {
@@ -231,12 +238,13 @@ void SectionBuilder::emit_owed_update(int unit) {
 
 void SectionBuilder::emit_norm(int unit) {
   const UnitPlan& p = frame_.plan(unit);
-  const kernels::SumOfSquares shape{.n = p.shard, .dtype = p.gradient.kept};
+  const Range counted = p.gradient.own ? p.gradient.held : p.owned;
+  const kernels::SumOfSquares shape{.n = counted.size(), .dtype = p.gradient.kept};
   const auto bytes = static_cast<std::int64_t>(kernels::sum_of_squares_workspace_bytes(shape, frame_.shape.backend));
   const int workspace = buffers_.declare("workspace.norm", Category::workspace, frame_.local_tier, std::max<std::int64_t>(bytes, 64));
   emit({.name = "norm " + frame_.unit_at(unit).name,
-        .op = SumSquares{p.shard, p.gradient.kept},
-        .uses = {buffers_.gradients(unit, p.owned, Access::read),
+        .op = SumSquares{counted.size(), p.gradient.kept},
+        .uses = {buffers_.gradients(unit, counted, Access::read),
                  buffers_.whole("scalars", Access::add),
                  {workspace, 0, bytes, Access::write},
                  frame_.scales_sums() ? buffers_.whole("run", Access::read) : buffers_.absent()}});
@@ -314,6 +322,9 @@ Use SectionBuilder::bind(const UpdateUse& use, int unit, const Range& elements) 
     case UpdateOperand::Kind::sums:
     case UpdateOperand::Kind::lines:
       return tensor_sums(unit, use.operand.kind, use.access);
+    case UpdateOperand::Kind::signs:
+    case UpdateOperand::Kind::mean_signs:
+      break;
     case UpdateOperand::Kind::matrices:
       return below ? buffers_.staging("matrices", matrices_of(unit, elements, use.access).bytes, use.access)
                    : matrices_of(unit, elements, use.access);

@@ -7,6 +7,7 @@
 #include "kernels/newton_schulz/newton_schulz.hpp"
 #include "kernels/quantize/quantize.hpp"
 #include "kernels/router/router.hpp"
+#include "kernels/signs/signs.hpp"
 #include "kernels/step/step.hpp"
 #include "kernels/sums/sums.hpp"
 
@@ -134,6 +135,9 @@ struct Runner {
       case UpdateOperand::Kind::lines:
         update.lines.sums = at<std::int64_t>(r, use) + op.lines[piece].word;
         return;
+      case UpdateOperand::Kind::signs:
+      case UpdateOperand::Kind::mean_signs:
+        fail(ExitCode::internal, "{} has signs among its operands", r.task.name);
       case UpdateOperand::Kind::matrices:
         if (r.task.uses[use].access == Access::read)
           update.grad = at<bf16>(r, use) + offset, update.grad_dtype = DType::bf16;
@@ -271,6 +275,47 @@ struct Runner {
                                     .members = op.members,
                                     .accumulate = op.accumulate,
                                     .wire = op.wire});
+  }
+
+  void operator()(const PackSigns& op) const {
+    auto* sums = at<kernels::FixedSum>(r, 2);
+    auto* words = at<std::uint32_t>(r, 0);
+    kernels::fill_zero(context(), sums, static_cast<std::size_t>(bytes(2)));
+    for (const SignBlocks::Tensor& t : op.blocks.tensors) {
+      const float* x = bytes(3) > 0 ? at<float>(r, 3) + t.offset : nullptr;
+      float* error = at<float>(r, 1) + (op.of_mean ? t.mean : t.offset);
+      const std::int64_t n = op.of_mean ? t.mine : t.elements;
+      kernels::sum_sign_squares(context(), {.sum = sums, .x = x, .error = error, .n = n});
+      kernels::pack_signs(context(), {.words = words + t.word,
+                                      .scale = reinterpret_cast<float*>(words + t.scale),
+                                      .x = x,
+                                      .error = error,
+                                      .sum = sums++,
+                                      .n = n,
+                                      .parts = op.of_mean ? 1 : op.blocks.ranks,
+                                      .part = t.part,
+                                      .step = op.blocks.words});
+    }
+  }
+  void operator()(const SumSigns& op) const {
+    const auto* words = at<const std::uint32_t>(r, 1);
+    for (const SignBlocks::Tensor& t : op.blocks.tensors)
+      kernels::sum_signs(context(), {.error = at<float>(r, 0) + t.mean,
+                                     .words = words + t.word,
+                                     .scale = reinterpret_cast<const float*>(words + t.scale),
+                                     .n = t.mine,
+                                     .members = static_cast<int>(op.blocks.ranks),
+                                     .step = op.blocks.words});
+  }
+  void operator()(const UnpackSigns& op) const {
+    const auto* words = at<const std::uint32_t>(r, 1);
+    for (const SignBlocks::Tensor& t : op.blocks.tensors)
+      kernels::unpack_signs(context(), {.x = at<float>(r, 0) + t.offset,
+                                        .words = words + t.word,
+                                        .scale = reinterpret_cast<const float*>(words + t.scale),
+                                        .n = t.elements,
+                                        .part = t.part,
+                                        .step = op.blocks.words});
   }
 
   void operator()(const Round& op) const {

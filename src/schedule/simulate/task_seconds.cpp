@@ -72,6 +72,11 @@ class Estimator {
     }
     return seconds;
   }
+  /// Two passes: squares are summed before signs have a scale.
+  double operator()(const PackSigns&) {
+    const double again = static_cast<double>(task_->uses[1].bytes) + static_cast<double>(task_->uses[3].bytes);
+    return over_memory("stream", all_traffic() + again);
+  }
   double operator()(const CopyRuns& op) {
     double elements = 0;
     for (const CopyRuns::Run& run : op.runs) elements += static_cast<double>(run.elements);
@@ -88,12 +93,15 @@ class Estimator {
   /// All others pass over what they touch once.
   template <class Other>
   double operator()(const Other&) {
-    double bytes = 0;
-    for (const Use& use : task_->uses) bytes += traffic_of(use);
-    return over_memory("stream", bytes);
+    return over_memory("stream", all_traffic());
   }
 
  private:
+  double all_traffic() const {
+    double bytes = 0;
+    for (const Use& use : task_->uses) bytes += traffic_of(use);
+    return bytes;
+  }
   static double traffic_of(const Use& use) { return static_cast<double>(use.bytes) * (use.access == Access::add ? 2 : 1); }
   static std::size_t index(const Use& use) { return static_cast<std::size_t>(use.buffer); }
   Tier tier_of(std::size_t use) const { return schedule_.buffers[index(task_->uses[use])].tier; }

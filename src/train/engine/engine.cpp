@@ -123,13 +123,17 @@ void Engine::begin_in(std::size_t phase) {
     executor_.reset();
   }
   const Schedule& next = phases_[phase].schedule;
-  TESSERA_REQUIRE(
-      std::ranges::equal(places_of_state(plan_), places_of_state(phases_[phase])) && next.values.size() == schedule().values.size(),
-      "the state of phase {} lies elsewhere than that of phase {}", phase + 1, phase_ + 1);
+  const auto before = places_of_state(plan_), after = places_of_state(phases_[phase]);
+  const auto both = std::min(before.size(), after.size());  // what ranks have of their own comes last, and not in all phases
+  TESSERA_REQUIRE(std::equal(before.begin(), before.begin() + static_cast<std::ptrdiff_t>(both), after.begin()) &&
+                      next.values.size() == schedule().values.size(),
+                  "the state of phase {} lies elsewhere than that of phase {}", phase + 1, phase_ + 1);
+  TierBytes kept = plan_.memory.state;
+  for (std::size_t t = 0; t < tier_count; ++t) kept[t] = std::min(kept[t], phases_[phase].memory.state[t]);
   phases_[phase_] = std::move(plan_);
   plan_ = std::move(phases_[phase]);
   phase_ = phase;
-  memory_.clear_beside_state();
+  memory_.clear_from(kept);
   make_ready();
 }
 
@@ -196,6 +200,7 @@ kernels::StepInputs Engine::inputs_of_step(const StepOptions& options) {
                              .tokens = tokens,
                              .learning_rate = static_cast<float>(learning_rate_),
                              .clipping = o.gradient_clipping,
+                             .terms = sends_signs(o) ? static_cast<double>(data().size) : 1,
                              .samples = samples_of_step(deck.batch),
                              .scaling = {.on = deck.precision.scales_loss(),
                                          .fixed = scale.fixed > 0,

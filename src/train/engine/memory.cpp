@@ -98,10 +98,10 @@ std::array<std::byte*, tier_count> RankMemory::bases() const {
   return bases;
 }
 
-void RankMemory::clear_beside_state() const {
+void RankMemory::clear_from(const TierBytes& first) const {
   for (std::size_t t = 0; t < tier_count; ++t) {
     const Arena& all = arenas_[t];
-    const auto begin = static_cast<std::size_t>(plan_.memory.state[t]);
+    const auto begin = static_cast<std::size_t>(first[t]);
     if (all.bytes() <= begin) continue;
     kernels::Context context;
     context.backend = static_cast<Tier>(t) == Tier::device ? plan_.schedule.shape.backend : kernels::Backend::host;

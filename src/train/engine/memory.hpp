@@ -21,8 +21,8 @@ class RankMemory {
   RankMemory(const RankMemory&) = delete;
   RankMemory& operator=(const RankMemory&) = delete;
 
-  /// The plan has become another one whose state lies in the same places: zeroes all else.
-  void clear_beside_state() const;
+  /// The plan has become another one whose state lies in the same places, as far as both have it: zeroes what lies from there on.
+  void clear_from(const TierBytes& first) const;
 
   std::byte* address(int buffer, std::int64_t offset = 0) const;
   std::byte* address(const Use& use) const { return address(use.buffer, use.offset); }

@@ -25,7 +25,8 @@ struct SavedLayout {
   io::CheckpointLayout checkpoint;
   /// Of each holding: which unit of the checkpoint each of its units is. -1: none, since all that it holds lies in holdings before.
   std::vector<std::vector<int>> units;
-  std::vector<std::map<SavedLines, int>> lines = {};  ///< likewise; those that are not there lie in holdings before
+  /// Likewise, of what has units of its own; those that are not there lie in holdings before.
+  std::vector<std::map<SavedLines, int>> lines = {};
 };
 
 /// Where anything is frozen there are twice as many shards as ranks: what steps change of rank r is shard r, and what they leave as it is

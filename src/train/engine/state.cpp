@@ -78,10 +78,13 @@ void require_same_groups(const Deck& deck, const std::vector<Parameter>& table, 
            fmt::join(states, ", "), reader.folder());
 }
 
+bool is_own(std::string_view group) { return group == sign_error_group || group == mean_sign_error_group; }
+
 /// What one optimizer keeps means nothing to another.
 void require_same_optimizer(const OptimizerKeys& keys, const io::CheckpointReader& reader) {
   const std::vector<std::string_view> groups = state_groups(keys);
-  const std::vector<std::string>& there = reader.layout().groups;
+  std::vector<std::string> there = reader.layout().groups;
+  std::erase_if(there, is_own);
   if (has_weights_alone(reader) || std::ranges::equal(there, groups)) return;
   fail(ExitCode::checkpoint,
        "{} holds the state of another optimizer: {}; optimizer.type = \"{}\" keeps {}. Set the optimizer that saved it (`tessera inspect` "
@@ -333,7 +336,48 @@ void ModelState::load_lines(const Held& held, const io::CheckpointReader& reader
   }
 }
 
+io::CheckpointUnit ModelState::own_unit(const Held& held, const io::CheckpointLayout& layout) const {
+  const Unit& unit = unit_of(held);
+  const std::vector<int> ranks = plan_.request.group(unit.owners).world;
+  std::vector<int> all(static_cast<std::size_t>(layout.shards));
+  std::iota(all.begin(), all.end(), 0);
+  const auto group = static_cast<int>(std::ranges::find(layout.groups, held.group) - layout.groups.begin());
+  return {.name = fmt::format("{}.{}", unit.name, held.group),
+          .elements = std::ssize(ranks) * held.elements.size(),
+          .holders = ranks == all ? std::vector<int>() : ranks,
+          .groups = {group}};
+}
+
+std::optional<int> ModelState::find_own(const Held& held, const io::CheckpointLayout& layout) const {
+  const io::CheckpointUnit wanted = own_unit(held, layout);
+  const auto found = std::ranges::find(layout.units, wanted.name, &io::CheckpointUnit::name);
+  const auto holders = [&](const io::CheckpointUnit& unit) {
+    return unit.holders.empty() ? layout.shards : static_cast<int>(std::ssize(unit.holders));
+  };
+  if (found == layout.units.end() || found->elements != wanted.elements || holders(*found) != holders(wanted)) return {};
+  return static_cast<int>(found - layout.units.begin());
+}
+
+bool ModelState::leaves_own(const io::CheckpointReader& reader) const {
+  return std::ranges::any_of(plan_.schedule.state, [&](const Held& held) {
+    return held.own && std::ranges::count(reader.layout().groups, held.group) > 0 && !find_own(held, reader.layout());
+  });
+}
+
+void ModelState::load_own(const Held& held, const io::CheckpointReader& reader) const {
+  const std::optional<int> unit = find_own(held, reader.layout());
+  if (!unit) return clear(held);
+  const std::int64_t first = plan_.request.group(unit_of(held).owners).rank * held.elements.size();
+  write(held, 0, held.elements.size(), [&](std::int64_t at, std::span<float> out) {
+    reader.read_unit(held.group, *unit, first + at, out);
+    if (const std::int64_t bad = io::first_not_finite(out); bad >= 0)
+      fail_of_value(reader,
+                    io::describe_not_finite(reader.layout(), held.group, *unit, first + at + bad, out[static_cast<std::size_t>(bad)]));
+  });
+}
+
 void ModelState::load_held(const Held& held, const io::CheckpointReader& reader) const {
+  if (held.own) return load_own(held, reader);
   if (held.of != kernels::Extent::element) return load_lines(held, reader);
   const int saved = same_unit(plan_.layout(), unit_of(held), held.group, reader);
   if (saved >= 0)
@@ -401,7 +445,9 @@ SavedLayout ModelState::saved() const {
     }
     holdings.push_back(std::move(holding));
   }
-  const std::vector<std::string_view> groups = state_groups(request.deck.optimizer);
+  std::vector<std::string_view> groups = state_groups(request.deck.optimizer);
+  for (const Held& held : plan_.schedule.state)
+    if (held.own && std::ranges::find(groups, held.group) == groups.end()) groups.push_back(held.group);
   const std::vector<ChosenOptimizer> optimizers = chosen_optimizers(request.deck.optimizer);
   const auto groups_of = [&](const Unit& unit) {
     GroupsOfUnit numbers{.elements = {0}};
@@ -416,7 +462,14 @@ SavedLayout ModelState::saved() const {
     }
     return numbers;
   };
-  return saved_layout(holdings, groups, (constants ? 2 : 1) * request.mesh.ranks(), groups_of);
+  SavedLayout saved = saved_layout(holdings, groups, (constants ? 2 : 1) * request.mesh.ranks(), groups_of);
+  for (const Held& held : plan_.schedule.state) {
+    if (!held.own) continue;
+    saved.checkpoint.units.push_back(own_unit(held, saved.checkpoint));
+    const int number = static_cast<int>(saved.checkpoint.units.size()) - 1;
+    saved.lines[static_cast<std::size_t>(apart.rank)][{held.unit, saved.checkpoint.units.back().groups.front()}] = number;
+  }
+  return saved;
 }
 
 bool ModelState::constants_on_host() const {
@@ -446,7 +499,7 @@ std::vector<io::ShardSlice> ModelState::slices_of(const std::vector<Held>& all) 
   for (const Held& held : all) {
     const auto group = static_cast<int>(std::ranges::find(groups, held.group) - groups.begin());
     int unit = saved.units[static_cast<std::size_t>(mine_of_all)][static_cast<std::size_t>(held.unit)];
-    if (held.of != kernels::Extent::element) {
+    if (held.own || held.of != kernels::Extent::element) {
       const std::map<SavedLines, int>& lines = saved.lines[static_cast<std::size_t>(mine_of_all)];
       const auto found = lines.find({held.unit, group});
       unit = found == lines.end() ? -1 : found->second;

@@ -35,6 +35,8 @@ class ModelState {
   /// This rank's part of a checkpoint: weights and moments (zeros where it has weights alone), or where there is no training the compute
   /// copies alone. Throws Error(checkpoint) that names the first tensor that differs in name or shape.
   void load(const io::CheckpointReader& reader) const;
+  /// Whether the checkpoint has what ranks keep of their own (Held::own), of another number of ranks: it begins at zero.
+  bool leaves_own(const io::CheckpointReader& reader) const;
 
   /// Values of the run, as a checkpoint holds them.
   std::vector<io::CheckpointValue> run_values() const;
@@ -76,6 +78,11 @@ class ModelState {
   void load_run_values(const io::CheckpointReader& reader) const;
   void load_held(const Held& held, const io::CheckpointReader& reader) const;
   void load_lines(const Held& held, const io::CheckpointReader& reader) const;
+  void load_own(const Held& held, const io::CheckpointReader& reader) const;
+  /// A unit of no tensors, in which each rank has a slice.
+  io::CheckpointUnit own_unit(const Held& held, const io::CheckpointLayout& layout) const;
+  /// The number of that unit in a checkpoint of as many ranks.
+  std::optional<int> find_own(const Held& held, const io::CheckpointLayout& layout) const;
   void load_weights(const io::CheckpointReader& reader) const;
   /// All ranks keep the same boxes: one holding.
   SavedLayout saved() const;

@@ -58,7 +58,7 @@ class Observer {
   virtual ~Observer() = default;
   /// Whether the step after `done` is to have a timeline. On a GPU its tasks are then no graph.
   virtual bool wants_timeline(std::int64_t done) const { return static_cast<void>(done), false; }
-  /// The next step is of another phase of batch.ramp, whose program is another.
+  /// The next step is of another phase, whose program is another.
   virtual void phase_ends() {}
   virtual Verdict after(const StepEnd& end) = 0;
   /// No step follows.

@@ -5,6 +5,7 @@
 
 #include "base/log.hpp"
 #include "base/version.hpp"
+#include "deck/ramp.hpp"
 #include "model/record/flops.hpp"
 #include "model/table/frozen.hpp"
 #include "model/table/lora.hpp"
@@ -37,7 +38,7 @@ void print_banner(const BannerFacts& f) {
   if (const std::string frozen = describe_frozen(f.engine.layout().table); !frozen.empty()) info("frozen      {}", frozen);
   for (const std::string& line : describe_groups(deck.optimizer, f.engine.layout().table)) info("optimizer   {}", line);
   info("batch       {}", describe_batch(deck, f.engine.data().size));
-  for (const std::string& line : describe_ramp(deck, f.engine.data().size)) info("ramp        {}", line);
+  for (const std::string& line : describe_ramp(deck, f.engine.data().size)) info("phases      {}", line);
   if (const Stage& stage = f.engine.planned().request.stage; stage.count > 1)
     info("pipeline    {} stages of {} layers, {}; at best {:.1f} % of a step is bubble", stage.count,
          fmt::join(layers_of_stages(deck, f.engine.planned().request.mesh), ", "), word_of(deck.pipeline.schedule),
@@ -46,7 +47,7 @@ void print_banner(const BannerFacts& f) {
        describe_recompute(f.engine.planned().request, recompute_gain(f.engine.planned().request, f.engine.schedule(), f.engine.plan())));
   if (const std::string how = f.engine.how_disks_work(); !how.empty()) info("disk        {}", how);
   info("memory      of this rank, planned and allocated\n{}", print_memory(f.engine.schedule(), f.engine.plan()));
-  if (!deck.batch.ramp.empty())
+  if (phases_of(deck) > 1)
     info("  all phases {:>10}   (what the largest needs of each tier is allocated; above is the first)",
          human_bytes(static_cast<double>(memory_bytes(f.engine.room()))));
 }

@@ -82,7 +82,7 @@ Verdict StepLoop::step_after(std::int64_t done) {
 void StepLoop::enter_phase_after(std::int64_t done) {
   const std::size_t phase = phase_after(run_.deck, done);
   if (phase == run_.engine.phase()) return;
-  run_.stage = "the change to another phase of batch.ramp";
+  run_.stage = "the change to another phase";
   run_.world.together([] {});  // what a rank reads of another's memory it has read
   run_.engine.enter(phase);
 }
@@ -92,8 +92,9 @@ void StepLoop::cross_border(std::int64_t done) {
   for (Observer* observer : observers_) observer->phase_ends();
   const double begin = now_seconds();
   enter_phase_after(done);
-  progress_.note(fmt::format("phase {} of batch.ramp begins after step {} (in {:.2f} s): {}", run_.engine.phase() + 1, done,
-                             now_seconds() - begin, describe_batch(run_.engine.planned().request.deck, run_.engine.data().size)));
+  const Deck& deck = run_.engine.planned().request.deck;
+  progress_.note(fmt::format("phase {} begins after step {} (in {:.2f} s): {}{}", run_.engine.phase() + 1, done, now_seconds() - begin,
+                             describe_batch(deck, run_.engine.data().size), describe_warmup(deck)));
 }
 
 StepReport StepLoop::make_step(std::int64_t done, double& data_seconds, Timeline* timeline) {

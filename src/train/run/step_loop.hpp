@@ -22,7 +22,7 @@ class StepLoop {
   ExitCode run();
 
  private:
-  /// Where another phase of batch.ramp begins after so many steps, goes on in it. No save may be under way.
+  /// Where another phase begins after so many steps, goes on in it. No save may be under way.
   void enter_phase_after(std::int64_t done);
   void cross_border(std::int64_t done);
   /// Reads a batch, which takes `data_seconds`, and makes the step after `done`.

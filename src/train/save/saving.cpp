@@ -330,6 +330,8 @@ void load_checkpoint(const World& world, Engine& engine, const std::string& path
     info("{} holds weights alone: the optimizer's moments begin at zero", path);
   if (engine.planned().request.deck.zero.error_feedback.enabled)
     info("checkpoints hold no errors of gradients: those of zero.error_feedback begin at zero");
+  if (engine.state().leaves_own(*reader))
+    info("{} was saved by another number of ranks: what signs have taken from momenta begins at zero", path);
   world.together([&] { engine.read_state(*reader); });
   engine.publish();
 }

@@ -146,6 +146,7 @@ NOT_DRAWN = {
     "run.init": "a folder of a model that has the deck's [model]: validation/program/resume/imported.py",
     "lora.init": "a folder of an adapter of that model: validation/program/resume/adapters.py",
     "data.tokenizer": "a folder with the tokenizer of the token files: validation/program/resume/data_identity.py",
+    "optimizer.freeze_step": "after it each rank rounds its own momenta to signs, so that one rank is no measure of several: validation/program/resume/onebit.py",
     "zero.quantized_gradients": "rounds to 4 bits what each rank adds, nearer to plain sums or farther by the number of ranks: validation/program/resume/quantized.py",
     **{f"zero.error_feedback.{leaf}": "goes with zero.quantized_gradients" for leaf in ("enabled", "beta", "reset_interval")},
     "data.chat_template": "is kept beside a tokenizer: validation/tokenizers/check_chats.py",

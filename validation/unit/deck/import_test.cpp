@@ -227,10 +227,18 @@ TEST(Import, OptimizersAreOursOrRefused) {
   EXPECT_EQ(automatic.optimizer.learning_rate, 5e-5);
   EXPECT_EQ(automatic.optimizer.beta1, 0.9);
   EXPECT_EQ(automatic.optimizer.beta2, 0.999);
-  const std::string one_bit = with("\"optimizer\": {\"type\": \"onebit_adam\", \"params\": {\"lr\": 1e-3}}");
-  EXPECT_NE(faults_in(one_bit).find("optimizer.type: as optimizer.type: \"onebit_adam\" is refused: 1-bit Adam is not in this version"),
+  const std::string zero_one = with("\"optimizer\": {\"type\": \"zero_one_adam\", \"params\": {\"lr\": 1e-3}}");
+  EXPECT_NE(faults_in(zero_one).find("optimizer.type: as optimizer.type: \"zero_one_adam\" is refused: 0/1 Adam is not in this version"),
             std::string::npos);
-  EXPECT_EQ(deck_of(one_bit, {"optimizer.type=adamw"}).optimizer.learning_rate, 1e-3);
+  EXPECT_EQ(deck_of(zero_one, {"optimizer.type=adamw"}).optimizer.learning_rate, 1e-3);
+  const Deck one_bit =
+      deck_of(with("\"optimizer\": {\"type\": \"OneBitAdam\", \"params\": {\"lr\": 1e-3, \"betas\": [0.9, 0.99], \"freeze_step\": 400, "
+                   "\"cuda_aware\": false, "
+                   "\"comm_backend_name\": \"nccl\"}}"));
+  EXPECT_EQ(one_bit.optimizer.type, "onebit_adam");
+  EXPECT_EQ(one_bit.optimizer.beta2, 0.99);
+  EXPECT_EQ(one_bit.optimizer.freeze_step, 400);
+  EXPECT_EQ(deck_of(with("\"optimizer\": {\"type\": \"OneBitAdam\"}")).optimizer.freeze_step, 100000);
   EXPECT_NE(faults_in(with("\"optimizer\": {\"params\": {\"lr\": 1e-3}}")).find("reads no params without optimizer.type"),
             std::string::npos);
   EXPECT_NE(faults_in(with("\"optimizer\": {\"type\": \"Adam\", \"params\": {\"betas\": [0.9]}}")).find("expected two numbers"),

@@ -130,6 +130,7 @@ TEST(Print, RandomDecksRoundTrip) {
       // Zero means auto for some keys, and the parser resolves it; steps take the place of a ratio.
       if (deck.learning_rate.warmup_ratio > 0 || deck.model.head_dim == 0 || (deck.model.experts > 0 && deck.model.expert_ff_width == 0))
         continue;
+      deck.optimizer.warms_up = parsed.deck.optimizer.warms_up;  // follows from run.steps
       EXPECT_EQ(parsed.deck, deck) << text;
       EXPECT_EQ(deck_hash(parsed.deck), deck_hash(deck));
     }
@@ -187,6 +188,7 @@ TEST(Print, AKeyThatCameLaterLeavesTheIdentityOfEarlierRuns) {
                                             "optimizer.update_clipping",
                                             "optimizer.newton_schulz",
                                             "optimizer.muon_scale",
+                                            "optimizer.freeze_step",
                                             "data.weights",
                                             "run.epochs",
                                             "learning_rate.warmup_ratio",

@@ -58,6 +58,41 @@ TEST(Ramp, StepsAndSamplesAreCountedOverPhases) {
   }
 }
 
+// A phase ends with 1-bit Adam's warmup, among those of a ramp or alone.
+TEST(Ramp, APhaseEndsAsOneBitAdamFreezes) {
+  const Deck alone = parse_small({"optimizer.type=onebit_adam", "optimizer.freeze_step=6"}).deck;
+  EXPECT_EQ(ends_of_phases(alone), std::vector<std::int64_t>{6});
+  EXPECT_EQ(phase_after(alone, 5), 0U);
+  EXPECT_EQ(phase_after(alone, 6), 1U);
+  const Deck both = parse_small({ramp, "optimizer.type=onebit_adam", "optimizer.freeze_step=6"}).deck;
+  EXPECT_EQ(ends_of_phases(both), (std::vector<std::int64_t>{3, 4, 6, 9}));
+  const std::int64_t global[] = {8, 16, 12, 12, 16};
+  for (std::size_t k = 0; k < phases_of(both); ++k) {
+    const Deck own = deck_in_phase(both, k);
+    EXPECT_EQ(own.optimizer.warms_up, k < 3) << k;
+    EXPECT_EQ(own.batch.global, global[k]) << k;
+    EXPECT_EQ(phases_of(own), 1U);
+    EXPECT_EQ(deck_in_phase(own, 0), own);
+  }
+  EXPECT_EQ(ends_of_phases(parse_small({ramp, "optimizer.type=onebit_adam", "optimizer.freeze_step=4"}).deck),
+            (std::vector<std::int64_t>{3, 4, 9}));
+  for (const Deck& deck : {alone, both})
+    for (std::int64_t step = 0, samples = 0; step < 20; ++step) {
+      EXPECT_EQ(samples_in(deck, step), samples) << step;
+      samples += samples_of_step(deck_in_phase(deck, phase_after(deck, step)).batch);
+    }
+}
+
+TEST(Ramp, ARunThatIsOverBeforeItFreezesWarmsUpInOnePhase) {
+  for (const char* steps : {"run.steps=6", "run.steps=7"}) {
+    const Deck deck = parse_small({"optimizer.type=onebit_adam", "optimizer.freeze_step=6", steps}).deck;
+    EXPECT_EQ(deck.optimizer.warms_up, deck.run.steps == 6);
+    EXPECT_EQ(phases_of(deck), deck.run.steps == 6 ? 1U : 2U);
+    EXPECT_TRUE(deck_in_phase(deck, 0).optimizer.warms_up);
+    EXPECT_EQ(parse_deck_text(print_deck(deck), "printed", {}, 0).deck, deck);
+  }
+}
+
 TEST(Ramp, BelongsToARunsIdentityWhereThereIsOne) {
   EXPECT_NE(deck_identity(ramped()), deck_identity(parse_small().deck));
   EXPECT_EQ(deck_identity(parse_small({"batch.ramp=[]"}).deck), deck_identity(parse_small().deck));

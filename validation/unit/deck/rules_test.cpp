@@ -119,6 +119,32 @@ TEST(Rules, AnOptimizerReadsItsOwnKeys) {
   EXPECT_TRUE(muon.nesterov);
 }
 
+// Momenta of ranks meet as signs: what cannot be beside that is refused by its key.
+TEST(Rules, OneBitAdamIsOfDataParallelRanksWithWholeState) {
+  const auto found = [](std::vector<std::string> overrides, int ranks) {
+    overrides.insert(overrides.begin(), {"optimizer.type=onebit_adam", "optimizer.freeze_step=4"});
+    return faults(overrides, ranks);
+  };
+  EXPECT_EQ(found({"zero.stage=0"}, 2), "");
+  EXPECT_EQ(found({"zero.stage=0", "precision.gradients=bf16", "batch.global=8"}, 2), "");
+  EXPECT_EQ(found({"zero.stage=0", "run.reproducible=true"}, 1), "");
+  EXPECT_TRUE(says(found({"zero.stage=0", "run.reproducible=true"}, 2), "each of 2 ranks rounds its own momenta to signs"));
+  EXPECT_TRUE(
+      says(found({"zero.stage=1"}, 2), "zero.stage: each rank has momenta of its own, whole, with \"onebit_adam\"; set zero.stage = 0"));
+  EXPECT_TRUE(says(found({"zero.stage=0", "zero.offload_optimizer.device=host"}, 2), "set it to \"none\""));
+  EXPECT_TRUE(says(found({"zero.stage=0", "precision.compute=fp16"}, 2), "optimizer.freeze_step counts steps"));
+  for (const char* axis : {"mesh.tp", "mesh.pp", "mesh.cp", "mesh.replicate"})
+    EXPECT_TRUE(says(found({"zero.stage=0", std::string(axis) + "=2"}, 2),
+                     fmt::format("over ranks of mesh.dp alone, which have all tensors whole, and {} is 2", axis)))
+        << found({"zero.stage=0", std::string(axis) + "=2"}, 2);
+  EXPECT_EQ(found({"zero.stage=0", "optimizer.groups=[{ tensors = [\"head.*\"], learning_rate = 1e-4 }]"}, 2), "");
+  EXPECT_TRUE(
+      says(found({"zero.stage=0", "optimizer.groups=[{ tensors = [\"head.*\"], type = \"lion\" }]"}, 2), "another type beside 1-bit Adam"));
+  EXPECT_TRUE(says(faults({"optimizer.groups=[{ tensors = [\"head.*\"], type = \"onebit_adam\" }]"}), "has a group of 1-bit Adam"));
+  EXPECT_TRUE(says(faults({"optimizer.freeze_step=4"}), "is of optimizer.type = \"onebit_adam\""));
+  EXPECT_TRUE(says(found({"zero.stage=0", "optimizer.freeze_step=0"}, 2), "out of range"));
+}
+
 // The values that a message proposes are themselves valid.
 TEST(Rules, BatchMessagesProposeValidValues) {
   for (std::int64_t global : {1, 7, 12, 30, 60, 61}) {

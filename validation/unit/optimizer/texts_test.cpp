@@ -32,14 +32,14 @@ TEST(OptimizerTexts, RowsHaveTheirOwnNamesAndKeysOfTheDeck) {
 TEST(OptimizerTexts, TouchWhatTheyDeclare) {
   using Kind = UpdateOperand::Kind;
   for (const Optimizer& row : optimizers())
-    for (const UpdateShape& shape : {UpdateShape{}, {.momentum = true}, {.momentum = true, .nesterov = true}}) {
+    for (const UpdateShape& shape : {UpdateShape{}, {.momentum = true}, {.momentum = true, .nesterov = true}, {.warms_up = true}}) {
       SCOPED_TRACE(row.name);
       UpdateText text(shape);
       row.text(text);
       const UpdateRecord record = text.record();
       std::set<std::pair<Kind, int>> read, changed;
       for (std::size_t phase = 0; phase < record.phases.size(); ++phase) {
-        ASSERT_FALSE(record.phases[phase].calls.empty());
+        ASSERT_EQ(record.phases[phase].calls.empty(), record.phases[phase].meets == Kind::mean_signs);
         for (const UpdateCall& call : record.phases[phase].calls) {
           ASSERT_TRUE(call.code);
           EXPECT_EQ(call.changes(Kind::master), call.changes(Kind::copy)) << call.kernel;
@@ -57,12 +57,15 @@ TEST(OptimizerTexts, TouchWhatTheyDeclare) {
           EXPECT_TRUE(touched.contains({Kind::values, 0}));
         }
       }
-      EXPECT_EQ(record.phases.size(), 1 + (record.sums > 0) + record.lines + record.orthogonal.has_value());
+      const bool signs = record.phases[0].meets == Kind::signs;
+      EXPECT_EQ(signs, row.sends_signs && !shape.warms_up);
+      EXPECT_EQ(record.phases.size(), 1U + (record.sums > 0) + record.lines + record.orthogonal.has_value() + 2 * signs);
       std::set<std::pair<Kind, int>> all = {{Kind::master, 0}, {Kind::copy, 0}};
       if (record.sums > 0) all.insert({Kind::sums, 0});
       if (record.lines) all.insert({Kind::lines, 0});
       if (record.orthogonal) all.insert({Kind::matrices, 0});
-      for (int s = 0; s < std::ssize(record.state); ++s) all.insert({Kind::state, s});
+      for (int s = 0; s < std::ssize(record.state); ++s)
+        if (!signs || s == record.momentum) all.insert({Kind::state, s});
       EXPECT_EQ(changed, all);
       EXPECT_TRUE(read.contains({Kind::gradient, 0}) && !changed.contains({Kind::values, 0}));
       std::set<std::string_view> groups = {master_group};

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "../model/random_models.hpp"
+#include "base/check.hpp"
 
 namespace tessera::unit_plan_test {
 namespace {
@@ -110,6 +111,20 @@ TEST(UnitPlan, GradientsMeetWhereStageAndModeSay) {
     }
     EXPECT_EQ(path(3, 1, reproducible).direct, !reproducible) << "a rank alone keeps all whole";
   }
+}
+
+// Where momenta meet in the place of gradients.
+TEST(UnitPlan, OwnGradientsStayWholeAndNeverMeet) {
+  for (const DType gradients : {DType::f32, DType::bf16})
+    for (const int size : {1, 3}) {
+      const UnitRules rules{.stage = 0, .gradients = gradients, .own_gradients = true};
+      const GradientPath path = plan_unit(small_layout(size, 0), 0, rules, {owners_of(size - 1, size)}).gradient;
+      EXPECT_EQ(path.meeting, never);
+      EXPECT_EQ(path.own, size > 1) << "of one rank it is the whole one";
+      EXPECT_EQ(path.held.size(), small_layout(size, 0).units[0].elements);
+      EXPECT_EQ(path.kept, gradients);
+    }
+  EXPECT_THROW(plan_unit(small_layout(3, 1), 0, {.stage = 2, .own_gradients = true}, {owners_of(1, 3)}), Error);
 }
 
 TEST(UnitPlan, SumsInBf16AreKeptSoAndMeetSoButInFixedPoint) {
