@@ -28,6 +28,7 @@ except ImportError as error:
 
 from exports import fail, read_export, read_tensor
 from models import DEFAULTS, make_model, model_keys
+from onebit import OnebitAdam
 
 TESSERA = os.environ.get("TESSERA", "build/host/tessera")
 MPIEXEC = os.environ.get("MPIEXEC", "mpiexec")
@@ -50,6 +51,10 @@ OPTIMIZERS = {
     "llama-muon": (lambda rows: Muon(rows, QUINTIC, match_rms_adamw), ["optimizer.type=muon"]),
     "llama-muon-jordan": (lambda rows: Muon(rows, [(3.4445, -4.7750, 2.0315)] * 5, original), ["optimizer.type=muon", "optimizer.newton_schulz=simple", "optimizer.muon_scale=original"]),
     "llama-muon-polar": (lambda rows: Muon(rows, POLAR_EXPRESS, original, 1.01, 1e-6), ["optimizer.type=muon", "optimizer.newton_schulz=polar_express", "optimizer.muon_scale=original"]),
+    # On two ranks, for gradients stay with them; of tensors whose parts are DeepSpeed's. A sign over a mean of squares near 0, as after so short a warmup, would be rounding:
+    # hence eps.
+    "llama-onebit": (lambda rows: OnebitAdam(rows, lr=RATE, betas=BETAS, eps=1e-2, freeze_step=4, ranks=2),
+                     ["optimizer.type=onebit_adam", "optimizer.freeze_step=4", "optimizer.eps=1e-2"]),
     "llama-sgd": (lambda rows: torch.optim.SGD(rows, lr=0.1), ["optimizer.type=sgd", "optimizer.learning_rate=0.1"]),
     "llama-momentum": (lambda rows: torch.optim.SGD(rows, lr=0.1, momentum=0.9), ["optimizer.type=sgd", "optimizer.learning_rate=0.1", "optimizer.momentum=0.9"]),
     "llama-nesterov": (lambda rows: torch.optim.SGD(rows, lr=0.1, momentum=0.9, nesterov=True), ["optimizer.type=sgd", "optimizer.learning_rate=0.1", "optimizer.momentum=0.9", "optimizer.nesterov=true"]),
@@ -68,6 +73,7 @@ MODELS = {
     **{name: ({**DEFAULTS, **BYTES}, ((1, []), (2, ["zero.stage=3", "zero.offload_optimizer.device=host", "zero.param_persistence_threshold=0"]))) for name in OPTIMIZERS},
     **{name: ({**DEFAULTS, **BYTES}, ((1, []), (2, ["zero.stage=3", "zero.offload_optimizer.device=host", "zero.param_persistence_threshold=0"]), (2, ["mesh.tp=2", "zero.stage=1"])))
        for name in ("llama-lamb", "llama-adafactor")},
+    "llama-onebit": ({**DEFAULTS, **BYTES, "width": 64, "layers": 1}, ((2, ["batch.micro=1"]),)),
     "mixtral": ({**model_keys("mixtral"), **BYTES}, ((2, ["mesh.ep=2", "zero.stage=1", "model.router_aux_loss=0", "model.router_z_loss=0"]),)),
     "llama-masked": ({**DEFAULTS, **BYTES}, PACKED),
     "llama-packed": ({**DEFAULTS, **BYTES}, PACKED),
@@ -228,16 +234,25 @@ def of_torch(model, texts, groups, make):
     count = sum(int((targets != -100).sum()) for _, targets in texts)
     rows = []
     for _ in range(STEPS):
+        losses = []
+
+        def backward(some):
+            for inputs, targets in (texts[number] for number in some):
+                logits = model(input_ids=inputs, use_cache=False).logits
+                loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-100, reduction="sum") / count
+                loss.backward()
+                losses.append(loss.item())
+
         optimizer.zero_grad()
-        total = 0.0
-        for inputs, targets in texts:
-            logits = model(input_ids=inputs, use_cache=False).logits
-            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-100, reduction="sum") / count
-            loss.backward()
-            total += loss.item()
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), CLIPPING)
+        if isinstance(optimizer, OnebitAdam):
+            norm = optimizer.take(backward, len(texts), CLIPPING)
+        else:
+            backward(range(len(texts)))
+            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), CLIPPING).item()
         optimizer.step()
-        rows.append((total, norm.item()))
+        rows.append((sum(losses), norm))
+    if isinstance(optimizer, OnebitAdam):
+        print(f"     the number nearest to 0 whose sign was sent was {optimizer.narrowest:.1e} of its scale")
     return rows
 
 
