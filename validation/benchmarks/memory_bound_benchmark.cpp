@@ -38,6 +38,7 @@
 #include "kernels/rmsnorm/rmsnorm.hpp"
 #include "kernels/rope/rope.hpp"
 #include "kernels/sgd/sgd.hpp"
+#include "kernels/signs/signs.hpp"
 #include "kernels/sums/sums.hpp"
 #include "kernels/swiglu/swiglu.hpp"
 #include "kernels/vector/vector.hpp"
@@ -273,6 +274,29 @@ void add_quantize(std::vector<Contender>& list, const Memory& memory) {
     add("sum_blocks of two" + bits, 4 + 2 * codes, n, "copy",
         [=] { sum_blocks({}, {.sum = sum, .blocks = p[1], .n = n, .members = 2, .wire = wire}); });
   }
+}
+
+/// Of signs for two ranks. A pack reads its numbers after a pass that sums their squares.
+void add_signs(std::vector<Contender>& list, const Memory& memory, FixedSum& sum) {
+  std::byte* p[3] = {};
+  const std::int64_t n = memory.cut({4, 4, 1}, p, 2 * sign_word), part = n / 2, step = part / sign_word + 1;
+  auto *x = reinterpret_cast<float*>(p[0]), *error = reinterpret_cast<float*>(p[1]);
+  auto* words = reinterpret_cast<std::uint32_t*>(p[2]);
+  auto* scale = reinterpret_cast<float*>(words + step - 1);
+  const auto bytes = [&](double each) { return each * static_cast<double>(n); };
+  list.push_back(
+      {"sum_sign_squares", bytes(8), "read", [=, &sum] { sum_sign_squares({}, {.sum = &sum, .x = x, .error = error, .n = n}); }});
+  list.push_back(
+      {"pack_signs", bytes(12.125), "copy", [=] {
+         FixedSum one;
+         one.add(1);
+         pack_signs({},
+                    {.words = words, .scale = scale, .x = x, .error = error, .sum = &one, .n = n, .parts = 2, .part = part, .step = step});
+       }});
+  list.push_back({"sum_signs of two", bytes(4.125), "copy",
+                  [=] { sum_signs({}, {.error = error, .words = words, .scale = scale, .n = part, .members = 2, .step = step}); }});
+  list.push_back({"unpack_signs", bytes(4.125), "copy",
+                  [=] { unpack_signs({}, {.x = x, .words = words, .scale = scale, .n = n, .part = part, .step = step}); }});
 }
 
 void add_rmsnorm(std::vector<Contender>& list, const Memory& memory, DType dtype, const Memory& small, std::vector<float>& rstd) {
@@ -518,6 +542,7 @@ void run(const Settings& settings) {
   add_adamw(list, memory, scalars);
   add_optimizers(list, memory, scalars);
   add_quantize(list, memory);
+  add_signs(list, memory, sum);
   add_fp8(list, memory, scales.data());
   for (DType dtype : {DType::f32, DType::bf16}) {
     add_rmsnorm(list, memory, dtype, small, rstd);
