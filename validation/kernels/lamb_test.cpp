@@ -1,3 +1,4 @@
+#include "kernels/update/update_host.hpp"
 #include "lamb_cases.hpp"
 
 namespace tessera::kernels::testing::lamb_test {
@@ -101,6 +102,21 @@ TEST(Lamb, TrustHasBoundsAndIsOneWhereANormIsZero) {
   EXPECT_NEAR(moved(1, 1e6, 0.5f, 10), 0.5, 1e-4);
   EXPECT_NEAR(moved(0, 4, 2, 10), 1, 1e-4);
   EXPECT_NEAR(moved(4, 0, 2, 10), 1, 1e-4);
+}
+
+/// Small, large and tiny ones, whole vectors and a remainder.
+TEST(Lamb, SquaresAreSummedAsOneByOne) {
+  using host::update_detail::ExactSquares;
+  for (const float most : {1e-5f, 1.0f, 10.0f}) {
+    const std::vector<float> x = random_values<float>(1003, 3, most);
+    FixedSum expected, sum;
+    ExactSquares::Room room;
+    ExactSquares squares(room);
+    for_vectors(0, std::ssize(x), [&](std::int64_t i, auto n) { squares.add(load(&x[static_cast<std::size_t>(i)], n), n); });
+    squares.add_to(sum);
+    for (const float v : x) expected.add(static_cast<double>(v) * static_cast<double>(v));
+    EXPECT_EQ(sum.value(), expected.value());
+  }
 }
 
 }  // namespace
