@@ -41,7 +41,10 @@ void BatchFeed::read(std::int64_t step) {
   const std::vector<Range> positions = engine_.positions();
   for (std::int64_t m = 0; m < A; ++m) {
     const std::optional<std::int64_t> number = micro_batch_at(deck(), engine_.data().size, engine_.data().rank, m);
-    if (!number) {
+    // A micro-batch that only keeps ranks in step has no weight. Its magnitudes would count in scales of later steps: it is the step's
+    // first.
+    const bool repeats = !number && deck().precision.fp8 == Fp8Recipe::tensorwise_delayed;
+    if (!number && !repeats) {
       const MicroBatch empty = micro_batch(m);
       std::ranges::fill(empty.tokens, 0), std::ranges::fill(empty.document_starts, 0);
       std::ranges::fill(empty.targets, 0), std::ranges::fill(empty.weights, 0), std::ranges::fill(empty.groups, -1);
@@ -50,8 +53,9 @@ void BatchFeed::read(std::int64_t step) {
     const std::int64_t first = engine_.run_values().sample_cursor, B = deck().batch.micro;
     within(fmt::format("step {}", step + 1), [&] {
       for (std::int64_t row = 0; row < B; ++row)
-        train_.read(sequence_at(first, *number * B + row, deck().batch.parts), positions, micro_batch(m), row);
+        train_.read(sequence_at(first, number.value_or(0) * B + row, deck().batch.parts), positions, micro_batch(m), row);
     });
+    if (repeats) std::ranges::fill(micro_batch(m).weights, 0), std::ranges::fill(micro_batch(m).groups, -1);
   }
   steps_ = step + 1;
 }

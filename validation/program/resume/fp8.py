@@ -154,7 +154,7 @@ def main():
             return 0 if check.good else 1
         steps = 6
         common = {"run__steps": steps, "run__log_every": 1, "run__reproducible": True, "precision__compute": "bf16", "model__layers": 2, "model__tied": False,
-                  "model__kv_heads": 4, "batch__global": 12, "evaluate__every": steps, "evaluate__batches": 4, "data__validation": folder.data}
+                  "model__kv_heads": 4, "batch__global": 11, "evaluate__every": steps, "evaluate__batches": 4, "data__validation": folder.data}
         folder.train("plain", 1, **common)
         copies(folder, common)
         gathers(folder, common)
