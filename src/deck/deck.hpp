@@ -107,8 +107,8 @@ struct UpdateKeys {
   MuonScale muon_scale = MuonScale::match_rms_adamw;
   DType moments = DType::f32;
   MomentsRounding moments_rounding = MomentsRounding::stochastic;  // to bf16
-  std::int64_t freeze_step = 100'000;  // updates of 1-bit Adam's warmup
-  bool warms_up = false;               // it does through all steps: no key, but what deck_in_phase says of a phase
+  std::int64_t freeze_step = 100'000;                              // updates of 1-bit Adam's warmup
+  bool warms_up = false;  // it does through all steps: no key, but what deck_in_phase says of a phase
   friend bool operator==(const UpdateKeys&, const UpdateKeys&) = default;
 };
 

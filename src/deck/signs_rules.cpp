@@ -31,7 +31,8 @@ void check_axes(Draft& draft) {
 void check_groups_of_signs(Draft& draft) {
   const OptimizerKeys& o = draft.deck.optimizer;
   if (!draft.good({type_key, "optimizer.groups"})) return;
-  const bool named = std::ranges::any_of(o.groups, [&](const OptimizerGroup& group) { return group.update && sends_signs(group.update->type); });
+  const bool named =
+      std::ranges::any_of(o.groups, [&](const OptimizerGroup& group) { return group.update && sends_signs(group.update->type); });
   const bool others = std::ranges::any_of(o.groups, [](const OptimizerGroup& group) { return group.update.has_value(); });
   if (named)
     draft.fault(

@@ -340,10 +340,10 @@ struct Copy {};
 struct ReadDisk {};
 struct WriteDisk {};
 
-using Op =
-    std::variant<RunPass, Collective, AccumulateFixed, Zero, CountFlags, SumSquares, BeginStep, ScaleGradients, FinishStep, OptimizerStep,
-                 Round, PackWeight, Copy, Add, JoinSums, ReadDisk, WriteDisk, Transfer, BalanceRouters, Encode, EncodeWithError, Decode,
-                 SumBlocks, Orthogonalize, CopyRuns, UpdateFp8Scales, EncodeRuns, DecodeRuns, FindMagnitudes, ScaleMatrices, PackSigns, SumSigns, UnpackSigns>;
+using Op = std::variant<RunPass, Collective, AccumulateFixed, Zero, CountFlags, SumSquares, BeginStep, ScaleGradients, FinishStep,
+                        OptimizerStep, Round, PackWeight, Copy, Add, JoinSums, ReadDisk, WriteDisk, Transfer, BalanceRouters, Encode,
+                        EncodeWithError, Decode, SumBlocks, Orthogonalize, CopyRuns, UpdateFp8Scales, EncodeRuns, DecodeRuns,
+                        FindMagnitudes, ScaleMatrices, PackSigns, SumSigns, UnpackSigns>;
 
 struct Task {
   std::string name;  ///< "gather layers.12 (backward)"

@@ -133,12 +133,18 @@ void ScheduleBuilder::build_saving() {
   for (const Held& held : schedule_.state) {
     const Unit& unit = frame_.unit_at(held.unit);
     const Range mine = saved_part(frame_.layout, held, frame_.request.group(unit.owners));
-    const std::int64_t bytes = held.bytes(mine.size());
-    const Use from{held.use.buffer, held.use.offset + held.bytes(mine.begin - held.elements.begin), bytes, Access::read};
+    const auto in = [&](int buffer, std::int64_t offset, const Range& of, const Range& part) {
+      return Use{buffer, offset + held.bytes(part.begin - of.begin), held.bytes(part.size()), Access::read};
+    };
     if (unit.frozen) {  // no step changes it: it is read where it lies
-      schedule_.copies.push_back({held.group, held.unit, mine, from, held.type, held.of, held.own});
+      const Use there = in(held.use.buffer, held.use.offset, held.elements, mine);
+      schedule_.copies.push_back({held.group, held.unit, mine, there, held.type, held.of, held.own});
       continue;
     }
+    // Rows and columns do not divide by the ranks that save a part each: all are copied, so that ranks' schedules are the same.
+    const Range copied = held.of == kernels::Extent::element ? mine : held.elements;
+    const Use from = in(held.use.buffer, held.use.offset, held.elements, copied);
+    const std::int64_t bytes = from.bytes;
     const int copy =
         buffers_.declare(fmt::format("snapshot.{}.{}", held.group, unit.name), Category::snapshot, frame_.below_tier, bytes, Life::run);
     snapshot.emit({.name = fmt::format("copy {} {}", held.group, unit.name),
@@ -146,7 +152,7 @@ void ScheduleBuilder::build_saving() {
                    .lane = frame_.plan(held.unit).gradient.offloaded ? Lane::host_snapshot : Lane::snapshot,
                    .uses = {{copy, 0, bytes, Access::write}, from},
                    .bytes_moved = static_cast<double>(bytes)});
-    schedule_.copies.push_back({held.group, held.unit, mine, {copy, 0, bytes, Access::read}, held.type, held.of, held.own});
+    schedule_.copies.push_back({held.group, held.unit, mine, in(copy, 0, copied, mine), held.type, held.of, held.own});
   }
   // Whoever saves has made the updates that a step had left. Only what changes the state waits for its copy: the update of a unit, at the
   // end.

@@ -73,7 +73,7 @@ Frame::Frame(const BuildRequest& r, const ModelShape& s, const std::vector<Segme
                         .offload_parameters = offloads_parameters(),
                         .quantized_weights = deck.zero.quantized_weights,
                         .quantized_gradients = deck.zero.quantized_gradients,
-                         .own_gradients = training() && sends_signs(deck.optimizer),
+                        .own_gradients = training() && sends_signs(deck.optimizer),
                         .error_feedback = deck.zero.error_feedback.enabled,
                         .fp8 = &shape.fp8};
   for (int u = 0; u < units(); ++u) plans_.push_back(plan_unit(layout, u, rules, groups_of_unit(r.mesh, unit_at(u).owners, r.rank)));

@@ -119,20 +119,20 @@ Breakdown break_down(const Timeline& timeline, const Schedule& schedule) {
 std::string print_breakdown(const Breakdown& sum, double steps, double seconds, double data) {
   std::string text = fmt::format("\n  {:16} {:>12} {:>8} {:>12}", "", "exposed", "of step", "hidden");
   const auto row = [&](std::string_view name, double exposed, const std::string& more) {
-    text += fmt::format("\n  {:16} {:>9.3f} ms {:>6.1f} % {}", name, 1e3 * exposed, seconds > 0 ? 100 * exposed / seconds : 0, more);
+    text += fmt::format("\n  {:16} {:>9.3f} ms {:>6.1f} %{}", name, 1e3 * exposed, seconds > 0 ? 100 * exposed / seconds : 0, more);
   };
   for (const TimePartRow& part : time_parts) {
     const PartSeconds& of = sum.of(part.part);
     const double busy = of.exposed + of.hidden;
     if (busy == 0) continue;
-    std::string more = fmt::format("{:>9.3f} ms", 1e3 * of.hidden / steps);
+    std::string more = fmt::format(" {:>9.3f} ms", 1e3 * of.hidden / steps);
     if (part.moves && of.bytes_moved > 0)
       more += fmt::format("   {} a step, {}/s", human_bytes(of.bytes_moved / steps), human_bytes(of.bytes_moved / busy));
     row(part.name, of.exposed / steps, more);
   }
-  row("waits", sum.idle / steps, "             no task of this rank at work");
-  row("data", data, "             the reading of the batch");
-  row("host", std::max(0.0, seconds - data - sum.seconds / steps), "             the rest of a step");
+  row("waits", sum.idle / steps, "              no task of this rank at work");
+  row("data", data, "              the reading of the batch");
+  row("host", std::max(0.0, seconds - data - sum.seconds / steps), "              the rest of a step");
   row("step", seconds, "");
   return text;
 }

@@ -217,6 +217,20 @@ TEST(Order, UpdatesOnTheHostRunBesideTheForwardPass) {
   }
 }
 
+// What ranks save of rows and columns does not divide by three.
+TEST(Order, CopiesForASaveAreTheSameTasksOnAllRanks) {
+  for (const char* type : {"adamw", "adafactor"}) {
+    std::vector<std::string> first;
+    for (int rank = 0; rank < 3; ++rank) {
+      const Schedule schedule = test::schedule_of(
+          {.name = "", .overrides = {fmt::format("optimizer.type={}", type), "checkpoint.async=true"}, .rank = rank, .ranks = 3});
+      if (rank == 0) first = schedule.lines();
+      EXPECT_EQ(schedule.lines(), first) << type << ", rank " << rank;
+      for (const Held& copy : schedule.copies) EXPECT_EQ(copy.use.bytes, copy.bytes(copy.elements.size())) << copy.group;
+    }
+  }
+}
+
 TEST(Order, CopiesForASaveHoldUpUpdatesAlone) {
   for (const int ranks : {1, 2}) {
     const Schedule schedule =
