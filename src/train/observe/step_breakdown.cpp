@@ -23,10 +23,9 @@ Verdict StepBreakdown::after(const StepEnd& end) {
   seconds_ += end.figures.seconds, data_seconds_ += end.data_seconds, ++steps_;
   if (end.done % every != 0) return Verdict::go_on;
   const auto steps = static_cast<double>(steps_);
-  const std::string which =
-      steps_ == 1 ? fmt::format("step {}", end.done) : fmt::format("steps {} to {}, a mean of them", end.done - steps_ + 1, end.done);
-  progress_.note(
-      fmt::format("where the time of {} went, on rank 0:{}", which, print_breakdown(sum_, steps, seconds_ / steps, data_seconds_ / steps)));
+  const std::string which = steps_ == 1 ? fmt::format("step {}", end.done) : fmt::format("steps {} to {}", end.done - steps_ + 1, end.done);
+  progress_.note(fmt::format("where the time of {} went on rank 0{}:{}", which, steps_ == 1 ? "" : ", a mean of them",
+                             print_breakdown(sum_, steps, seconds_ / steps, data_seconds_ / steps)));
   sum_ = {}, seconds_ = data_seconds_ = 0, steps_ = 0;
   return Verdict::go_on;
 }

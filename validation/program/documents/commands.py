@@ -307,7 +307,7 @@ RULES = [
     Rule(r"scripts/plot_run ", plot, "draws what the runs here left"),
     Rule(r"scripts/(quickstart|setup|test|gpu_check|bundle)\b", script, "installs and builds for minutes, or wants a GPU; CI runs setup and test"),
     Rule(r"cmake ", cmake, "builds for minutes; CI does"),
-    Rule(r"(module|conda|spack|apptainer|export|jq|zcat) ", named_files, "belongs to another program, which is not here"),
+    Rule(r"(module|conda|spack|apptainer|export|jq|zcat|tensorboard) ", named_files, "belongs to another program, which is not here"),
     Rule(r"(\$PEER|validation/parity/peer_python) ", named_files, "asks torch and transformers; label peer runs it"),
 ]
 # Words that begin a command: a line of code that begins with one must have a rule.
