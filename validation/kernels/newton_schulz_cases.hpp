@@ -1,6 +1,9 @@
 // Matrices whose orthogonal factor both backends look for, and the definition in fp64.
 #pragma once
+#include <array>
+#include <map>
 #include <ostream>
+#include <vector>
 
 #include "kernels/newton_schulz/newton_schulz.hpp"
 #include "same_bits.hpp"
@@ -81,23 +84,26 @@ struct Matrix {
 /// write, or the matrix divided by its norm, passes through `round`.
 inline Matrix orthogonal_of(
     Matrix x, OrthogonalSteps steps, double (*round)(double) = [](double v) { return v; }) {
-  static const std::vector<std::array<double, 3>> polynomials[] = {std::vector<std::array<double, 3>>(5, {3.4445, -4.7750, 2.0315}),
-                                                                   {{4.0848, -6.8946, 2.9270},
-                                                                    {3.9505, -6.3029, 2.6377},
-                                                                    {3.7418, -5.5913, 2.3037},
-                                                                    {2.8769, -3.1427, 1.2046},
-                                                                    {2.8366, -3.0525, 1.2012}},
-                                                                   {{8.15655, -22.48329, 15.87877},
-                                                                    {4.04293, -2.80892, 0.50002},
-                                                                    {3.89167, -2.77248, 0.50606},
-                                                                    {3.28575, -2.36813, 0.46449},
-                                                                    {2.34654, -1.70978, 0.42324}}};
+  using Polynomials = std::vector<std::array<double, 3>>;
+  static const std::map<OrthogonalSteps, Polynomials> published = {{OrthogonalSteps::simple, Polynomials(5, {3.4445, -4.7750, 2.0315})},
+                                                                   {OrthogonalSteps::quintic,
+                                                                    {{4.0848, -6.8946, 2.9270},
+                                                                     {3.9505, -6.3029, 2.6377},
+                                                                     {3.7418, -5.5913, 2.3037},
+                                                                     {2.8769, -3.1427, 1.2046},
+                                                                     {2.8366, -3.0525, 1.2012}}},
+                                                                   {OrthogonalSteps::polar_express,
+                                                                    {{8.15655, -22.48329, 15.87877},
+                                                                     {4.04293, -2.80892, 0.50002},
+                                                                     {3.89167, -2.77248, 0.50606},
+                                                                     {3.28575, -2.36813, 0.46449},
+                                                                     {2.34654, -1.70978, 0.42324}}}};
   const bool polar = steps == OrthogonalSteps::polar_express, tall = x.rows > x.columns;
   if (tall) x = x.transposed();
   double norm = 0;
   for (const double v : x.at) norm += v * v;
   for (double& v : x.at) v = round(v / (std::sqrt(norm) * (polar ? 1.01 : 1) + (polar ? 1e-6 : 1e-7)));
-  for (const auto& [a, b, c] : polynomials[static_cast<std::size_t>(steps)]) {
+  for (const auto& [a, b, c] : published.at(steps)) {
     Matrix gram = x * x.transposed();
     for (double& v : gram.at) v = round(v);
     Matrix factor = gram * gram;
