@@ -56,7 +56,7 @@ class LineSquares {
         grad_(static_cast<const Grad*>(p.grad)),
         grad_scale_(p.scalars->grad_scale),
         square_scale_(static_cast<double>(p.scalars->square_scale)),
-        stride_(round_up(lines_.width, lanes)),
+        stride_(round_up(lines_.width, lanes) + lanes),  // a vector that begins at any column ends inside
         columns_(static_cast<std::size_t>(2 * stride_ / lanes)) {}
 
   /// Columns [column, column + n) of `rows` rows, the first of which is `row` and begins at the update's element i.
