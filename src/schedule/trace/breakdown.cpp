@@ -90,7 +90,7 @@ Breakdown break_down(const Timeline& timeline, const Schedule& schedule) {
     for (const TaskTime& task : tasks) {
       cuts.push_back(task.begin), cuts.push_back(task.end);
       PartSeconds& part = sum.parts[index(part_of(*task.task, schedule))];
-      part.hidden += task.end - task.begin;  // for now
+      part.hidden += task.end - task.begin;  // all of it, of which what is exposed is taken below
       part.bytes_moved += task.task->bytes_moved;
     }
   }

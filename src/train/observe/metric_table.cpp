@@ -36,9 +36,9 @@ Figure document_squares(const StepEnd& end, const RunParts& run) {
   if (!run.deck.data.document_mask) return {};
   return end.report.document_squares;
 }
-Figure seconds_of(const StepEnd& end, const RunParts& run) {
-  if (!end.timeline || run.deck.run.breakdown_every == 0) return {};
-  return seconds_of_parts(end, run.engine.schedule());
+Figure seconds_of(const StepEnd& end, const RunParts&) {
+  if (!end.breakdown) return {};
+  return seconds_of_parts(end);
 }
 Figure samples_of_files(const StepEnd&, const RunParts& run) {
   if (!is_mixture(run)) return {};

@@ -6,6 +6,7 @@
 #include "base/progress.hpp"
 #include "io/metrics/metrics.hpp"
 #include "model/record/flops.hpp"
+#include "schedule/trace/breakdown.hpp"
 #include "train/data/batch_feed.hpp"
 #include "train/engine/device_overhead.hpp"
 #include "train/engine/engine.hpp"
@@ -45,8 +46,9 @@ struct StepEnd {
   std::int64_t done = 0;  ///< steps, with this one
   const StepReport& report;
   const StepFigures& figures;
-  double data_seconds = 0;             ///< of the step, for the reading of its batch
-  const Timeline* timeline = nullptr;  ///< where an observer wants it
+  double data_seconds = 0;                  ///< of the step, for the reading of its batch
+  const Timeline* timeline = nullptr;       ///< where an observer wants it
+  std::optional<Breakdown> breakdown = {};  ///< of it, with run.breakdown_every
   std::optional<RouterFigures> router = {};
   Verdict verdict = Verdict::go_on;  ///< of those that have looked before
   bool last = false;                 ///< no step follows it

@@ -15,13 +15,11 @@ bool StepBreakdown::wants_timeline(std::int64_t done) const {
 }
 
 Verdict StepBreakdown::after(const StepEnd& end) {
-  const std::int64_t every = run_.deck.run.breakdown_every;
   // The first step of a start does what is done once.
-  if (every == 0 || !end.timeline || end.done == run_.first_step + 1) return Verdict::go_on;
-  if (!wants_timeline(end.done - 1)) return Verdict::go_on;
-  sum_.add(break_down(*end.timeline, run_.engine.schedule()));
+  if (!end.breakdown || end.done == run_.first_step + 1) return Verdict::go_on;
+  sum_.add(*end.breakdown);
   seconds_ += end.figures.seconds, data_seconds_ += end.data_seconds, ++steps_;
-  if (end.done % every != 0) return Verdict::go_on;
+  if (end.done % run_.deck.run.breakdown_every != 0) return Verdict::go_on;
   const auto steps = static_cast<double>(steps_);
   const std::string which = steps_ == 1 ? fmt::format("step {}", end.done) : fmt::format("steps {} to {}", end.done - steps_ + 1, end.done);
   progress_.note(fmt::format("where the time of {} went on rank 0{}:{}", which, steps_ == 1 ? "" : ", a mean of them",
@@ -30,8 +28,8 @@ Verdict StepBreakdown::after(const StepEnd& end) {
   return Verdict::go_on;
 }
 
-io::NamedNumbers seconds_of_parts(const StepEnd& end, const Schedule& schedule) {
-  const Breakdown b = break_down(*end.timeline, schedule);
+io::NamedNumbers seconds_of_parts(const StepEnd& end) {
+  const Breakdown& b = *end.breakdown;
   io::NamedNumbers all;
   for (const TimePartRow& part : time_parts)
     if (const double exposed = b.of(part.part).exposed; exposed > 0) all.emplace_back(part.name, exposed);

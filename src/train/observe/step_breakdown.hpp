@@ -1,6 +1,5 @@
 // Where the time of steps goes, every run.breakdown_every steps: on the host means over all steps between, on GPUs the one step.
 #pragma once
-#include "schedule/trace/breakdown.hpp"
 #include "train/observe/progress_log.hpp"
 
 namespace tessera {
@@ -20,7 +19,8 @@ class StepBreakdown : public Observer {
   std::int64_t steps_ = 0;
 };
 
-/// Seconds a part of this step by its name, those that compute did not hide; with `waits`, `data` and `host` they are the step's.
-io::NamedNumbers seconds_of_parts(const StepEnd& end, const Schedule& schedule);
+/// Of a step with a breakdown: seconds a part by its name, those that compute did not hide; with `waits`, `data` and `host` they are the
+/// step's.
+io::NamedNumbers seconds_of_parts(const StepEnd& end);
 
 }  // namespace tessera
