@@ -1,7 +1,8 @@
-// Tasks of one section. The class is made for a section and gone with it; its methods stand in eight files: section_passes.cpp has the
+// Tasks of one section. The class is made for a section and gone with it; its methods stand in files by topic: section_passes.cpp has the
 // passes of a micro-batch and their gathers, section_gradients.cpp what becomes of their gradients, section_parted.cpp gradients of weights
 // that come later, section_pipeline.cpp the borders of a stage, section_offload.cpp state that is not where kernels are,
-// section_matrices.cpp updates that take whole matrices, section_fp8.cpp scales of fp8, section_update.cpp the end of a step.
+// section_matrices.cpp updates that take whole matrices, section_fp8.cpp scales of fp8, section_signs.cpp momenta as signs,
+// section_update.cpp the end of a step.
 #pragma once
 #include <map>
 #include <optional>
