@@ -23,10 +23,19 @@ struct RunKeys {
   double epochs = 0;       // passes over the data; 0: steps says how long the run is
   std::int64_t seed = 0, threads = 0, log_every = 1;
   std::int64_t breakdown_every = 0;  // steps; 0: no breakdown
-  std::int64_t trace_step = 0;       // 0: none
+  std::string trace = "0";           // steps to be timed task by task: "12", "3..5"; "0": none
+  std::string machine;               // path of a machine profile, for what is predicted; empty: none
   bool reproducible = false, overwrite = false;
   friend bool operator==(const RunKeys&, const RunKeys&) = default;
 };
+
+/// Steps as the log counts them, both ends with it.
+struct StepRange {
+  std::int64_t first = 0, last = 0;  ///< 0: none
+  bool holds(std::int64_t step) const { return first <= step && step <= last; }
+};
+/// "12", "3..5"; "0" is none. Nothing where the text is no range.
+std::optional<StepRange> step_range(const std::string& text);
 
 /// The device kernels keep a head's features in a block's shared memory and registers.
 inline constexpr std::int64_t largest_head_dim = 256;

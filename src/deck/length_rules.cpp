@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "deck/draft.hpp"
+#include "deck/value.hpp"
 #include "optimizer/texts/table.hpp"
 
 namespace tessera {
@@ -29,11 +30,18 @@ void check_phases(Draft& draft) {
 
 void check_trace(Draft& draft) {
   const RunKeys& run = draft.deck.run;
-  if (draft.good({"run.trace_step"}) && run.trace_step > run.steps)
-    draft.fault({"run.trace_step", "run.steps", "run.epochs"},
-                fmt::format("run.trace_step {} is more than run.steps {}, so that step never comes; set it to at most {}, or to 0 for no "
-                            "timeline",
-                            run.trace_step, run.steps, run.steps));
+  if (!draft.good({"run.trace"})) return;
+  const std::optional<StepRange> range = step_range(run.trace);
+  if (!range)
+    draft.fault({"run.trace"},
+                fmt::format("run.trace {} is neither a step nor a range of steps; write 12, or \"3..5\" with the smaller one "
+                            "first, or 0 for no timeline",
+                            toml_string(run.trace)));
+  else if (range->last > run.steps)
+    draft.fault(
+        {"run.trace", "run.steps", "run.epochs"},
+        fmt::format("run.trace {} is more than run.steps {}, so that step never comes; set it to at most {}, or to 0 for no timeline",
+                    range->last, run.steps, run.steps));
 }
 
 /// A share of the steps, rounded up: not where it is a whole number but for the rounding of its factors.
@@ -42,6 +50,22 @@ std::int64_t share_of(std::int64_t steps, double ratio) {
 }
 
 }  // namespace
+
+std::optional<StepRange> step_range(const std::string& text) {
+  const auto number = [](std::string_view digits) -> std::optional<std::int64_t> {
+    constexpr std::size_t most_digits = 12;  // of the largest run.steps
+    if (digits.empty() || digits.size() > most_digits || digits.find_first_not_of("0123456789") != digits.npos) return std::nullopt;
+    return std::stoll(std::string(digits));
+  };
+  const std::size_t dots = text.find("..");
+  if (dots == text.npos) {
+    const auto step = number(text);
+    return step ? std::optional(StepRange{*step, *step}) : std::nullopt;
+  }
+  const auto first = number(std::string_view(text).substr(0, dots)), last = number(std::string_view(text).substr(dots + 2));
+  if (!first || !last || *first < 1 || *last < *first) return std::nullopt;
+  return StepRange{*first, *last};
+}
 
 void check_length(Draft& draft) {
   check_schedule(draft);

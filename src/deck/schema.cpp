@@ -108,11 +108,17 @@ const std::vector<Key> table = with_choices({
          "Steps between two tables of where the time goes on rank 0: forward, backward, optimizer, each kind of collective, copies, disks, "
          "exposed and hidden, with bytes a second; 0: none. On the host every step is timed and a table has their means. On a GPU it is "
          "that of one step, which issues its tasks one by one where others may be one CUDA graph."},
-    {KEY(run.trace_step), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",
+    {KEY(run.trace), .type = counted, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",
      .help =
-         "Step whose tasks are timed, as the log counts steps: each rank writes trace/step-N/rank-R.json into the output folder, which "
-         "Perfetto and scripts/plot_run open, and rank 0 prints a table; 0: none. On a GPU that step issues its tasks one by one, where "
-         "others may be one CUDA graph: times of tasks are close to those in the graph, gaps between them are not."},
+         "Steps whose tasks are timed, as the log counts steps: one, 12, or several, \"3..5\". Each rank writes trace/step-N/rank-R.json "
+         "into "
+         "the output folder, and rank 0 joins all of them in trace/steps-N-M.json, on one clock, and prints a table; Perfetto opens both, "
+         "scripts/plot_run draws one rank; 0: none. On a GPU such a step issues its tasks one by one, where others may be one CUDA graph: "
+         "times of tasks are close to those in the graph, gaps between them are not."},
+    {KEY(run.machine), .type = text, .unit = "path", .fallback = "\"\"", .silent = true,
+     .help =
+         "Machine profile (`tessera report --measure`, inputs/machines/*.toml) of what the run runs on: the joined file of run.trace then "
+         "holds the step that the simulator predicts for rank 0 beside those that were measured; empty: no prediction."},
 
     // [model]
     {KEY(model.layers), .type = integer, .unit = "layers", .limits = {.least = 1, .most = 10000}, .identity = true,

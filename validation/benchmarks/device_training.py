@@ -7,7 +7,7 @@ Both train in bf16 with fp32 master weights on random tokens, one micro-batch a 
 own, so none holds another's memory. Ours runs at ZeRO stages 0, 3, 0, 3 (stage 3 on one rank gathers and reduces nothing and so should cost nothing),
 then the peer in each of the ways in which it may be fastest, then ours at stage 0 again: clocks and heat weigh on both. Where the peer's Python has no
 torch, ours stands alone and the line says so. Utilisation is of the rate of the faster of both programs' square products.
-The step behind those that count is traced (run.trace_step), for the share of a step in which the GPU is idle: a lower bound, since gaps inside a task count as
+The step behind those that count is traced (run.trace), for the share of a step in which the GPU is idle: a lower bound, since gaps inside a task count as
 busy. Then, before the run is ended, nvidia-smi is asked for the memory in use.
 With --json, what is known of a shape is printed after each run, as one object a line; the last line of a shape is whole. --done FILE takes such an object
 of an earlier call that was cut, and goes on after the last of its runs.
@@ -132,7 +132,7 @@ class Ours:
         run = os.path.join(self.scratch, f"run{self.count}-stage{stage}")
         timeline = os.path.join(run, "trace", f"step-{last + 1:08d}", "rank-0000.json")
         command = [self.options.tessera, "train", "deck.toml", "run.steps=1000000", "run.device=cuda", f"run.output_dir={run}", f"zero.stage={stage}",
-                   f"run.trace_step={last + 1}"]
+                   f"run.trace={last + 1}"]
         log, before, start_seconds = run + ".log", device_memory(), None
         with open(log, "w") as out:
             begin = time.monotonic()

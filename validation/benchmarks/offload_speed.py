@@ -36,7 +36,7 @@ class Run:
     def __init__(self, lab, name, steps, keys):
         folder = os.path.join(lab.folder, "run-" + name.replace(" ", "-"))
         shutil.rmtree(folder, ignore_errors=True)
-        call([*lab.launch(1), "train", "deck.toml", *keys, f"run.output_dir={folder}", f"run.steps={steps}", f"run.trace_step={steps}",
+        call([*lab.launch(1), "train", "deck.toml", *keys, f"run.output_dir={folder}", f"run.steps={steps}", f"run.trace={steps}",
               f"run.threads={lab.threads(1)}"], lab.folder)
         with open(os.path.join(folder, "metrics.jsonl")) as rows:
             seconds = [row["seconds"] for row in map(json.loads, rows) if "seconds" in row and "loss" in row]

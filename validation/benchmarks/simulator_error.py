@@ -107,7 +107,7 @@ class Lab:
     def measure(self, number, ranks, keys):
         steps, run = self.options.steps, os.path.join(self.folder, f"run-{number}")
         shutil.rmtree(run, ignore_errors=True)
-        call([*self.launch(ranks), "train", "deck.toml", *keys, f"run.output_dir={run}", f"run.steps={steps}", f"run.trace_step={steps}",
+        call([*self.launch(ranks), "train", "deck.toml", *keys, f"run.output_dir={run}", f"run.steps={steps}", f"run.trace={steps}",
               f"run.threads={self.threads(ranks)}"], self.folder)
         with open(os.path.join(run, "metrics.jsonl")) as rows:
             seconds = [row["seconds"] for row in map(json.loads, rows) if "seconds" in row and "loss" in row]

@@ -9,8 +9,10 @@ using namespace rows;
 constexpr std::string_view metrics =
     "metrics.jsonl in the run's folder holds every step, and scripts/plot_run draws it; nothing is sent anywhere";
 constexpr std::string_view in_folder = "a run's figures lie in its folder, which `run.output_dir` names";
-constexpr std::string_view traffic = "`tessera plan` counts what collectives move, and `run.trace_step` = N times each of them in step N";
+constexpr std::string_view traffic = "`tessera plan` counts what collectives move, and `run.trace` = N times each of them in step N";
 constexpr std::string_view flops = "`tessera plan` counts a step's FLOPs, and every line of the log has the MFU";
+constexpr std::string_view all_collectives = "the table of run.breakdown_every has every kind of collective";
+constexpr std::string_view traced = "a timeline has every task of the step with its FLOPs";
 constexpr std::string_view how_saved = "how a checkpoint is written is its format's affair (docs/checkpoint_format.md)";
 constexpr std::string_view tensor_cut = "it tells DeepSpeed where to cut a model that it does not know; here the model is the deck's";
 constexpr std::string_view compiled = "a step is a schedule that is made before the run, with every collective and every byte in its place";
@@ -40,18 +42,15 @@ std::vector<ForeignKey> monitor_keys() {
                                                        {"comet.experiment_key", text},
                                                        {"comet.online", boolean},
                                                        {"comet.mode", text}}));
-  add(section_of(unneeded("comms_logger", section, traffic), {{"comms_logger.enabled", boolean},
-                                                              {"comms_logger.prof_all", boolean},
-                                                              {"comms_logger.prof_ops", list},
-                                                              {"comms_logger.verbose", boolean},
-                                                              {"comms_logger.debug", boolean}}));
-  add(section_of(unneeded("flops_profiler", section, flops), {{"flops_profiler.enabled", boolean},
-                                                              {"flops_profiler.recompute_fwd_factor", real},
-                                                              {"flops_profiler.profile_step", integer},
-                                                              {"flops_profiler.module_depth", integer},
-                                                              {"flops_profiler.top_modules", integer},
-                                                              {"flops_profiler.detailed", boolean},
-                                                              {"flops_profiler.output_file", text}}));
+  add({together(mapped("comms_logger.enabled", boolean, "run.breakdown_every",
+                       "true as wall_clock_breakdown: its table has tasks, bytes, bus and algorithm bandwidth of each kind of collective")),
+       unneeded("comms_logger.prof_all", boolean, all_collectives), unneeded("comms_logger.prof_ops", list, all_collectives),
+       unneeded("comms_logger.verbose", boolean, traffic), unneeded("comms_logger.debug", boolean, traffic)});
+  add({together(mapped("flops_profiler.enabled", boolean, "run.trace", "true traces step profile_step, which is 1 by default")),
+       together(mapped("flops_profiler.profile_step", integer, "run.trace", "of an enabled profiler")),
+       unneeded("flops_profiler.recompute_fwd_factor", real, flops), unneeded("flops_profiler.module_depth", integer, traced),
+       unneeded("flops_profiler.top_modules", integer, traced), unneeded("flops_profiler.detailed", boolean, traced),
+       unneeded("flops_profiler.output_file", text, in_folder)});
   return all;
 }
 

@@ -46,7 +46,8 @@ std::vector<ForeignKey> batch_keys() {
       mapped("steps_per_print", integer, "run.log_every"),
       together(
           mapped("wall_clock_breakdown", boolean, "run.breakdown_every", "true is every steps_per_print steps, which is 10 by default")),
-      unneeded("memory_breakdown", boolean, "`tessera plan` lists a rank's memory by tier and category before the run"),
+      together(mapped("memory_breakdown", boolean, "run.breakdown_every",
+                      "true as wall_clock_breakdown: its table of memory by part of a step; `tessera plan` has it before the run")),
       unneeded("dump_state", boolean, "`tessera deck print` shows every key with its value"),
       unneeded("dataloader_drop_last", boolean, "every batch is whole: the next epoch follows within it"),
       unneeded("zero_allow_untested_optimizer", boolean, "`optimizer.type` lists the optimizers, and all of them work with every stage"),
@@ -223,8 +224,7 @@ std::vector<ForeignKey> activation_keys() {
       with_words(mapped("activation_checkpointing.cpu_checkpointing", boolean, "activation.offload", "true is \"host\""),
                  {{"true", "host"}, {"false", "none"}}),
       unneeded("activation_checkpointing.synchronize_checkpoint_boundary", boolean, "tasks wait for the bytes that they touch"),
-      unneeded("activation_checkpointing.profile", boolean,
-               "`run.trace_step` times every task, those that make activations again included"),
+      unneeded("activation_checkpointing.profile", boolean, "`run.trace` times every task, those that make activations again included"),
   };
 }
 

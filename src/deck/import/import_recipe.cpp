@@ -353,12 +353,26 @@ void import_error_feedback(Importer& in) {
   if (in.met(section)) in.put("zero.error_feedback.enabled", "true", section);
 }
 
+void import_profilers(Importer& in) {
+  const ImportedLine* printed = in.line("run.log_every");
+  for (const std::string_view key : {"wall_clock_breakdown", "memory_breakdown", "comms_logger.enabled"}) {
+    if (in.is_true(key) && !in.line("run.breakdown_every"))
+      in.put("run.breakdown_every", printed ? printed->value : "10", key);
+    else if (in.is_true(key))
+      in.note(key, "run.breakdown_every has it too");
+    else if (in.given(key))
+      in.note(key, "false is how a deck without run.breakdown_every is");
+  }
+  constexpr std::string_view profiler = "flops_profiler.enabled", step = "flops_profiler.profile_step";
+  if (in.is_true(profiler))
+    in.put("run.trace", in.given(step) ? in.given(step)->written : "1", in.given(step) ? step : profiler);
+  else
+    for (const std::string_view key : {profiler, step})
+      if (in.given(key)) in.note(key, "a profiler that is not enabled; run.trace = N traces step N");
+}
+
 void import_rest(Importer& in) {
-  constexpr std::string_view breakdown = "wall_clock_breakdown";
-  if (const ImportedLine* printed = in.line("run.log_every"); in.is_true(breakdown))
-    in.put("run.breakdown_every", printed ? printed->value : "10", breakdown);
-  else if (in.given(breakdown))
-    in.note(breakdown, "false is how a deck without run.breakdown_every is");
+  import_profilers(in);
   std::int64_t warmup = 0;
   if (const ImportedLine* line = in.line("learning_rate.warmup_steps")) warmup = std::strtoll(line->value.c_str(), nullptr, 10);
   if (!in.line("run.epochs") && !in.overridden("run.epochs"))

@@ -7,22 +7,6 @@
 namespace tessera {
 namespace {
 
-/// Bytes of the tier's transient buffers that live at each moment.
-std::vector<std::int64_t> live_bytes(const Schedule& schedule, const Lives& lives, Tier tier) {
-  std::vector<std::int64_t> live(static_cast<std::size_t>(moments_of(schedule)) + 1, 0);
-  for (std::size_t b = 0; b < lives.size(); ++b) {
-    const Buffer& buffer = schedule.buffers[b];
-    if (buffer.tier != tier || buffer.life == Life::run) continue;
-    for (const Moments& life : lives[b]) {
-      live[static_cast<std::size_t>(life.first)] += placed_bytes(buffer);
-      live[static_cast<std::size_t>(life.last) + 1] -= placed_bytes(buffer);
-    }
-  }
-  for (std::size_t m = 1; m < live.size(); ++m) live[m] += live[m - 1];
-  live.pop_back();
-  return live;
-}
-
 void name_moment(const Schedule& schedule, std::int64_t moment, Peak& peak) {
   for (const Section& section : schedule.sections) {
     const auto tasks = static_cast<std::int64_t>(section.tasks.size());
@@ -43,11 +27,31 @@ void add_part(Peak& peak, const Buffer& buffer) {
 
 }  // namespace
 
+std::vector<std::int64_t> live_bytes(const Schedule& schedule, const Lives& lives, Tier tier) {
+  std::vector<std::int64_t> live(static_cast<std::size_t>(moments_of(schedule)) + 1, 0);
+  for (std::size_t b = 0; b < lives.size(); ++b) {
+    const Buffer& buffer = schedule.buffers[b];
+    if (buffer.tier != tier) continue;
+    if (buffer.life == Life::run) {
+      live.front() += placed_bytes(buffer);
+      continue;
+    }
+    for (const Moments& life : lives[b]) {
+      live[static_cast<std::size_t>(life.first)] += placed_bytes(buffer);
+      live[static_cast<std::size_t>(life.last) + 1] -= placed_bytes(buffer);
+    }
+  }
+  for (std::size_t m = 1; m < live.size(); ++m) live[m] += live[m - 1];
+  live.pop_back();
+  return live;
+}
+
 Peak peak_of(const Schedule& schedule, Tier tier) {
   const Lives lives = lives_of(schedule);
   const std::vector<std::int64_t> live = live_bytes(schedule, lives, tier);
   const auto most = std::ranges::max_element(live);
-  const std::int64_t moment = most == live.end() || *most == 0 ? -1 : most - live.begin();
+  const std::int64_t kept = kept_bytes(schedule)[static_cast<std::size_t>(tier)];
+  const std::int64_t moment = most == live.end() || *most == kept ? -1 : most - live.begin();
   Peak peak;
   if (moment >= 0) name_moment(schedule, moment, peak);
   for (std::size_t b = 0; b < lives.size(); ++b) {

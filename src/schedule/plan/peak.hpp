@@ -4,6 +4,9 @@
 
 namespace tessera {
 
+/// Bytes of a tier that live at each moment, those that live through the whole run included.
+std::vector<std::int64_t> live_bytes(const Schedule& schedule, const Lives& lives, Tier tier);
+
 struct Peak {
   std::string section, task;  ///< empty where nothing comes and goes in the tier
   std::int64_t bytes = 0;     ///< live at that task, persistent buffers included

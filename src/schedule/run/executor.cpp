@@ -41,7 +41,7 @@ Timeline HostExecutor::run_traced(ProgramKind kind) {
   execute(kind);
   Timeline done = std::move(*timeline_);
   timeline_.reset();
-  done.seconds = now_seconds() - begin;
+  done.begun = begin, done.seconds = now_seconds() - begin;
   for (auto& lane : done.lanes)
     for (TaskTime& task : lane) task.begin -= begin, task.end -= begin;
   return done;

@@ -38,6 +38,7 @@ Timeline StreamExecutor::run_traced(ProgramKind kind) {
   std::vector<std::size_t> laps;
   for (const auto& lane : timeline.lanes) laps.push_back(lane.capacity());
   trace_.emplace(std::move(timeline), cuda::Stopwatch(*streams_, laps));
+  trace_->timeline.begun = now_seconds();
   trace_->stopwatch.zero();
   execute(kind);
   Timeline done = std::move(trace_->timeline);

@@ -15,6 +15,7 @@ struct TaskTime {
 /// Refers to tasks of the schedule, which must live as long.
 struct Timeline {
   std::array<std::vector<TaskTime>, lane_count> lanes;  ///< in the order in which each lane ran them
+  double begun = 0;                                     ///< now_seconds() as the run began
   double seconds = 0;                                   ///< of the whole run
   bool graph = false;                                   ///< runs that are not traced are one CUDA graph
 };

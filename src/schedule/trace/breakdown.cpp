@@ -44,6 +44,19 @@ std::optional<TimePart> part_of(Lane lane) {
 
 constexpr std::size_t index(TimePart part) { return static_cast<std::size_t>(part); }
 
+/// Bytes of the tensor of which a task moves its rank's part: of n ranks each moves (n - 1) / n of it, and of a sum that all get twice
+/// that.
+double whole_bytes(const Task& task, const Mesh& mesh) {
+  const auto* collective = std::get_if<Collective>(&task.op);
+  if (!collective) return task.bytes_moved;
+  double ranks = 1;
+  for (const Axis axis : all_axes)
+    if (contains(collective->axes, axis)) ranks *= mesh.size(axis);
+  if (ranks == 1) return 0;
+  const double times = collective->kind == CollectiveKind::all_reduce ? 2 : 1;
+  return task.bytes_moved * ranks / (ranks - 1) / times;
+}
+
 /// One lane's tasks while time goes on.
 struct LaneCursor {
   const std::vector<TaskTime>* tasks = nullptr;
@@ -77,10 +90,12 @@ void Breakdown::add(const Breakdown& other) {
     parts[i].exposed += other.parts[i].exposed;
     parts[i].hidden += other.parts[i].hidden;
     parts[i].bytes_moved += other.parts[i].bytes_moved;
+    parts[i].bytes_whole += other.parts[i].bytes_whole;
+    parts[i].tasks += other.parts[i].tasks;
   }
 }
 
-Breakdown break_down(const Timeline& timeline, const Schedule& schedule) {
+Breakdown break_down(const Timeline& timeline, const Schedule& schedule, const Mesh& mesh) {
   Breakdown sum{.seconds = timeline.seconds};
   std::vector<double> cuts = {0, timeline.seconds};
   std::vector<LaneCursor> lanes;  // compute first
@@ -92,6 +107,8 @@ Breakdown break_down(const Timeline& timeline, const Schedule& schedule) {
       PartSeconds& part = sum.parts[index(part_of(*task.task, schedule))];
       part.hidden += task.end - task.begin;  // all of it, of which what is exposed is taken below
       part.bytes_moved += task.task->bytes_moved;
+      part.bytes_whole += whole_bytes(*task.task, mesh);
+      ++part.tasks;
     }
   }
   std::ranges::sort(cuts);
@@ -117,7 +134,8 @@ Breakdown break_down(const Timeline& timeline, const Schedule& schedule) {
 }
 
 std::string print_breakdown(const Breakdown& sum, double steps, double seconds, double data) {
-  std::string text = fmt::format("\n  {:16} {:>12} {:>8} {:>12}", "", "exposed", "of step", "hidden");
+  std::string text = fmt::format("\n  {:16} {:>12} {:>8} {:>12} {:>8} {:>12} {:>14} {:>14}", "", "exposed", "of step", "hidden", "tasks",
+                                 "bytes", "bus", "algorithm");
   const auto row = [&](std::string_view name, double exposed, const std::string& more) {
     text += fmt::format("\n  {:16} {:>9.3f} ms {:>6.1f} %{}", name, 1e3 * exposed, seconds > 0 ? 100 * exposed / seconds : 0, more);
   };
@@ -126,13 +144,16 @@ std::string print_breakdown(const Breakdown& sum, double steps, double seconds, 
     const double busy = of.exposed + of.hidden;
     if (busy == 0) continue;
     std::string more = fmt::format(" {:>9.3f} ms", 1e3 * of.hidden / steps);
-    if (part.moves && of.bytes_moved > 0)
-      more += fmt::format("   {} a step, {}/s", human_bytes(of.bytes_moved / steps), human_bytes(of.bytes_moved / busy));
+    if (part.moves && of.bytes_moved > 0) {
+      more += fmt::format(" {:>8.0f} {:>12} {:>12}/s", static_cast<double>(of.tasks) / steps, human_bytes(of.bytes_moved / steps),
+                          human_bytes(of.bytes_moved / busy));
+      if (of.bytes_whole != of.bytes_moved) more += fmt::format(" {:>12}/s", human_bytes(of.bytes_whole / busy));
+    }
     row(part.name, of.exposed / steps, more);
   }
-  row("waits", sum.idle / steps, "              no task of this rank at work");
-  row("data", data, "              the reading of the batch");
-  row("host", std::max(0.0, seconds - data - sum.seconds / steps), "              the rest of a step");
+  row("waits", sum.idle / steps, "                no task of this rank at work");
+  row("data", data, "                the reading of the batch");
+  row("host", std::max(0.0, seconds - data - sum.seconds / steps), "                the rest of a step");
   row("step", seconds, "");
   return text;
 }

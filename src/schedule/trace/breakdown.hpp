@@ -2,6 +2,7 @@
 // compute hid.
 #pragma once
 #include "schedule/run/timeline.hpp"
+#include "topology/mesh.hpp"
 
 namespace tessera {
 
@@ -62,7 +63,9 @@ TimePart part_of(const Task& task, const Schedule& schedule);
 struct PartSeconds {
   double exposed = 0;      ///< of compute's parts all; of others those in which compute did nothing
   double hidden = 0;       ///< while compute, or a part that counts first, was at work
-  double bytes_moved = 0;  ///< by this rank's tasks
+  double bytes_moved = 0;  ///< by this rank's tasks: what a link carries, so that over the seconds it is the bus bandwidth of nccl-tests
+  double bytes_whole = 0;  ///< of the tensors that collectives are of; over the seconds their algorithm bandwidth
+  std::int64_t tasks = 0;
 };
 /// The exposed seconds of all parts and `idle` are together `seconds`.
 struct Breakdown {
@@ -72,7 +75,8 @@ struct Breakdown {
   void add(const Breakdown& other);
   const PartSeconds& of(TimePart part) const { return parts[static_cast<std::size_t>(part)]; }
 };
-Breakdown break_down(const Timeline& timeline, const Schedule& schedule);
+/// `mesh`: whose axes the schedule's collectives go along.
+Breakdown break_down(const Timeline& timeline, const Schedule& schedule, const Mesh& mesh);
 
 /// Lines for people, each after a line break: the parts that took time, as means of so many steps, which took `seconds` each with what lies
 /// outside the schedule, `data` of them for the reading of batches.

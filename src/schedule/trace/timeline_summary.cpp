@@ -76,7 +76,7 @@ std::string print_summary(const TimelineSummary& s, const UntracedRuns& untraced
   row("idle", s.idle, "no task at work; gaps inside a task count as busy");
   if (s.graph) text += "\n  traced task by task; other steps are one CUDA graph, which has fewer gaps between tasks";
   const std::optional<double> gaps = launch_gap_share(s, untraced);
-  if (!gaps) return text + "\n  no earlier step to compare with: a later run.trace_step shows launch gaps too";
+  if (!gaps) return text + "\n  no earlier step to compare with: a later run.trace shows launch gaps too";
   text += fmt::format("\n  steps before took {} (median of {}), batch included; outside tasks in them: 1 - {} / that = {:.1f} %",
                       milliseconds(untraced.median_seconds), untraced.count, milliseconds(s.busy), 100 * *gaps);
   return text + (*gaps < 0 ? "\n  less than 0: tasks took longer while they were traced, so this says nothing" : " or more");

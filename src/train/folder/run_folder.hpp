@@ -19,7 +19,12 @@ struct RunFolder {
   std::string csv() const { return path + "/metrics.csv"; }
   std::string tensorboard() const { return path + "/tensorboard"; }
   std::string deck() const { return path + "/deck.toml"; }
+  /// Of a step that run.trace names: a file each rank.
   std::string trace(std::int64_t step) const { return fmt::format("{}/trace/step-{:08}", path, step); }
+  /// Of all ranks and steps together.
+  std::string joined_trace(std::int64_t first, std::int64_t last) const {
+    return fmt::format("{}/trace/steps-{:08}-{:08}.json", path, first, last);
+  }
   std::string lock() const { return path + "/run.lock"; }
   /// Of starts whose standard error has lost its reader.
   std::string log() const { return path + "/log.txt"; }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "train/observe/memory_use.hpp"
 #include "train/observe/step_breakdown.hpp"
 
 namespace tessera {
@@ -40,6 +41,14 @@ Figure seconds_of(const StepEnd& end, const RunParts&) {
   if (!end.breakdown) return {};
   return seconds_of_parts(end);
 }
+Figure bytes_of(const StepEnd& end, const RunParts&) {
+  if (!end.breakdown) return {};
+  return bytes_of_parts(end);
+}
+Figure memory(const StepEnd& end, const RunParts& run) {
+  if (!end.breakdown || end.done % run.deck.run.breakdown_every != 0) return {};
+  return memory_in_use(run);
+}
 Figure samples_of_files(const StepEnd&, const RunParts& run) {
   if (!is_mixture(run)) return {};
   return run.data.served(run.engine.run_values().sample_cursor);
@@ -66,6 +75,10 @@ constexpr Metric table[] = {
     {"mfu", "", MetricOf::step, figure<&StepFigures::mfu_full>, "Share of the measured rate of products, with all of attention counted."},
     {"mfu_causal", "", MetricOf::step, figure<&StepFigures::mfu_causal>, "The same, with what a causal mask leaves of attention."},
     {"seconds_of", "s", MetricOf::step, seconds_of, "With run.breakdown_every: where the step's seconds went on rank 0, by part.", true},
+    {"bytes_of", "bytes", MetricOf::step, bytes_of,
+     "With run.breakdown_every: what rank 0's collectives and copies moved in the step, by part.", true},
+    {"memory", "bytes", MetricOf::step, memory,
+     "Every run.breakdown_every steps, of rank 0: the process's, now and at most, a GPU's in use, and each tier's arena as planned.", true},
     {"loss_scale", "", MetricOf::step, loss_scale, "In fp16: what the step's loss was multiplied by."},
     {"skipped", "", MetricOf::step, skipped, "In fp16: 1 where gradients overflowed, and the step moved nothing."},
     {"targets", "tokens", MetricOf::step, targets, "Where not all tokens count: those that do."},

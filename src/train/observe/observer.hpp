@@ -27,6 +27,7 @@ struct RunParts {
   DeviceOverhead* overhead = nullptr;  ///< null without a GPU
   Yardstick& yardstick;
   FlopsPerToken flops;
+  LaneMode lanes = LaneMode::inline_order;
   std::int64_t first_step = 0;  ///< steps that are done as the first one begins
   double launched = 0;          ///< now_seconds() of the launch
   std::atomic<const char*>& stage;

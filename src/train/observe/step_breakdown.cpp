@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
+
+#include "train/observe/memory_use.hpp"
 
 namespace tessera {
 
@@ -24,6 +27,9 @@ Verdict StepBreakdown::after(const StepEnd& end) {
   const std::string which = steps_ == 1 ? fmt::format("step {}", end.done) : fmt::format("steps {} to {}", end.done - steps_ + 1, end.done);
   progress_.note(fmt::format("where the time of {} went on rank 0{}:{}", which, steps_ == 1 ? "" : ", a mean of them",
                              print_breakdown(sum_, steps, seconds_ / steps, data_seconds_ / steps)));
+  if (!std::exchange(memory_shown_, true))
+    progress_.note(
+        fmt::format("memory of rank 0, the most that lives in each part of a step, planned and allocated:{}", print_memory_in_use(run_)));
   sum_ = {}, seconds_ = data_seconds_ = 0, steps_ = 0;
   return Verdict::go_on;
 }
@@ -36,6 +42,13 @@ io::NamedNumbers seconds_of_parts(const StepEnd& end) {
   all.emplace_back("waits", b.idle);
   all.emplace_back("data", end.data_seconds);
   all.emplace_back("host", std::max(0.0, end.figures.seconds - end.data_seconds - b.seconds));
+  return all;
+}
+
+io::NamedNumbers bytes_of_parts(const StepEnd& end) {
+  io::NamedNumbers all;
+  for (const TimePartRow& part : time_parts)
+    if (const double bytes = end.breakdown->of(part.part).bytes_moved; part.moves && bytes > 0) all.emplace_back(part.name, bytes);
   return all;
 }
 

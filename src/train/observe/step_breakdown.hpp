@@ -8,6 +8,7 @@ class StepBreakdown : public Observer {
  public:
   StepBreakdown(const RunParts& run, ProgressLog& progress);
   bool wants_timeline(std::int64_t done) const override;
+  void phase_ends() override { memory_shown_ = false; }
   Verdict after(const StepEnd& end) override;
 
  private:
@@ -17,10 +18,13 @@ class StepBreakdown : public Observer {
   Breakdown sum_ = {};  ///< since the last table
   double seconds_ = 0, data_seconds_ = 0;
   std::int64_t steps_ = 0;
+  bool memory_shown_ = false;  ///< of the phase
 };
 
 /// Of a step with a breakdown: seconds a part by its name, those that compute did not hide; with `waits`, `data` and `host` they are the
 /// step's.
 io::NamedNumbers seconds_of_parts(const StepEnd& end);
+/// Bytes that its tasks moved, by part.
+io::NamedNumbers bytes_of_parts(const StepEnd& end);
 
 }  // namespace tessera

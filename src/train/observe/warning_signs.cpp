@@ -84,7 +84,7 @@ std::string WarningSigns::slower(const StepFigures& f, double now) {
   return fmt::format(
       "steps of the last {} minutes make {:.3g} tokens/s, those of an hour before made {:.3g}. Look at what else runs on the nodes, and at "
       "a "
-      "step's timeline (run.trace_step)",
+      "step's timeline (run.trace)",
       recent_minutes, recent, before);
 }
 

@@ -72,7 +72,7 @@ Verdict StepLoop::step_after(std::int64_t done) {
               .timeline = noted ? &timeline : nullptr,
               .router = run_.engine.router_figures(),
               .verdict = report.stop != 0 && !ends ? Verdict::stop : Verdict::go_on};
-  if (breakdown_.wants_timeline(done)) end.breakdown = break_down(timeline, run_.engine.schedule());
+  if (breakdown_.wants_timeline(done)) end.breakdown = break_down(timeline, run_.engine.schedule(), run_.engine.planned().request.mesh);
   for (Observer* observer : observers_) {
     end.last = ends || end.verdict == Verdict::stop;
     end.verdict = std::max(end.verdict, observer->after(end));

@@ -154,6 +154,7 @@ class Training {
                          .overhead = overhead_ ? &*overhead_ : nullptr,
                          .yardstick = *yardstick_,
                          .flops = flops_,
+                         .lanes = lanes_,
                          .first_step = first_step_,
                          .launched = begin_,
                          .stage = stage_};

@@ -9,7 +9,7 @@ VALUES = {
     "run.seed": [..., "7"],
     "run.threads": [..., "1", "2"],
     "run.log_every": [..., "3"],
-    "run.trace_step": [..., "2"],
+    "run.trace": [..., "2", '"1..2"'],
     "model.layers": ["2", "1", "3", "4"],
     "model.width": ["32", "16", "33", "64"],
     "model.heads": ["4", "1", "2", "3"],

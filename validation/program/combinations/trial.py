@@ -129,7 +129,7 @@ class Trial:
         left |= {entry for entry in os.listdir(self.place.path) if entry.startswith(".")}
         if left:
             raise Fault("left behind", ", ".join(sorted(left)))
-        if (step := int(self.schema.value(deck, "run.trace_step"))) in losses:
+        if (step := int(re.findall(r"\d+", str(self.schema.value(deck, "run.trace")))[-1])) in losses:
             timelines = glob.glob(os.path.join(self.folder.run(name), "trace", f"step-*{step}", "rank-*.json"))
             if len(timelines) != int(self.schema.value(deck, RANKS)):
                 raise Fault("timelines", f"{timelines} of {self.schema.value(deck, RANKS)} ranks")

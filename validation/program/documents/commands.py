@@ -164,7 +164,7 @@ def train_small(command, launch, deck, number):
             small += ["data.train=data/train.h5", "data.validation=data/val.h5"]
     if launch.value("data.packing", "") == "documents":
         small += ["data.validation=data/val.h5"]
-    if step := launch.value("run.trace_step", "14" if launch.value("run.resume", "") else ""):
+    if step := launch.value("run.trace", "14" if launch.value("run.resume", "") else ""):
         small += [f"run.steps={step}"]
     run(launch.start(ranks, [*launch.words[1:], *small, f"run.output_dir=runs/try-{number}"]), command.line)
 
@@ -402,7 +402,7 @@ def make_scratch():
             out.write(text[100 * number:5000 + 100 * number])
         setup("tokenize", "--tokenizer", "byte", "part.txt", "data/" + name)
         os.rename(f"data/{name}/train.h5", f"data/{name}.h5")
-    setup("train", "inputs/quickstart.toml", *SMALL_MODEL, *SMALL_BATCH, "run.steps=12", "run.trace_step=12", "run.output_dir=runs/quickstart")
+    setup("train", "inputs/quickstart.toml", *SMALL_MODEL, *SMALL_BATCH, "run.steps=12", "run.trace=12", "run.output_dir=runs/quickstart")
     for name in ("a", "b", "70b", "x"):
         os.symlink("quickstart", "runs/" + name)
     # A model with a tokenizer of its own, or where Python has none, of bytes.

@@ -11,7 +11,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import runs  # noqa: E402
 
 STORAGE = 7
-KEYS = {"run__reproducible": True, "run__threads": 1, "batch__global": 2, "run__steps": 3, "run__trace_step": 2, "checkpoint__every": 1,
+KEYS = {"run__reproducible": True, "run__threads": 1, "batch__global": 2, "run__steps": 3, "run__trace": 2, "checkpoint__every": 1,
         "checkpoint__weights_every": 2, "checkpoint__verify_resume": True, "checkpoint__retries": 0}
 # Below the folder of the test, where RUN is the run's. What a run of KEYS leaves must be here, under its name or the one it is first made under.
 TAKEN, REFUSED, STANDS = "taken", "refused", "stands"
@@ -144,13 +144,13 @@ def parts_on_a_node_go(folder):
     os.mkdir(disk)
     os.mkdir(other)
     for name, ranks, keys in (("no-staging", 2, {}), ("fewer-ranks", 1, {"checkpoint__staging": disk}), ("another-folder", 2, {"checkpoint__staging": other})):
-        run = folder.start(name, 2, **{**KEYS, **runs.ENDLESS, "checkpoint__staging": disk, "run__trace_step": 0})
+        run = folder.start(name, 2, **{**KEYS, **runs.ENDLESS, "checkpoint__staging": disk, "run__trace": 0})
         runs.wait_until(lambda: run.process.poll() is not None or "\nsaved " in run.output(), "a save by way of the node's disk")
         check(f"{name}: was alive until it was killed", run.kill(), run.output())
         left = [os.path.join(top, entry) for top, folders, files in os.walk(disk) for entry in folders]
         check(f"{name}: the ranks left their folders", len([entry for entry in left if "rank-0000" in entry]) >= 2, str(left))
         steps = max(folder.losses(name)) + 2
-        done = folder.train(name, ranks, **{**KEYS, **runs.ENDLESS, "run__steps": steps, "run__trace_step": 0, **keys})
+        done = folder.train(name, ranks, **{**KEYS, **runs.ENDLESS, "run__steps": steps, "run__trace": 0, **keys})
         check(f"{name}: nothing is left", os.listdir(disk) == [] and os.listdir(other) == [], done.stderr)
         shutil.rmtree(disk)
         os.mkdir(disk)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""run.trace_step: every rank leaves a timeline that holds each task of the plan as often as it runs, its summary is what its events come to, and no
-bit of the run moves. Usage: timeline.py [--device host|cuda]"""
+"""run.trace: every rank leaves a timeline that holds each task of the plan as often as it runs, its summary is what its events come to, all of them lie
+on one clock in one file, beside what is predicted, and no bit of the run moves. Usage: timeline.py [--device host|cuda]"""
 import argparse
 import collections
 import json
@@ -11,6 +11,7 @@ import sys
 import runs
 
 RANKS, STEPS, TRACED = 2, 5, 4
+PREDICTED = 1000000  # process of what is predicted of rank 0
 KEYS = {"run__steps": STEPS, "run__reproducible": True, "batch__global": 8, "zero__stage": 3, "zero__param_persistence_threshold": 64,
         "zero__max_reuse_distance": 0}
 DEVICES = {"host": [{"run__lanes": "threads"}, {"run__lanes": "inline", "precision__compute": "fp32"}],
@@ -62,7 +63,8 @@ def check_file(check, path, rank, tasks, plan, device):
     micro = {e["args"]["micro_batch"] for e in events if e["cat"] == "forward"}
     check(f"{name}: micro-batches are counted", micro == set(range(plan["micro_batches_per_rank"])), str(micro))
     check(f"{name}: nothing outside micro-batches has one", all("micro_batch" not in e["args"] for e in events if e["cat"] == "optimizer"))
-    inside = all(e["ts"] >= 0 and e["dur"] >= 0 and (e["ts"] + e["dur"]) * 1e-6 <= other["seconds"] + TIMES for e in events)
+    begin = other["begin_seconds"]
+    inside = begin >= 0 and all(e["ts"] * 1e-6 >= begin - TIMES and e["dur"] >= 0 and (e["ts"] + e["dur"]) * 1e-6 <= begin + other["seconds"] + TIMES for e in events)
     check(f"{name}: every task lies inside the step", inside)
     lanes = {lane: [e for e in events if rows[e["tid"]] == lane] for lane in rows.values()}
     ordered = all(a["ts"] + a["dur"] <= b["ts"] + 1e6 * TIMES for lane in lanes.values() for a, b in zip(lane, lane[1:]))
@@ -76,18 +78,60 @@ def check_file(check, path, rank, tasks, plan, device):
           other["steps_before"]["count"] == TRACED - 3 and other["other_steps_are_a_cuda_graph"] == (device == "cuda"), str(other))
 
 
+def check_joined(check, folder, first, last, predicted):
+    """The file of all ranks and steps is their files' events, in time of one clock: a step's collectives overlap on all ranks, and steps do not."""
+    trace = os.path.join(folder, "trace")
+    with open(os.path.join(trace, f"steps-{first:08d}-{last:08d}.json")) as file:
+        joined = json.load(file)
+    events = [e for e in joined["traceEvents"] if e["ph"] == "X"]
+    alone, spans = [], {}
+    for step in range(first, last + 1):
+        for rank in range(RANKS):
+            with open(os.path.join(trace, f"step-{step:08d}", f"rank-{rank:04d}.json")) as file:
+                one = json.load(file)
+            alone += [e for e in one["traceEvents"] if e["ph"] == "X"]
+            begin = one["otherData"]["begin_seconds"]
+            spans[step, rank] = begin, begin + one["otherData"]["seconds"]
+    key = lambda e: json.dumps(e, sort_keys=True)
+    check(f"one file holds all of steps {first} to {last}", sorted(map(key, alone)) == sorted(key(e) for e in events if e["pid"] < PREDICTED and e["cat"] != "steps"))
+    rows = [(e["name"], round(e["ts"] * 1e-6, 6)) for e in events if e["cat"] == "steps"]
+    check("a row says which step is when", rows == [(f"step {step}", round(spans[step, 0][0], 6)) for step in range(first, last + 1)], str(rows))
+    check("the first step begins at 0, on one rank at least", min(spans[first, rank][0] for rank in range(RANKS)) == 0, str(spans))
+    meet = all(max(spans[step, r][0] for r in range(RANKS)) < min(spans[step, r][1] for r in range(RANKS)) for step in range(first, last + 1))
+    follow = all(spans[step, r][1] <= spans[step + 1, r][0] for step in range(first, last) for r in range(RANKS))
+    check("ranks are in a step together, and steps follow each other", meet and follow, str(spans))
+    theirs = [e for e in events if e["pid"] >= PREDICTED]
+    check("what is predicted stands beside it, and nowhere else", bool(theirs) == predicted and
+          (not predicted or {e["name"] for e in theirs} == {e["name"] for e in alone if e["pid"] == 0}),
+          str({e["name"] for e in theirs} ^ {e["name"] for e in alone if e["pid"] == 0}))
+
+
+def machine_of_hosts(folder):
+    """A profile that says what a plan for hosts asks of it; how fast they are is of no concern here."""
+    with open(os.path.join(os.path.dirname(__file__), "../../../inputs/machines/a100_8.toml")) as file:
+        text = file.read()
+    path = os.path.join(folder.path, "machine.toml")
+    with open(path, "w") as file:
+        file.write(re.sub(r"(?m)^device_memory.*\n", "", text.replace('device = "cuda"', 'device = "host"')))
+    return path
+
+
 def traced_run(folder, check, device, number, more):
     keys = {**KEYS, **more}
     plain, traced = f"plain{number}", f"traced{number}"
     folder.train(plain, RANKS, **keys)
-    said = folder.train(traced, RANKS, run__trace_step=TRACED, **keys).stderr
+    several = number == 1 or device == "cuda"
+    last = TRACED + 1 if several else TRACED
+    predicted = {"run__machine": machine_of_hosts(folder)} if number == 1 else {}
+    said = folder.train(traced, RANKS, run__trace=f"{TRACED}..{last}" if several else TRACED, **predicted, **keys).stderr
     where = os.path.join(folder.run(traced), "trace", f"step-{TRACED:08d}")
     check(f"each rank left its file of step {TRACED}, and nothing else", sorted(os.listdir(where)) == [f"rank-{r:04d}.json" for r in range(RANKS)] and
-          os.listdir(os.path.dirname(where)) == [os.path.basename(where)], said)
+          sorted(os.listdir(os.path.dirname(where))) == [f"step-{step:08d}" for step in range(TRACED, last + 1)] + [f"steps-{TRACED:08d}-{last:08d}.json"], said)
+    check_joined(check, folder.run(traced), TRACED, last, bool(predicted))
     tasks, plan = plan_of(folder, **keys)
     for rank in range(RANKS):
         check_file(check, os.path.join(where, f"rank-{rank:04d}.json"), rank, tasks, plan, device)
-    check("one table, of rank 0", said.count("timeline of step") == 1 and where + "/rank-0000.json" in said and said.count("  exposed  ") == 1, said)
+    check("a table a step, of rank 0", said.count("timeline of step") == last - TRACED + 1 and where + "/rank-0000.json" in said and said.count("  exposed  ") == last - TRACED + 1, said)
     check("the table says when it is not a graph", ("CUDA graph, which has fewer gaps" in said) == (device == "cuda"), said)
     check("no bit of the losses moved", runs.same("losses", folder.losses(traced), folder.losses(plain)) and len(folder.losses(traced)) == STEPS)
     check("no bit of the state moved", runs.same("state", folder.hashes(traced), folder.hashes(plain)))
@@ -98,10 +142,10 @@ def traced_run(folder, check, device, number, more):
 def later_runs(folder, check, traced, where, more):
     """The same folder again: a resume behind the step, and at another number of ranks."""
     before = os.stat(os.path.join(where, "rank-0000.json")).st_mtime_ns
-    said = folder.train(traced, RANKS, run__trace_step=TRACED, **{**KEYS, **more, "run__steps": STEPS + 1}).stderr
+    said = folder.train(traced, RANKS, run__trace=TRACED, **{**KEYS, **more, "run__steps": STEPS + 1}).stderr
     check("a run that goes on behind the step says so and traces none",
           f"goes on after step {STEPS}" in said and "timeline of step" not in said and os.stat(os.path.join(where, "rank-0000.json")).st_mtime_ns == before, said)
-    save = {"checkpoint__every": 2, "checkpoint__keep": 0, "run__trace_step": 3}
+    save = {"checkpoint__every": 2, "checkpoint__keep": 0, "run__trace": 3}
     folder.train("again", RANKS, **{**KEYS, **more, **save})
     said = folder.train("again", 1, run__resume=folder.run("again") + "/checkpoints/step-00000002", **{**KEYS, **more, **save}).stderr
     check("a step that one rank runs again has one rank's timeline; the first of a start cannot be compared",
@@ -109,7 +153,7 @@ def later_runs(folder, check, traced, where, more):
     os.makedirs(folder.run("blocked"))
     with open(os.path.join(folder.run("blocked"), "trace"), "w"):
         pass  # a file where the folder is to be
-    said = folder.train("blocked", RANKS, expect=7, run__trace_step=2, **{**KEYS, **more}).stderr
+    said = folder.train("blocked", RANKS, expect=7, run__trace=2, **{**KEYS, **more}).stderr
     check("what cannot be written ends the run and is named", said.count("error:") == 1 and folder.run("blocked") + "/trace/step-00000002" in said, said)
 
 

@@ -35,7 +35,7 @@ TEST(Rules, PassesBecomeStepsWhereTheyCanBeCounted) {
   const CountSteps ten = [](const Deck&) { return CountedSteps{10, ""}; };
   EXPECT_TRUE(says(faults_of(parse_deck_text(small_deck, "d", {"run.epochs=1", "learning_rate.warmup_steps=11"}, 0, ten)),
                    "learning_rate.warmup_steps 11 is more than run.steps 10"));
-  EXPECT_TRUE(says(faults_of(parse_deck_text(small_deck, "d", {"run.epochs=1", "run.trace_step=11"}, 0, ten)), "set it to at most 10"));
+  EXPECT_TRUE(says(faults_of(parse_deck_text(small_deck, "d", {"run.epochs=1", "run.trace=11"}, 0, ten)), "set it to at most 10"));
   // Nothing is counted of a deck that cannot be used.
   const CountSteps never = [](const Deck&) -> CountedSteps { throw std::logic_error("counted"); };
   EXPECT_NO_THROW(parse_deck_text(small_deck, "d", {"run.epochs=1", "zero.stage=7"}, 0, never));

@@ -104,7 +104,7 @@ TEST(Texts, NothingIsDeniedThatIsThere) {
                          {"yarn|llama3 scaling|linear scaling", "model.rope_scaling"},
                          {"offload(ed|ing)? (of )?(parameters|activations|optimizer)", "zero.offload_param.device"},
                          {"activation offload", "activation.offload"},
-                         {"time(s|d|r|rs)? of (tasks|a step)|wall.?clock", "run.trace_step"},
+                         {"time(s|d|r|rs)? of (tasks|a step)|wall.?clock", "run.trace"},
                          {"asynchronous (saves|checkpoints)", "checkpoint.async"},
                          {"weights.only", "checkpoint.weights_every"},
                          {"bf16", "precision.compute"},

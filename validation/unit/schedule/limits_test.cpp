@@ -12,6 +12,7 @@
 #include "schedule/plan/remedies.hpp"
 #include "schedule/plan/step_cost.hpp"
 #include "schedule/run/communicators.hpp"
+#include "schedule/trace/memory_by_part.hpp"
 #include "schedules.hpp"
 
 namespace tessera::limits_test {
@@ -168,6 +169,27 @@ TEST(Peaks, AreTheLargestMomentAndItsBuffers) {
           if (section.name != "publish") {
             EXPECT_LE(live_at(schedule, tier, task.name, section.name), peak.bytes) << setting.name << " " << task.name;
           }
+    }
+  }
+}
+
+TEST(Peaks, OfEachPartOfAStepAreThoseOfItsTasks) {
+  for (const auto& setting : test::settings()) {
+    const Schedule schedule = test::schedule_of(setting);
+    const MemoryByPart memory = memory_by_part(schedule);
+    for (const Tier tier : {Tier::device, Tier::host, Tier::shared}) {
+      std::array<std::int64_t, time_part_count> most{};
+      for (const Program::Phase& phase : schedule.program(ProgramKind::train).phases) {
+        const Section& section = schedule.sections[static_cast<std::size_t>(phase.section)];
+        for (const Task& task : section.tasks) {
+          std::int64_t& of = most[static_cast<std::size_t>(part_of(task, schedule))];
+          of = std::max(of, live_at(schedule, tier, task.name, section.name));
+        }
+      }
+      for (const TimePartRow& part : time_parts) {
+        const auto p = static_cast<std::size_t>(part.part);
+        EXPECT_EQ(memory[p][static_cast<std::size_t>(tier)], most[p]) << setting.name << " " << part.name << " " << name_of(tier);
+      }
     }
   }
 }

@@ -112,7 +112,7 @@ TEST(Summary, IsPrintedInMilliseconds) {
   lane reduce                  0.000 ms    0.0 %  0 tasks
   exposed                      1.500 ms   15.0 %  another lane at work, compute not
   idle                         2.500 ms   25.0 %  no task at work; gaps inside a task count as busy
-  no earlier step to compare with: a later run.trace_step shows launch gaps too)");
+  no earlier step to compare with: a later run.trace shows launch gaps too)");
   timeline.graph = true;
   const std::string text = print_summary(summarise(timeline), {.count = 4, .median_seconds = 0.008});
   EXPECT_NE(text.find("other steps are one CUDA graph"), std::string::npos) << text;

@@ -142,7 +142,7 @@ class PlotRun(unittest.TestCase):
         self.refused("-o", os.path.join(self.root, "no/such/place.png"), folder, says=["cannot be written", "-o"])
 
     def trace_file(self, tasks, **more):
-        """A timeline of `tasks` tasks on three lanes, in the words of run.trace_step."""
+        """A timeline of `tasks` tasks on three lanes, in the words of run.trace."""
         events = [{"name": "thread_name", "ph": "M", "pid": 0, "tid": t, "args": {"name": n}} for t, n in enumerate(("compute", "gather", "reduce"))]
         kinds = ("forward", "gather", "reduce", "backward")
         for i in range(tasks):
@@ -172,7 +172,7 @@ class PlotRun(unittest.TestCase):
         self.assertEqual(json.loads(plot("--trace", "--json", self.trace_file(8)).stdout)["exposed_communication_share"], 0.3)
 
     def test_what_is_no_timeline_is_refused(self):
-        self.refused("--trace", os.path.join(self.root, "nope.json"), says=["nope.json: No such file", "run.trace_step"])
+        self.refused("--trace", os.path.join(self.root, "nope.json"), says=["nope.json: No such file", "run.trace"])
         self.refused("--trace", self.root, says=["Is a directory"])
         self.refused("--trace", self.trace_file(8, seconds="long"), says=["not a timeline"])
         self.refused("--trace", self.trace_file(0), says=["holds no task"])
@@ -180,7 +180,7 @@ class PlotRun(unittest.TestCase):
             path = os.path.join(self.root, "other.json")
             with open(path, "w") as file:
                 file.write(text)
-            self.refused("--trace", path, says=["other.json: not a timeline that run.trace_step wrote"])
+            self.refused("--trace", path, says=["other.json: not a timeline that run.trace wrote"])
         self.assertEqual(plot("--trace", path, path).returncode, 2)
 
     def test_no_matplotlib_says_what_to_install(self):
