@@ -10,6 +10,7 @@
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
+#include "kernels/cuda/range.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "schedule/run/graph_capture.hpp"
 #include "topology/failure/patience.hpp"
@@ -60,6 +61,7 @@ void StreamExecutor::execute(ProgramKind kind) {
   host_error_ = nullptr, host_failed_ = false;
   Recorded& program = programs_[static_cast<std::size_t>(kind)];
   const double begin = now_seconds();
+  const cuda::Range range(program_rows[static_cast<std::size_t>(kind)].name);
   try {
     if (!trace_ && (program.graph || (program.ran && wants_graph(kind) && capture(kind))))
       run_graph(program);
@@ -181,6 +183,7 @@ void StreamExecutor::issue(const OrderedPhase& phase, std::int64_t repetition) {
       capturing_->tasks[lane].push_back(&tasks[i]);
       streams_->mark(lane, static_cast<std::int64_t>(capturing_->tasks[lane].size()));
     }
+    const cuda::Range range(tasks[i].name.c_str());
     run_task(phase, static_cast<int>(i), repetition);
     record(lane, tasks[i]);
     times_.busy[lane] += now_seconds() - begin;

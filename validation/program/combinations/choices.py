@@ -143,6 +143,7 @@ NOT_DRAWN = {
     "run.output_dir": "the driver gives it",
     "run.resume": "the driver gives it: never is that of a first run, a path that of one that goes on",
     "run.device": "the test says it (--device): a launch has one",
+    "run.machine": "a profile of a machine: validation/program/resume/timeline.py",
     "run.init": "a folder of a model that has the deck's [model]: validation/program/resume/imported.py",
     "lora.init": "a folder of an adapter of that model: validation/program/resume/adapters.py",
     "data.tokenizer": "a folder with the tokenizer of the token files: validation/program/resume/data_identity.py",

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """run.trace: every rank leaves a timeline that holds each task of the plan as often as it runs, its summary is what its events come to, all of them lie
-on one clock in one file, beside what is predicted, and no bit of the run moves. Usage: timeline.py [--device host|cuda]"""
+on one clock in one file, beside what is predicted, and no bit of the run moves. Usage: timeline.py [--device host|cuda] [--nvtx TOOL]    TOOL: a library that writes down NVTX ranges"""
 import argparse
 import collections
 import json
@@ -157,10 +157,31 @@ def later_runs(folder, check, traced, where, more):
     check("what cannot be written ends the run and is named", said.count("error:") == 1 and folder.run("blocked") + "/trace/step-00000002" in said, said)
 
 
+def check_ranges(folder, check, tool):
+    """A tool that looks at the program from outside sees each program that runs and, where tasks are issued one by one, each task."""
+    keys = {**KEYS, **DEVICES["cuda"][0], "run__steps": 2, "run__trace": 2, "zero__stage": 0}
+    seen = os.path.join(folder.path, "ranges")
+    os.environ.update(NVTX_INJECTION64_PATH=tool, TESSERA_TEST_RANGES=seen)
+    try:
+        folder.train("ranges", 1, own_process=True, **keys)
+    finally:
+        del os.environ["NVTX_INJECTION64_PATH"], os.environ["TESSERA_TEST_RANGES"]
+    with open(seen) as file:
+        lines = file.read().splitlines()
+    with open(os.path.join(folder.run("ranges"), "trace", "step-00000002", "rank-0000.json")) as file:
+        tasks = collections.Counter(e["name"] for e in json.load(file)["traceEvents"] if e["ph"] == "X")
+    found, ends = collections.Counter(lines), lines.count("end")
+    check(f"a tool sees {len(tasks)} tasks as ranges, in each of two steps", all(found[name] >= 2 * count for name, count in tasks.items()),
+          str({name: (found[name], count) for name, count in tasks.items() if found[name] < 2 * count}))
+    check("and the programs, and each range ends", found["train"] == 2 and found["publish"] == 1 and ends == len(lines) - ends, f"{ends} of {len(lines)}: {found}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", choices=("host", "cuda"), default="host")
-    device = parser.parse_args().device
+    parser.add_argument("--nvtx")
+    options = parser.parse_args()
+    device = options.device
     check = runs.Checks()
     with runs.Folder() as folder:
         if device == "cuda" and not runs.has_gpu(folder):
@@ -168,6 +189,8 @@ def main():
             return 77
         for number, more in enumerate(DEVICES[device]):
             traced, where = traced_run(folder, check, device, number, more)
+        if options.nvtx:
+            check_ranges(folder, check, options.nvtx)
         if device == "host":
             later_runs(folder, check, traced, where, more)
     return 0 if check.good else 1
