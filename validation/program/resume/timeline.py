@@ -160,7 +160,7 @@ def later_runs(folder, check, traced, where, more):
 def check_ranges(folder, check, tool):
     """A tool that looks at the program from outside sees each program that runs and, where tasks are issued one by one, each task."""
     keys = {**KEYS, **DEVICES["cuda"][0], "run__steps": 2, "run__trace": 2, "zero__stage": 0}
-    seen = os.path.join(folder.path, "ranges")
+    seen = os.path.join(folder.path, "ranges.txt")
     os.environ.update(NVTX_INJECTION64_PATH=tool, TESSERA_TEST_RANGES=seen)
     try:
         folder.train("ranges", 1, own_process=True, **keys)
