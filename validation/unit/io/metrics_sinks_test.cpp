@@ -1,6 +1,7 @@
 // What stands beside metrics.jsonl: tables and event files, made anew of it at each start.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 
@@ -121,6 +122,42 @@ TEST(EventFile, HoldsEachNumberOnceAfterAnyNumberOfStarts) {
   EXPECT_EQ(scalars_of(slurp(only_file(folder))), "brain.Event:2\n" + before + "loss 300 8 1.5\nof/a.h5 300 8 2\n");
   spill(dir / "file", "");
   EXPECT_HAS(error_of(ExitCode::storage, [&] { EventFile(dir / "file", 1, dir / "metrics.jsonl"); }), "cannot make the folder");
+}
+
+/// The step's row, which is the same whenever it is made.
+MetricRow row_of(std::int64_t step) {
+  return {{"step", step},
+          {"time", 10.5 + static_cast<double>(step)},
+          {"loss", 1.0 / static_cast<double>(step)},
+          {"load", std::vector<std::int64_t>{step, 2}}};
+}
+
+/// What a start leaves that goes on after `done` steps: metrics.jsonl, then the table, then the scalars.
+std::string left_by_start(const std::string& folder, std::int64_t done, std::int64_t last) {
+  fs::remove_all(folder + "/tensorboard");
+  {
+    MetricsFile metrics(folder + "/m", done + 1);
+    CsvFile csv(folder + "/m.csv", {"step", "time", "loss"}, folder + "/m");
+    EventFile events(folder + "/tensorboard", 1, folder + "/m");
+    for (std::int64_t step = done + 1; step <= last; ++step)
+      metrics.write(row_of(step)), csv.write(row_of(step)), events.write(row_of(step));
+  }
+  return slurp(folder + "/m") + slurp(folder + "/m.csv") + scalars_of(slurp(only_file(folder + "/tensorboard")));
+}
+
+TEST(AllSinks, HaveEachRowOnceWhereverAKillCutTheFile) {
+  Scratch dir;
+  const std::string folder = dir / "run";
+  fs::create_directories(folder);
+  const std::string whole = left_by_start(folder, 0, 4), rows = slurp(folder + "/m");
+  for (std::size_t cut = 0; cut <= rows.size(); ++cut) {
+    const std::string left = rows.substr(0, cut);
+    const std::int64_t steps = std::ranges::count(left, '\n');
+    for (std::int64_t saved = 0; saved <= steps; ++saved) {
+      spill(folder + "/m", left);
+      EXPECT_EQ(left_by_start(folder, saved, 4), whole) << "cut at byte " << cut << ", on from step " << saved;
+    }
+  }
 }
 
 }  // namespace
