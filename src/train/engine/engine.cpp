@@ -141,9 +141,9 @@ void Engine::enter(std::size_t phase) {
   if (phase == phase_) return;
   TESSERA_REQUIRE(!copies_, "a phase is entered while its state is to be copied");
   settle();
-  const std::vector<io::CheckpointValue> values = state_.run_values();
+  const std::vector<io::CheckpointValue> values = state_.values().saved();
   begin_in(phase);
-  state_.set_run_values(values);
+  state_.values().set(values);
   publish();
 }
 

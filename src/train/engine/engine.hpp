@@ -96,7 +96,7 @@ class Engine {
   double waited_for_copies() const { return waited_for_copies_; }
   /// What the run carries beside the state of its parameters, after the last step; and as a checkpoint holds it.
   const kernels::RunValues& run_values() const { return value<kernels::RunValues>("run"); }
-  std::vector<io::CheckpointValue> saved_run_values() const { return state_.run_values(); }
+  std::vector<io::CheckpointValue> saved_run_values() const { return state_.values().saved(); }
   /// Of a settled engine.
   const ModelState& state() const;
 

@@ -1,18 +1,17 @@
 #include "train/engine/state.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <numeric>
 
 #include "io/checkpoint/finite.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "optimizer/state.hpp"
 #include "topology/failure/signals.hpp"
 #include "train/engine/device.hpp"
+#include "train/engine/same_state.hpp"
 
 namespace tessera {
 
@@ -32,64 +31,6 @@ void draw_uniform(std::span<float> out, double deviation, std::uint64_t seed, st
     const std::uint64_t word = kernels::counter_random(seed, stream, first + i);
     out[i] = static_cast<float>(bound * (static_cast<double>(word >> 11) * 0x1p-52 - 1));
   }
-}
-
-/// Names the first tensor of the model that the checkpoint lacks or has in another shape. Adapters of a run may begin beside weights alone.
-void require_same_model(const std::vector<Parameter>& table, const io::CheckpointReader& reader) {
-  for (const Parameter& p : table) {
-    const io::CheckpointTensor* found = reader.find(p.name);
-    if (!found && p.adapter && has_weights_alone(reader)) continue;
-    if (!found)
-      fail(ExitCode::checkpoint, "{} holds another model: it has no tensor {} ({}). Check the deck's [model].", reader.folder(), p.name,
-           p.shape.str());
-    if (!(found->shape == p.shape))
-      fail(ExitCode::checkpoint, "{} holds another model: tensor {} is {} there and {} in this deck. Check the deck's [model].",
-           reader.folder(), p.name, found->shape.str(), p.shape.str());
-  }
-  if (reader.layout().tensors.size() != table.size())
-    for (const auto& t : reader.layout().tensors)
-      if (std::none_of(table.begin(), table.end(), [&](const Parameter& p) { return p.name == t.name; }))
-        fail(ExitCode::checkpoint, "{} holds another model: its tensor {} ({}) is not in this deck's model. Check the deck's [model].",
-             reader.folder(), t.name, t.shape.str());
-}
-
-/// Names of what each optimizer of a deck keeps of a tensor that it updates, by tensor.
-std::map<std::string, std::vector<std::string_view>> states_by_tensor(const OptimizerKeys& keys, std::vector<Parameter> table) {
-  const std::vector<ChosenOptimizer> optimizers = chosen_optimizers(keys);
-  assign_optimizers(keys, table);
-  std::map<std::string, std::vector<std::string_view>> states;
-  for (const Parameter& p : table)
-    for (const StateRow& row : std::ranges::find(optimizers, p.optimizer, &ChosenOptimizer::name)->update.state)
-      if (p.trained && !p.frozen) states[p.name].push_back(row.group);
-  return states;
-}
-
-/// Where groups of a deck name optimizers, a checkpoint has zeros where a tensor's own optimizer keeps nothing.
-void require_same_groups(const Deck& deck, const std::vector<Parameter>& table, const io::CheckpointReader& reader) {
-  const Deck there = parse_stored_deck(reader.meta().deck, reader.folder() + "/checkpoint.h5:deck").deck;
-  if (deck.optimizer.groups == there.optimizer.groups) return;
-  const auto mine = states_by_tensor(deck.optimizer, table), saved = states_by_tensor(there.optimizer, table);
-  for (const auto& [tensor, states] : mine)
-    if (const auto found = saved.find(tensor); found == saved.end() || found->second != states)
-      fail(ExitCode::checkpoint,
-           "{}: {} was updated by an optimizer that keeps {}, and this deck's keeps {}. Set the optimizer.groups that saved it (`tessera "
-           "inspect` shows its deck), or begin a run with its weights alone: `tessera consolidate {} FOLDER`, and run.init = \"FOLDER\".",
-           reader.folder(), tensor, found == saved.end() ? "nothing" : fmt::format("{}", fmt::join(found->second, ", ")),
-           fmt::join(states, ", "), reader.folder());
-}
-
-bool is_own(std::string_view group) { return group == sign_error_group || group == mean_sign_error_group; }
-
-/// What one optimizer keeps means nothing to another.
-void require_same_optimizer(const OptimizerKeys& keys, const io::CheckpointReader& reader) {
-  const std::vector<std::string_view> groups = state_groups(keys);
-  std::vector<std::string> there = reader.layout().groups;
-  std::erase_if(there, is_own);
-  if (has_weights_alone(reader) || std::ranges::equal(there, groups)) return;
-  fail(ExitCode::checkpoint,
-       "{} holds the state of another optimizer: {}; optimizer.type = \"{}\" keeps {}. Set the optimizer that saved it (`tessera inspect` "
-       "shows its deck), or begin a run with its weights alone: `tessera consolidate {} FOLDER`, and run.init = \"FOLDER\".",
-       reader.folder(), fmt::join(there, ", "), keys.type, fmt::join(groups, ", "), reader.folder());
 }
 
 [[noreturn]] void fail_of_value(const io::CheckpointReader& reader, const std::string& what) {
@@ -196,73 +137,8 @@ void ModelState::initialise() const {
   read({.has = [](const Parameter&) { return false; }, .read = {}});
 }
 
-std::byte* ModelState::address(const RunValue& value) const {
-  const std::string& buffer = plan_.schedule.buffers[static_cast<std::size_t>(value.use.buffer)].name;
-  return memory_.address(memory_.host_side(buffer), value.use.offset);
-}
-
-void ModelState::write(const RunValue& value, double number) const {
-  if (value.type == DType::f32)
-    *reinterpret_cast<float*>(address(value)) = static_cast<float>(number);
-  else
-    *reinterpret_cast<std::int64_t*>(address(value)) = static_cast<std::int64_t>(number);
-}
-
-void ModelState::begin_run_values() const {
-  for (const RunValue& value : plan_.schedule.values)
-    value.is_list() ? write(value, std::span<const float>{}) : write(value, value.initial);
-}
-
-void ModelState::write(const RunValue& value, std::span<const float> numbers) const {
-  const std::span<float> all(reinterpret_cast<float*>(address(value)), static_cast<std::size_t>(value.count));
-  const std::size_t known = std::min(numbers.size(), all.size());
-  std::ranges::copy(numbers.first(known), all.begin());
-  std::ranges::fill(all.subspan(known), static_cast<float>(value.initial));
-}
-
-void ModelState::write(const RunValue& value, const io::CheckpointValue& saved) const {
-  if (value.is_list() == saved.list) value.is_list() ? write(value, saved.numbers) : write(value, saved.number);
-}
-
-void ModelState::set_run_values(const std::vector<io::CheckpointValue>& values) const {
-  for (const RunValue& value : plan_.schedule.values)
-    if (const auto found = std::ranges::find(values, value.name, &io::CheckpointValue::name); found != values.end()) write(value, *found);
-}
-
-std::vector<io::CheckpointValue> ModelState::run_values() const {
-  std::vector<io::CheckpointValue> values;
-  for (const RunValue& value : plan_.schedule.values) {
-    const std::byte* at = address(value);
-    if (value.is_list()) {
-      std::vector<float> numbers(reinterpret_cast<const float*>(at), reinterpret_cast<const float*>(at) + value.count);
-      while (!numbers.empty() && numbers.back() == 0) numbers.pop_back();
-      values.push_back({.name = value.name, .numbers = std::move(numbers), .list = true});
-      continue;
-    }
-    const bool real = value.type == DType::f32;
-    values.push_back({.name = value.name,
-                      .integer = !real,
-                      .number = real ? static_cast<double>(*reinterpret_cast<const float*>(at))
-                                     : static_cast<double>(*reinterpret_cast<const std::int64_t*>(at))});
-  }
-  return values;
-}
-
-void ModelState::load_run_values(const io::CheckpointReader& reader) const {
-  begin_run_values();
-  const io::CheckpointMeta& meta = reader.meta();
-  set_run_values(meta.values);
-  for (const RunValue& value : plan_.schedule.values) {
-    if (std::ranges::find(meta.values, value.name, &io::CheckpointValue::name) != meta.values.end()) continue;
-    if (value.name == "applied_updates")  // older versions skipped none, and wrote none of these
-      write(value, static_cast<double>(meta.step));
-    else if (value.name == "sample_cursor")
-      write(value, static_cast<double>(meta.sample_cursor));
-  }
-}
-
 void ModelState::set(const std::function<void(const Parameter&, std::int64_t, std::span<float>)>& value) const {
-  begin_run_values();
+  values_.begin();
   for (const Held& held : plan_.schedule.state) clear(held);  // the gaps between tensors too
   wait_for_device(plan_.schedule.shape.backend);
   for (const Held& held : plan_.schedule.state) {
@@ -278,7 +154,7 @@ void ModelState::set(const std::function<void(const Parameter&, std::int64_t, st
 }
 
 void ModelState::read(const WeightSource& source) const {
-  begin_run_values();
+  values_.begin();
   for (const Held& held : plan_.schedule.state) clear(held);  // the gaps between tensors too
   wait_for_device(plan_.schedule.shape.backend);
   for (const Held& held : plan_.schedule.state) {
@@ -297,16 +173,11 @@ void ModelState::read(const WeightSource& source) const {
   wait_for_device(plan_.schedule.shape.backend);  // lanes do not wait for the stream that drew
 }
 
-bool has_weights_alone(const io::CheckpointReader& reader) {
-  return reader.layout().groups == std::vector<std::string>{std::string(master_group)};
-}
-
 void ModelState::load(const io::CheckpointReader& reader) const {
   require_same_model(plan_.layout().table, reader);
   if (!plan_.request.training()) return load_weights(reader);
-  require_same_optimizer(plan_.request.deck.optimizer, reader);
-  if (!has_weights_alone(reader)) require_same_groups(plan_.request.deck, plan_.layout().table, reader);
-  load_run_values(reader);
+  require_same_state(plan_.request.deck, plan_.layout().table, reader);
+  values_.load(reader);
   for (const Held& held : plan_.schedule.state) {
     leave_if_stopped();
     if (has_weights_alone(reader) && held.group != master_group)

@@ -5,12 +5,10 @@
 
 #include "io/checkpoint/checkpoint.hpp"
 #include "train/engine/memory.hpp"
+#include "train/engine/run_value_state.hpp"
 #include "train/engine/saved_layout.hpp"
 
 namespace tessera {
-
-/// Without the optimizer's moments, as `tessera import` writes it.
-bool has_weights_alone(const io::CheckpointReader& reader);
 
 /// Weights that stand outside checkpoints.
 struct WeightSource {
@@ -21,7 +19,7 @@ struct WeightSource {
 
 class ModelState {
  public:
-  ModelState(const RunPlan& plan, const RankMemory& memory) : plan_(plan), memory_(memory) {}
+  ModelState(const RunPlan& plan, const RankMemory& memory) : plan_(plan), memory_(memory), values_(plan, memory) {}
 
   // What follows writes the fp32 state; compute copies are made from it afterwards (Engine::publish).
 
@@ -38,10 +36,7 @@ class ModelState {
   /// Whether the checkpoint has what ranks keep of their own (Held::own), of another number of ranks: it begins at zero.
   bool leaves_own(const io::CheckpointReader& reader) const;
 
-  /// Values of the run, as a checkpoint holds them.
-  std::vector<io::CheckpointValue> run_values() const;
-  /// Those of these names; others stay.
-  void set_run_values(const std::vector<io::CheckpointValue>& values) const;
+  const RunValueState& values() const { return values_; }
 
   io::CheckpointLayout checkpoint_layout() const { return saved().checkpoint; }
   /// This rank's slices, read where they lie: valid until the next step.
@@ -69,13 +64,6 @@ class ModelState {
   std::vector<io::ShardSlice> slices_of(const std::vector<Held>& all) const;
   /// This rank's part of what is held, as a save reads it.
   io::ShardSource source_of(const Held& held, const Range& mine) const;
-  /// Where a value of the run lies for the host; tasks get what is written there from Engine::publish on.
-  std::byte* address(const RunValue& value) const;
-  void write(const RunValue& value, double number) const;
-  void write(const RunValue& value, std::span<const float> numbers) const;
-  void write(const RunValue& value, const io::CheckpointValue& saved) const;
-  void begin_run_values() const;
-  void load_run_values(const io::CheckpointReader& reader) const;
   void load_held(const Held& held, const io::CheckpointReader& reader) const;
   void load_lines(const Held& held, const io::CheckpointReader& reader) const;
   void load_own(const Held& held, const io::CheckpointReader& reader) const;
@@ -89,6 +77,7 @@ class ModelState {
 
   const RunPlan& plan_;
   const RankMemory& memory_;
+  RunValueState values_;
 };
 
 }  // namespace tessera

@@ -1,4 +1,5 @@
 #include "train/save/saving.hpp"
+#include "train/engine/same_state.hpp"
 
 #include <fmt/format.h>
 

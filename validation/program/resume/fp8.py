@@ -96,9 +96,11 @@ def other_recipes(folder, common):
     half = common["run__steps"] // 2
     start = {recipe: folder.run(f"{recipe}-alone") + f"/checkpoints/step-{half:08d}" for recipe in RECIPES}
     for recipe, of in (("tensorwise", "tensorwise_delayed"), ("tensorwise_delayed", "tensorwise")):
-        folder.train(f"{recipe}-after", 2, run__resume=start[of], precision__fp8=recipe, **RECIPES[recipe], **common)
+        said = folder.train(f"{recipe}-after", 2, run__resume=start[of], precision__fp8=recipe, **RECIPES[recipe], **common).stderr
         known = histories(folder, folder.latest(f"{recipe}-after"))
         check(f"{recipe} goes on from {of}", bool(known) == (recipe == "tensorwise_delayed") and len(folder.losses(f"{recipe}-after")) == half, str(known))
+        words = "which begin anew: fp8_amax." if recipe == "tensorwise_delayed" else "they are left: fp8_amax."
+        check("and says what becomes of the histories", said.count(words) == 1, said)
     watched = "tensorwise_delayed-watched"
     folder.train(watched, 1, **{**common, "precision__fp8": "tensorwise_delayed", **RECIPES["tensorwise_delayed"], "evaluate__every": 1})
     check("evaluations leave no trace in histories", histories(folder, folder.latest(watched)) == histories(folder, folder.latest("tensorwise_delayed-alone")))

@@ -1,0 +1,82 @@
+#include "train/engine/same_state.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+
+#include "optimizer/state.hpp"
+
+namespace tessera {
+namespace {
+
+/// Names of what each optimizer of a deck keeps of a tensor that it updates, by tensor.
+std::map<std::string, std::vector<std::string_view>> states_by_tensor(const OptimizerKeys& keys, std::vector<Parameter> table) {
+  const std::vector<ChosenOptimizer> optimizers = chosen_optimizers(keys);
+  assign_optimizers(keys, table);
+  std::map<std::string, std::vector<std::string_view>> states;
+  for (const Parameter& p : table)
+    for (const StateRow& row : std::ranges::find(optimizers, p.optimizer, &ChosenOptimizer::name)->update.state)
+      if (p.trained && !p.frozen) states[p.name].push_back(row.group);
+  return states;
+}
+
+/// Where groups of a deck name optimizers, a checkpoint has zeros where a tensor's own optimizer keeps nothing.
+void require_same_groups(const Deck& deck, const std::vector<Parameter>& table, const io::CheckpointReader& reader) {
+  const Deck there = parse_stored_deck(reader.meta().deck, reader.folder() + "/checkpoint.h5:deck").deck;
+  if (deck.optimizer.groups == there.optimizer.groups) return;
+  const auto mine = states_by_tensor(deck.optimizer, table), saved = states_by_tensor(there.optimizer, table);
+  for (const auto& [tensor, states] : mine)
+    if (const auto found = saved.find(tensor); found == saved.end() || found->second != states)
+      fail(ExitCode::checkpoint,
+           "{}: {} was updated by an optimizer that keeps {}, and this deck's keeps {}. Set the optimizer.groups that saved it (`tessera "
+           "inspect` shows its deck), or begin a run with its weights alone: `tessera consolidate {} FOLDER`, and run.init = \"FOLDER\".",
+           reader.folder(), tensor, found == saved.end() ? "nothing" : fmt::format("{}", fmt::join(found->second, ", ")),
+           fmt::join(states, ", "), reader.folder());
+}
+
+bool is_own(std::string_view group) { return group == sign_error_group || group == mean_sign_error_group; }
+
+/// What one optimizer keeps means nothing to another.
+void require_same_optimizer(const OptimizerKeys& keys, const io::CheckpointReader& reader) {
+  const std::vector<std::string_view> groups = state_groups(keys);
+  std::vector<std::string> there = reader.layout().groups;
+  std::erase_if(there, is_own);
+  if (has_weights_alone(reader) || std::ranges::equal(there, groups)) return;
+  fail(ExitCode::checkpoint,
+       "{} holds the state of another optimizer: {}; optimizer.type = \"{}\" keeps {}. Set the optimizer that saved it (`tessera inspect` "
+       "shows its deck), or begin a run with its weights alone: `tessera consolidate {} FOLDER`, and run.init = \"FOLDER\".",
+       reader.folder(), fmt::join(there, ", "), keys.type, fmt::join(groups, ", "), reader.folder());
+}
+
+}  // namespace
+
+bool has_weights_alone(const io::CheckpointReader& reader) {
+  return reader.layout().groups == std::vector<std::string>{std::string(master_group)};
+}
+
+void require_same_model(const std::vector<Parameter>& table, const io::CheckpointReader& reader) {
+  for (const Parameter& p : table) {
+    const io::CheckpointTensor* found = reader.find(p.name);
+    if (!found && p.adapter && has_weights_alone(reader)) continue;
+    if (!found)
+      fail(ExitCode::checkpoint, "{} holds another model: it has no tensor {} ({}). Check the deck's [model].", reader.folder(), p.name,
+           p.shape.str());
+    if (!(found->shape == p.shape))
+      fail(ExitCode::checkpoint, "{} holds another model: tensor {} is {} there and {} in this deck. Check the deck's [model].",
+           reader.folder(), p.name, found->shape.str(), p.shape.str());
+  }
+  if (reader.layout().tensors.size() != table.size())
+    for (const auto& t : reader.layout().tensors)
+      if (std::none_of(table.begin(), table.end(), [&](const Parameter& p) { return p.name == t.name; }))
+        fail(ExitCode::checkpoint, "{} holds another model: its tensor {} ({}) is not in this deck's model. Check the deck's [model].",
+             reader.folder(), t.name, t.shape.str());
+}
+
+void require_same_state(const Deck& deck, const std::vector<Parameter>& table, const io::CheckpointReader& reader) {
+  require_same_optimizer(deck.optimizer, reader);
+  if (!has_weights_alone(reader)) require_same_groups(deck, table, reader);
+}
+
+}  // namespace tessera
