@@ -4,43 +4,17 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <cmath>
-#include <span>
 
 #include "base/check.hpp"
 #include "deck/groups.hpp"
 #include "deck/hints.hpp"
 #include "deck/phases.hpp"
+#include "deck/quantity.hpp"
 
 namespace tessera {
 namespace {
-
-struct Unit {
-  std::string_view name;
-  std::int64_t size;
-};
-// Largest first in each family: printing takes the first unit (of bytes: the first binary one) that divides the value.
-constexpr Unit byte_units[] = {{"TiB", 1ll << 40}, {"GiB", 1ll << 30},    {"MiB", 1ll << 20},
-                               {"KiB", 1ll << 10}, {"TB", 1000000000000}, {"GB", 1000000000},
-                               {"MB", 1000000},    {"KB", 1000},          {"B", 1}};
-constexpr Unit time_units[] = {{"d", 86400}, {"h", 3600}, {"min", 60}, {"s", 1}};
-
-/// What is written as text with a unit, and held as a whole number of the smallest unit.
-struct Quantity {
-  std::string_view of, smallest;
-  std::span<const Unit> units;
-  std::string_view help, most;
-};
-constexpr Quantity bytes_quantity{"bytes", "bytes", byte_units,
-                                  "write for example \"64 MiB\" (units: B, KiB, MiB, GiB, TiB, KB, MB, GB, TB)", "8 million TiB"};
-constexpr Quantity time_quantity{"time", "seconds", time_units, "write for example \"30 min\" (units: s, min, h, d)",
-                                 "100 million million d"};
-
-const Quantity* quantity_of(const Key& key) {
-  return key.type == KeyType::bytes ? &bytes_quantity : key.type == KeyType::duration ? &time_quantity : nullptr;
-}
 
 template <class T>
 T& field(const Key& key, Deck& deck) {
@@ -145,27 +119,6 @@ std::string assign_choice(const Key& key, const std::string& text) {
   std::string_view near = nearest(lower_case(text), key.choices);
   return fmt::format("{} is not a value of this key; it takes {}{}", toml_string(text), fmt::join(all, ", "),
                      near.empty() ? "" : fmt::format("; did you mean {}?", toml_string(near)));
-}
-
-std::string assign_quantity(const Key& key, const std::string& text, std::int64_t& out) {
-  const Quantity& q = *quantity_of(key);
-  double number = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
-  while (unit.starts_with(' ')) unit.remove_prefix(1);
-  if (error != std::errc{}) return fmt::format("{} is not a quantity of {}; {}", toml_string(text), q.of, q.help);
-  if (unit.empty()) return fmt::format("{} has no unit; {}", toml_string(text), q.help);
-  for (const Unit& u : q.units) {
-    if (u.name != unit) continue;
-    double value = number * static_cast<double>(u.size);
-    if (!std::isfinite(value) || std::abs(value) >= 9e18) return fmt::format("{} is out of range: at most {}", toml_string(text), q.most);
-    if (value != std::floor(value)) return fmt::format("{} is not a whole number of {}", toml_string(text), q.smallest);
-    // Integers of the smallest unit may exceed what a double holds: read those exactly.
-    out = static_cast<std::int64_t>(value);
-    if (std::int64_t whole = 0; std::from_chars(text.data(), end, whole).ptr == end) out = whole * u.size;
-    return check_limits(key, static_cast<double>(out), toml_string(text));
-  }
-  return fmt::format("{} is not a unit of {}; {}", toml_string(unit), q.of, q.help);
 }
 
 std::string assign_integer(const Key& key, const Literal& l, std::int64_t& out) {
@@ -307,8 +260,12 @@ std::string assign(const Key& key, const Literal& literal, Deck& deck, bool& is_
     case KeyType::reals:
       return assign_reals(key, literal, field<std::vector<double>>(key, deck));
     case KeyType::bytes:
-    case KeyType::duration:
-      return text ? assign_quantity(key, *text, field<std::int64_t>(key, deck)) : wrong_type(key, literal);
+    case KeyType::duration: {
+      if (!text) return wrong_type(key, literal);
+      std::int64_t& value = field<std::int64_t>(key, deck);
+      const std::string fault = assign_quantity(key, *text, value);
+      return fault.empty() ? check_limits(key, static_cast<double>(value), toml_string(*text)) : fault;
+    }
   }
   return {};
 }
@@ -350,7 +307,7 @@ std::string value_text(const Key& key, const Deck& deck) {
   auto* value = std::get_if<std::int64_t>(&literal.value);
   const Quantity* q = quantity_of(key);
   if (!q || !value) return literal.str();
-  for (const Unit& u : q->units) {
+  for (const QuantityUnit& u : q->units) {
     if (*value % u.size == 0) return fmt::format("\"{} {}\"", *value / u.size, u.name);
   }
   return {};
@@ -379,79 +336,6 @@ Literal fallback_literal(const Key& key) {
   std::int64_t v = 0;
   std::from_chars(t.data(), t.data() + t.size(), v);
   return {v, ""};
-}
-
-std::string Literal::str() const {
-  if (auto* v = std::get_if<std::int64_t>(&value)) return fmt::format("{}", *v);
-  if (auto* v = std::get_if<double>(&value)) return shortest(*v);
-  if (auto* v = std::get_if<bool>(&value)) return *v ? "true" : "false";
-  if (auto* v = std::get_if<std::string>(&value)) return toml_string(*v);
-  if (auto* v = std::get_if<std::vector<std::string>>(&value)) {
-    std::vector<std::string> quoted;
-    for (const std::string& text : *v) quoted.push_back(toml_string(text));
-    return fmt::format("[{}]", fmt::join(quoted, ", "));
-  }
-  if (auto* v = std::get_if<std::vector<OptimizerGroup>>(&value)) return groups_text(*v);
-  if (auto* v = std::get_if<std::vector<RampPhase>>(&value)) return phases_text(*v);
-  if (auto* v = std::get_if<std::vector<std::int64_t>>(&value)) return fmt::format("[{}]", fmt::join(*v, ", "));
-  if (auto* v = std::get_if<std::vector<double>>(&value)) {
-    std::vector<std::string> numbers;
-    for (const double number : *v) numbers.push_back(shortest(number));
-    return fmt::format("[{}]", fmt::join(numbers, ", "));
-  }
-  return kind;
-}
-
-std::string limits_text(const Limits& l) {
-  auto number = [](double v) {
-    return v == std::floor(v) && std::abs(v) < 1e9 ? fmt::format("{}", static_cast<std::int64_t>(v)) : fmt::format("{}", v);
-  };
-  if (l.least && l.most && *l.least == *l.most) return "only " + number(*l.least);
-  std::vector<std::string> parts;
-  if (l.least) parts.push_back("at least " + number(*l.least));
-  if (l.above) parts.push_back("above " + number(*l.above));
-  if (l.most) parts.push_back("at most " + number(*l.most));
-  if (l.below) parts.push_back("below " + number(*l.below));
-  return fmt::format("{}", fmt::join(parts, " and "));
-}
-
-std::string toml_string(std::string_view text) {
-  std::string out = "\"";
-  for (char c : text) {
-    auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (c == '\n') {
-      out += "\\n";
-    } else if (byte < 0x20 || byte == 0x7f) {
-      out += fmt::format("\\u{:04X}", byte);
-    } else {
-      out += c;
-    }
-  }
-  return out + '"';
-}
-
-std::string shortened(const std::string& text) {
-  std::size_t most = 200;
-  if (text.size() <= most) return text;
-  while (most > 0 && (static_cast<unsigned char>(text[most]) & 0xc0) == 0x80) --most;  // not inside a character of UTF-8
-  return text.substr(0, most) + "...";
-}
-
-std::string lower_case(std::string text) {
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
-
-std::string shortest(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
-  std::array<char, 32> buffer;
-  auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value).ptr;
-  std::string text(buffer.data(), end);
-  return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
 }
 
 }  // namespace tessera
