@@ -1,4 +1,4 @@
-// The deck: everything that a run is told, as typed values. schema.cpp declares each key once and binds it to a field here.
+// The deck: everything that a run is told, as typed values. a row of schema_*.cpp declares each key once and binds it to a field here.
 #pragma once
 #include <cmath>
 #include <cstdint>

@@ -1,0 +1,114 @@
+// Keys of the deck: model, adapters, experts.
+#include "deck/schema_rows.hpp"
+
+namespace tessera::schema {
+
+std::vector<Key> model_keys() {
+  return {
+      // [model]
+      {KEY(model.layers), .type = integer, .unit = "layers", .limits = {.least = 1, .most = 10000}, .identity = true,
+       .help = "Number of transformer layers."},
+      {KEY(model.width), .type = integer, .unit = "features", .limits = {.least = 1, .most = max_dim}, .identity = true,
+       .help = "Width of the residual stream."},
+      {KEY(model.heads), .type = integer, .unit = "heads", .limits = {.least = 1, .most = max_dim}, .identity = true,
+       .help = "Query heads of attention."},
+      {KEY(model.kv_heads), .type = integer, .unit = "heads", .limits = {.least = 1, .most = max_dim}, .fallback = "\"auto\"",
+       .automatic = Auto::resolved, .identity = true, .help = "Key and value heads, a divisor of model.heads; auto is model.heads."},
+      {KEY(model.head_dim), .type = integer, .unit = "features", .limits = {.least = 0, .most = largest_head_dim}, .fallback = "\"auto\"",
+       .automatic = Auto::resolved, .identity = true, .help = "Features of one head, an even number; auto is model.width / model.heads."},
+      {KEY(model.ff_width), .type = integer, .unit = "features", .limits = {.least = 1, .most = max_dim}, .identity = true,
+       .help = "Inner width of the SwiGLU feed-forward block."},
+      {KEY(model.vocab), .type = integer, .unit = "tokens", .limits = {.least = 1, .most = 2147483647}, .identity = true,
+       .help = "Size of the vocabulary; every token id of the data is below it."},
+      {KEY(model.tied), .type = boolean, .fallback = "false", .identity = true,
+       .help = "Uses the embedding matrix as the output head too."},
+      {KEY(model.qk_norm), .type = boolean, .fallback = "false", .identity = true,
+       .help = "Normalises queries and keys of each head before the rotation."},
+      {KEY(model.qkv_bias), .type = boolean, .fallback = "false", .identity = true,
+       .help = "Adds a bias to the query, key and value projections."},
+      {KEY(model.norm_eps), .type = real, .limits = {.above = 0, .below = 1}, .fallback = "1e-05", .identity = true,
+       .help = "Epsilon of RMSNorm, inside the square root."},
+      {KEY(model.init_std), .type = real, .limits = {.above = 0, .most = 10}, .fallback = "0.02", .identity = true,
+       .help = "Standard deviation of the initial weights."},
+      {KEY(model.rope_theta), .type = real, .limits = {.above = 1, .most = 1e12}, .fallback = "10000.0", .identity = true,
+       .help = "Base of the rotary frequencies."},
+      {KEY(model.rope_scaling), .type = text, .fallback = "\"none\"", .identity = true,
+       .refused = {{"longrope", "LongRoPE scaling is not in this version; set \"none\", \"llama3\", \"linear\", \"dynamic\" or \"yarn\""}},
+       .help = "Scaling of the rotary frequencies for long contexts, as Hugging Face's classes do it."},
+      {KEY(model.rope_factor), .type = real, .unit = "ratio", .limits = {.least = 1, .most = 1e6}, .fallback = "8.0", .identity = true,
+       .help = "Scaling: factor by which frequencies are slowed, with llama3 and yarn the low ones alone."},
+      {KEY(model.rope_low_freq_factor), .type = real, .unit = "ratio", .limits = {.above = 0, .most = 1e6}, .fallback = "1.0",
+       .identity = true,
+       .help = "llama3 scaling: wavelengths longer than rope_original_context divided by this are slowed by the whole factor."},
+      {KEY(model.rope_high_freq_factor), .type = real, .unit = "ratio", .limits = {.above = 0, .most = 1e6}, .fallback = "4.0",
+       .identity = true, .help = "llama3 scaling: wavelengths shorter than rope_original_context divided by this are left as they are."},
+      {KEY(model.rope_original_context), .type = integer, .unit = "tokens", .limits = {.least = 1, .most = max_dim}, .fallback = "8192",
+       .identity = true, .help = "llama3, yarn and dynamic scaling: context length that the unscaled frequencies were made for."},
+      {KEY(model.rope_beta_fast), .type = real, .unit = "turns", .limits = {.above = 0, .most = 1e6}, .fallback = "32.0", .identity = true,
+       .silent = true, .help = "yarn scaling: waves that turn more often within rope_original_context are left as they are."},
+      {KEY(model.rope_beta_slow), .type = real, .unit = "turns", .limits = {.above = 0, .most = 1e6}, .fallback = "1.0", .identity = true,
+       .silent = true, .help = "yarn scaling: waves that turn less often are slowed by the whole factor."},
+      {KEY(model.rope_attention_factor), .type = real, .unit = "ratio", .limits = {.least = 0, .most = 1e3}, .fallback = "0.0",
+       .identity = true, .silent = true, .help = "yarn scaling: what cosines and sines are multiplied with; 0: 0.1 ln(rope_factor) + 1."},
+      {KEY(model.max_context), .type = integer, .unit = "tokens", .limits = {.least = 0, .most = max_dim}, .fallback = "0",
+       .help = "Context length that exports declare (max_position_embeddings); 0: batch.sequence_length."},
+
+      {KEY(model.experts), .type = integer, .unit = "experts", .limits = {.least = 0, .most = 4096}, .fallback = "0", .identity = true,
+       .help =
+           "Experts of each layer, SwiGLU blocks of which a router gives each token some; 0: one feed-forward block takes every token."},
+      {KEY(model.experts_per_token), .type = integer, .unit = "experts", .limits = {.least = 1, .most = 4096}, .fallback = "2",
+       .identity = true, .help = "Experts that take a token: those of the largest router logits, of equal ones the first."},
+      {KEY(model.expert_ff_width), .type = integer, .unit = "features", .limits = {.least = 0, .most = max_dim}, .fallback = "\"auto\"",
+       .automatic = Auto::kept, .identity = true, .help = "Inner width of an expert; auto is model.ff_width."},
+      {KEY(model.shared_ff_width), .type = integer, .unit = "features", .limits = {.least = 0, .most = max_dim}, .fallback = "0",
+       .identity = true,
+       .help = "Inner width of an expert that takes every token beside those of the router, weighed by a gate of its own (Qwen-MoE); 0: "
+               "none."},
+      {KEY(model.normalize_top_k), .type = boolean, .fallback = "true", .identity = true,
+       .help = "Divides the weights of a token's experts by their sum (Mixtral); false leaves the probabilities over all experts."},
+      {KEY(model.router_aux_loss), .type = real, .limits = {.least = 0, .most = 1000}, .fallback = "0.0", .identity = true,
+       .help = "Coefficient of the loss that balances experts: for each layer, experts x the sum over them of their share of choices times "
+               "their mean probability, 1 where all have the same; of each micro-batch, averaged over those of a step. 0.01 is usual."},
+      {KEY(model.router_z_loss), .type = real, .limits = {.least = 0, .most = 1000}, .fallback = "0.0", .identity = true,
+       .help = "Coefficient of the mean square of the log-sum-exp of router logits, for each layer. 0.001 is usual."},
+      {KEY(model.router_balance), .type = text, .fallback = "\"loss\"", .identity = true,
+       .help = "What balances experts: \"loss\" model.router_aux_loss alone; \"bias\" a bias of each expert, which joins its probability "
+               "where a "
+               "token's experts are chosen and not in what they count for, and which each step moves by its load (arXiv:2408.15664, "
+               "DeepSeek-V3). model.router_aux_loss counts beside it as it says."},
+      {KEY(model.router_bias_rate), .type = real, .limits = {.above = 0, .most = 1}, .fallback = "0.001", .identity = true,
+       .help = "With model.router_balance = \"bias\": what a step adds to the bias of an expert that had less than the mean of the step's "
+               "choices, and takes from one that had more."},
+      {KEY(model.freeze), .type = texts, .fallback = "[]", .identity = true, .silent = true,
+       .help = "Patterns (`*` any run of characters, `?` any one) of tensors that training leaves as they are, by the names that `tessera "
+               "inspect` shows, for example [\"embedding.*\", \"layers.0.*\"]. They lie in the compute type alone and have no gradient, "
+               "moments "
+               "or fp32 copy. Tensors that one product makes are frozen together. A pattern of no tensor is refused."},
+
+      // [lora]
+      {MODEL_KEY(lora.rank), .type = integer, .limits = {.least = 0, .most = 4096}, .fallback = "0", .identity = true, .silent = true,
+       .help = "Rank of low-rank adapters (LoRA): two small matrices beside each of lora.targets, which alone are trained. All else of the "
+               "model "
+               "lies in the compute type, without gradients, moments or fp32 copy. 0: none."},
+      {MODEL_KEY(lora.alpha), .type = real, .limits = {.above = 0, .most = 1e6}, .fallback = "16.0", .identity = true, .silent = true,
+       .help = "What adapters add is multiplied with lora.alpha / lora.rank."},
+      {MODEL_KEY(lora.targets), .type = texts, .fallback = "[]", .identity = true, .silent = true,
+       .help =
+           "Matrices that have adapters: wq, wk, wv, wo, w_gate, w_up, w_down, or as Hugging Face calls them (q_proj), or patterns of "
+           "tensors' names (\"layers.1?.attention.*\", \"experts.*\"); [] is all seven of every layer, but for experts, which are named."},
+      {MODEL_KEY(lora.scaling), .type = text, .fallback = "\"standard\"", .identity = true, .silent = true,
+       .help = "standard divides lora.alpha by the rank, rslora by its square root, which suits large ranks (arXiv:2312.03732)."},
+      {MODEL_KEY(lora.init), .type = text, .unit = "path", .fallback = "\"\"", .identity = true, .silent = true,
+       .help = "Folder of an adapter as PEFT writes it, which training begins with, beside the model of run.init that it was made for; its "
+               "adapter_config.json must say this section. Empty: A is drawn from run.seed, and B is zero."},
+
+      // [experts]
+      {KEY(experts.capacity_factor), .type = real, .unit = "ratio", .limits = {.above = 0, .most = 1e6}, .zero = "dropless",
+       .fallback = "\"dropless\"", .identity = true,
+       .help =
+           "Tokens that an expert takes of a micro-batch at most, over those that it would have if all had the same; choices beyond are "
+           "dropped and counted, the last tokens first. With mesh.tp or mesh.cp of a rank's part of a micro-batch. dropless drops none. "
+           "Texts of generate are never dropped."}};
+}
+
+}  // namespace tessera::schema

@@ -1,0 +1,47 @@
+// Keys of the deck: checkpoints, evaluations, metrics.
+#include "deck/schema_rows.hpp"
+
+namespace tessera::schema {
+
+std::vector<Key> saves_keys() {
+  return {
+      // [checkpoint]
+      {KEY(checkpoint.every), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",
+       .help = "Steps between checkpoints; 0: only after the last step and on a signal."},
+      {KEY(checkpoint.keep), .type = integer, .unit = "checkpoints", .limits = {.least = 0, .most = 1e9}, .fallback = "2",
+       .help = "Newest whole checkpoints of the run's line of descent that stay on disk; 0: all."},
+      {KEY(checkpoint.keep_every), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",
+       .help = "Checkpoints of steps that it divides stay for ever beside those; 0: none. A multiple of checkpoint.every."},
+      {KEY(checkpoint.weights_every), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",
+       .help = "Steps between saves of the weights alone, a third of a checkpoint, in RUN/weights, where they stay; 0: none."},
+      {KEY(checkpoint.async), .type = boolean, .fallback = "false",
+       .help = "Saves are written from a copy of the state in the host's memory, made beside the next step and counted by the plan, while "
+               "steps go on."},
+      {KEY(checkpoint.files), .type = counted, .unit = "files", .limits = {.least = 1, .most = 1e6}, .choices = {"rank", "node"},
+       .fallback = "\"rank\"",
+       .help =
+           "Shard files of a checkpoint: one for each rank, one for the ranks of a node, or so many in all (a rank has a file at most)."},
+      {KEY(checkpoint.staging), .type = text, .unit = "path", .fallback = "\"\"",
+       .help =
+           "A folder on a disk of each node: a save goes there while the steps wait, and from there to run.output_dir while they go on."},
+      {KEY(checkpoint.retries), .type = integer, .unit = "saves", .limits = {.least = 0, .most = 1e6}, .fallback = "3",
+       .help = "A save that fails is tried again after the next step, so many times in a row, before it ends the run."},
+      {KEY(checkpoint.verify_resume), .type = boolean, .fallback = "false",
+       .help = "Loss and gradient norm of the two steps after each save are kept beside it, and a run that goes on from there must have "
+               "them bit "
+               "for bit, at any layout that promises bits; a run makes two steps more after its last save. With run.reproducible."},
+
+      // [evaluate]
+      {KEY(evaluate.every), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",
+       .help = "Steps between evaluations on data.validation; 0: none."},
+      {KEY(evaluate.batches), .type = integer, .unit = "micro-batches", .limits = {.least = 1, .most = 1e9}, .fallback = "16",
+       .help = "Micro-batches of one evaluation over all ranks, the same ones each time."},
+
+      // [metrics]
+      {KEY(metrics.csv), .type = boolean, .fallback = "false",
+       .help = "Writes metrics.csv in the run's folder too: a line a row of metrics.jsonl, and a column a figure that is one number."},
+      {KEY(metrics.tensorboard), .type = boolean, .fallback = "false",
+       .help = "Writes tensorboard/ in the run's folder too: an event file that TensorBoard shows, of every number of metrics.jsonl."}};
+}
+
+}  // namespace tessera::schema
