@@ -181,6 +181,9 @@ class PlotRun(unittest.TestCase):
             with open(path, "w") as file:
                 file.write(text)
             self.refused("--trace", path, says=["other.json: not a timeline that run.trace wrote"])
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump({"traceEvents": [], "otherData": {"first_step": 3, "last_step": 4}}, file)
+        self.refused("--trace", path, says=["holds all ranks", "rank-R.json"])
         self.assertEqual(plot("--trace", path, path).returncode, 2)
 
     def test_no_matplotlib_says_what_to_install(self):
