@@ -53,6 +53,28 @@ tessera_find_library(uring liburing.h uring)
 tessera_need(uring_FOUND "liburing (liburing.h, liburing)" "liburing-dev" "liburing" "liburing")
 find_package(OpenSSL 1.1.1 QUIET COMPONENTS Crypto)
 tessera_need(OpenSSL_FOUND "OpenSSL 1.1.1 or newer (openssl/evp.h, libcrypto)" "libssl-dev" "openssl" "openssl")
+if(TESSERA_PROMETHEUS)
+  # By library and header: Debian's configuration asks for libcurl too, which only pushes need.
+  tessera_find_library(prometheus prometheus/exposer.h prometheus-cpp-pull)
+  find_library(prometheus_core_LIBRARY prometheus-cpp-core)
+  mark_as_advanced(prometheus_core_LIBRARY)
+  if(NOT prometheus_core_LIBRARY)
+    set(prometheus_FOUND FALSE)
+  endif()
+  tessera_want(prometheus_FOUND "prometheus-cpp (prometheus/exposer.h, libprometheus-cpp-pull): metrics.prometheus is refused" "prometheus-cpp-dev"
+    "prometheus-cpp" "prometheus-cpp")
+endif()
+if(prometheus_FOUND)
+  target_link_libraries(tessera_prometheus INTERFACE ${prometheus_core_LIBRARY})
+  set(prometheus_VERSION "(version unknown)") # which its headers do not say
+  get_filename_component(folder ${prometheus_core_LIBRARY} DIRECTORY)
+  if(EXISTS ${folder}/pkgconfig/prometheus-cpp-core.pc)
+    file(STRINGS ${folder}/pkgconfig/prometheus-cpp-core.pc prometheus_VERSION REGEX "^Version: ")
+    string(REPLACE "Version: " "" prometheus_VERSION ${prometheus_VERSION})
+  endif()
+else()
+  set(prometheus_VERSION none)
+endif()
 
 # 2. The backend of GPUs.
 if(TESSERA_CUDA OR TESSERA_EMULATE)

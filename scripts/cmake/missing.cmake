@@ -12,6 +12,13 @@ function(tessera_need found)
   endif()
 endfunction()
 
+# tessera_want(FOUND WHAT DEBIAN SPACK CONDA): what the program does without; said by itself where the variable FOUND is false.
+function(tessera_want found what debian spack conda)
+  if(NOT ${found})
+    message(STATUS "Without ${what}. Debian: ${debian}   Spack: ${spack}   conda-forge: ${conda}")
+  endif()
+endfunction()
+
 function(tessera_stop_where_missing)
   get_property(lines GLOBAL PROPERTY tessera_missing)
   if(lines)

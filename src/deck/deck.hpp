@@ -301,6 +301,8 @@ struct EvaluateKeys {
 /// What a run writes beside metrics.jsonl.
 struct MetricsKeys {
   bool csv = false, tensorboard = false;
+  std::string prometheus;         ///< HOST:PORT where rank 0 serves /metrics; empty: nowhere
+  std::string prometheus_folder;  ///< where a node exporter reads files; empty: none
   friend bool operator==(const MetricsKeys&, const MetricsKeys&) = default;
 };
 

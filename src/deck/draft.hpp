@@ -75,6 +75,8 @@ void check_rotation(Draft& draft);
 void check_precision(Draft& draft);
 /// What goes with adapters.
 void check_lora(Draft& draft);
+/// Where figures are served.
+void check_metrics(Draft& draft);
 /// What travels as blocks of codes.
 void check_quantized(Draft& draft);
 /// How documents of the data become sequences.

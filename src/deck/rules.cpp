@@ -375,6 +375,7 @@ void check_rules(Draft& draft) {
   check_moments(draft);
   check_signs(draft);
   check_evaluation(draft);
+  check_metrics(draft);
   check_lanes(draft);
   check_offload(draft);
   check_attention(draft);

@@ -52,7 +52,7 @@ class Recipe:
 class Packaging(unittest.TestCase):
     def test_spack_is_asked_for_all_that_cmake_looks_for(self):
         asked = Recipe({}).dependencies()
-        said = re.findall(r'tessera_(?:need\(\w+|missing\()\s*"[^"]*"\s+"[^"]*"\s+"([^"]*)"', read("scripts/cmake/dependencies.cmake") + read("scripts/cmake/mpi.cmake"))
+        said = re.findall(r'tessera_(?:need\(\w+|want\(\w+|missing\()\s*"[^"]*"\s+"[^"]*"\s+"([^"]*)"', read("scripts/cmake/dependencies.cmake") + read("scripts/cmake/mpi.cmake"))
         self.assertGreater(len(said), 20)
         mpis = {"mpich", "openmpi"}  # which Spack chooses from
         for names in said:
@@ -61,7 +61,7 @@ class Packaging(unittest.TestCase):
                 self.assertIn(name, asked)
 
     def test_spack_sets_options_that_cmake_has(self):
-        arguments = Recipe({"tests": False, "march": "x86-64-v3"}).package.cmake_args()
+        arguments = Recipe({"tests": False, "prometheus": True, "march": "x86-64-v3"}).package.cmake_args()
         self.assertIn("-DTESSERA_HOST_ARCH=x86-64-v3", arguments)
         ours = {argument[2:].split("=")[0] for argument in arguments}
         self.assertLessEqual({name for name in ours if not name.startswith("CMAKE_")}, option_names())

@@ -18,6 +18,8 @@ struct RunFolder {
   std::string metrics() const { return path + "/metrics.jsonl"; }
   std::string csv() const { return path + "/metrics.csv"; }
   std::string tensorboard() const { return path + "/tensorboard"; }
+  /// Where its figures are served, as Prometheus reads lists of what it is to look at.
+  std::string prometheus() const { return path + "/prometheus.json"; }
   std::string deck() const { return path + "/deck.toml"; }
   /// Of a step that run.trace names: a file each rank.
   std::string trace(std::int64_t step) const { return fmt::format("{}/trace/step-{:08}", path, step); }

@@ -64,38 +64,103 @@ Figure targets_of_files(const StepEnd&, const RunParts& run) {
   return targets;
 }
 
+using io::FamilyType;
+
 constexpr Metric table[] = {
     {"step", "", MetricOf::any, figure<&StepFigures::step>, "Steps that are done; in a step's row with that one."},
-    {"time", "s", MetricOf::any, nullptr, "When the row was written, since the begin of 1970 in UTC."},
+    {"time", "s", MetricOf::any, nullptr, "When the row was written, since the begin of 1970 in UTC.", {.name = "last_row_time_seconds"}},
     {"loss", "nats a token", MetricOf::step, figure<&StepFigures::loss>, "Mean over the batch's targets, by their weights."},
     {"grad_norm", "", MetricOf::step, figure<&StepFigures::grad_norm>, "Of the whole gradient, before clipping."},
-    {"lr", "", MetricOf::step, figure<&StepFigures::learning_rate>, "The step's learning rate."},
+    {"lr", "", MetricOf::step, figure<&StepFigures::learning_rate>, "The step's learning rate.", {.name = "learning_rate"}},
     {"tokens_per_second", "tokens/s", MetricOf::step, figure<&StepFigures::tokens_per_second>, "Of all ranks, padding included."},
-    {"seconds", "s", MetricOf::step, figure<&StepFigures::seconds>, "Of the step, from the reading of its batch to its end."},
-    {"mfu", "", MetricOf::step, figure<&StepFigures::mfu_full>, "Share of the measured rate of products, with all of attention counted."},
-    {"mfu_causal", "", MetricOf::step, figure<&StepFigures::mfu_causal>, "The same, with what a causal mask leaves of attention."},
-    {"seconds_of", "s", MetricOf::step, seconds_of, "With run.breakdown_every: where the step's seconds went on rank 0, by part.", true},
-    {"bytes_of", "bytes", MetricOf::step, bytes_of,
-     "With run.breakdown_every: what rank 0's collectives and copies moved in the step, by part.", true},
-    {"memory", "bytes", MetricOf::step, memory,
-     "Every run.breakdown_every steps, of rank 0: the process's, now and at most, a GPU's in use, and each tier's arena as planned.", true},
+    {"seconds",
+     "s",
+     MetricOf::step,
+     figure<&StepFigures::seconds>,
+     "Of the step, from the reading of its batch to its end.",
+     {.name = "step_seconds", .type = FamilyType::histogram}},
+    {"mfu",
+     "",
+     MetricOf::step,
+     figure<&StepFigures::mfu_full>,
+     "Share of the measured rate of products, with all of attention counted.",
+     {.name = "mfu_ratio"}},
+    {"mfu_causal",
+     "",
+     MetricOf::step,
+     figure<&StepFigures::mfu_causal>,
+     "The same, with what a causal mask leaves of attention.",
+     {.name = "mfu_causal_ratio"}},
+    {"seconds_of",
+     "s",
+     MetricOf::step,
+     seconds_of,
+     "With run.breakdown_every: where the step's seconds went on rank 0, by part.",
+     {.many = "part", .name = "part_seconds", .type = FamilyType::histogram}},
+    {"bytes_of",
+     "bytes",
+     MetricOf::step,
+     bytes_of,
+     "With run.breakdown_every: what rank 0's collectives and copies moved in the step, by part.",
+     {.many = "part", .name = "part_bytes"}},
+    {"memory",
+     "bytes",
+     MetricOf::step,
+     memory,
+     "Every run.breakdown_every steps, of rank 0: the process's, now and at most, a GPU's in use, and each tier's arena as planned.",
+     {.many = "of", .name = "memory_bytes"}},
     {"loss_scale", "", MetricOf::step, loss_scale, "In fp16: what the step's loss was multiplied by."},
-    {"skipped", "", MetricOf::step, skipped, "In fp16: 1 where gradients overflowed, and the step moved nothing."},
-    {"targets", "tokens", MetricOf::step, targets, "Where not all tokens count: those that do."},
+    {"skipped",
+     "",
+     MetricOf::step,
+     skipped,
+     "In fp16: 1 where gradients overflowed, and the step moved nothing.",
+     {.name = "skipped_steps_total", .type = FamilyType::counter}},
+    {"targets", "tokens", MetricOf::step, targets, "Where not all tokens count: those that do.", {.name = "targets_tokens"}},
     {"document_squares", "", MetricOf::step, document_squares, "With data.document_mask: sum of the squares of documents' lengths."},
-    {"samples_of_files", "samples", MetricOf::step, samples_of_files, "Of a mixture: what each file has given since the run began.", true},
-    {"loss_of_files", "nats a token", MetricOf::step, losses, "Of a mixture: the mean loss of each file's targets, by its path.", true},
-    {"targets_of_files", "tokens", MetricOf::step, targets_of_files, "Of a mixture: targets of each file.", true},
+    {"samples_of_files",
+     "samples",
+     MetricOf::step,
+     samples_of_files,
+     "Of a mixture: what each file has given since the run began.",
+     {.many = "file", .name = "file_samples"}},
+    {"loss_of_files",
+     "nats a token",
+     MetricOf::step,
+     losses,
+     "Of a mixture: the mean loss of each file's targets, by its path.",
+     {.many = "file", .name = "file_loss"}},
+    {"targets_of_files",
+     "tokens",
+     MetricOf::step,
+     targets_of_files,
+     "Of a mixture: targets of each file.",
+     {.many = "file", .name = "file_targets_tokens"}},
     {"router_balance", "", MetricOf::step, of_router<&RouterFigures::balance>,
      "Balancing loss, a mean over layers: 1 where all experts have the same."},
     {"router_z", "", MetricOf::step, of_router<&RouterFigures::z>, "Mean of the squared log-sum-exp of routers' logits."},
-    {"dropped", "choices", MetricOf::step, of_router<&RouterFigures::dropped>, "Choices of experts that found no room, over layers."},
-    {"dropped_share", "", MetricOf::step, of_router<&RouterFigures::dropped_share>, "The same, of all choices."},
-    {"most_loaded", "", MetricOf::step, of_router<&RouterFigures::most_loaded>, "The fullest expert of any layer, over an even share."},
-    {"expert_load", "choices", MetricOf::step, of_router<&RouterFigures::load>, "Of each expert, over layers.", true},
+    {"dropped",
+     "choices",
+     MetricOf::step,
+     of_router<&RouterFigures::dropped>,
+     "Choices of experts that found no room, over layers.",
+     {.name = "dropped_choices"}},
+    {"dropped_share", "", MetricOf::step, of_router<&RouterFigures::dropped_share>, "The same, of all choices.", {.name = "dropped_ratio"}},
+    {"most_loaded",
+     "",
+     MetricOf::step,
+     of_router<&RouterFigures::most_loaded>,
+     "The fullest expert of any layer, over an even share.",
+     {.name = "most_loaded_ratio"}},
+    {"expert_load",
+     "choices",
+     MetricOf::step,
+     of_router<&RouterFigures::load>,
+     "Of each expert, over layers.",
+     {.many = "expert", .name = "expert_load_choices"}},
     {"val_loss", "nats a token", MetricOf::evaluation, nullptr, "Mean over the validation tokens that were read."},
-    {"saved", "steps", MetricOf::save, nullptr, "The step whose state now stands as a checkpoint."},
-    {"saved_weights", "steps", MetricOf::save, nullptr, "The step whose weights now stand."},
+    {"saved", "steps", MetricOf::save, nullptr, "The step whose state now stands as a checkpoint.", {.name = "checkpoint_step"}},
+    {"saved_weights", "steps", MetricOf::save, nullptr, "The step whose weights now stand.", {.name = "saved_weights_step"}},
     {"save_seconds", "s", MetricOf::save, nullptr, "From the beginning of the save until it was on the disk."},
     {"save_stall_seconds", "s", MetricOf::save, nullptr, "For how long of that steps waited."},
 };
@@ -107,6 +172,10 @@ constexpr std::string_view name_of(MetricOf of) {
 }  // namespace
 
 std::span<const Metric> metrics() { return table; }
+
+std::string exposed_name(const Metric& metric) {
+  return fmt::format("tessera_{}", metric.shown.name.empty() ? metric.name : metric.shown.name);
+}
 
 io::NamedNumbers loss_of_files(const RunParts& run) {
   io::NamedNumbers losses;
@@ -125,13 +194,16 @@ io::MetricRow row_of_step(const StepEnd& end, const RunParts& run) {
 std::vector<std::string> metric_columns() {
   std::vector<std::string> columns = {"step"};
   for (const Metric& metric : table)
-    if (!metric.many && metric.name != columns.front()) columns.emplace_back(metric.name);
+    if (metric.shown.many.empty() && metric.name != columns.front()) columns.emplace_back(metric.name);
   return columns;
 }
 
 std::string metrics_page_table() {
-  std::string text = "| key | unit | row of | what |\n|---|---|---|---|\n";
-  for (const Metric& m : table) text += fmt::format("| `{}` | {} | {} | {} |\n", m.name, m.unit, name_of(m.of), m.help);
+  std::string text = "| key | unit | row of | what | Prometheus |\n|---|---|---|---|---|\n";
+  for (const Metric& m : table)
+    text += fmt::format("| `{}` | {} | {} | {} | `{}{}`{} |\n", m.name, m.unit, name_of(m.of), m.help, exposed_name(m),
+                        m.shown.many.empty() ? "" : fmt::format("{{{}}}", m.shown.many),
+                        m.shown.type == FamilyType::histogram ? ", a histogram" : "");
   return text;
 }
 

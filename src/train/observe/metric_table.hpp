@@ -1,9 +1,11 @@
-// THE table of what a run records. A new figure of a step is a row here; metrics.jsonl and docs/metrics.md are made of it.
+// THE table of what a run records. A new figure of a step is a row here; metrics.jsonl, what Prometheus reads and docs/metrics.md are made
+// of it.
 #pragma once
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "io/metrics/families.hpp"
 #include "train/observe/observer.hpp"
 
 namespace tessera {
@@ -11,14 +13,24 @@ namespace tessera {
 /// Of which row of metrics.jsonl.
 enum class MetricOf : std::uint8_t { any, step, evaluation, save };
 
+/// What of a metric does not follow from its name.
+struct Shown {
+  std::string_view many = "";  ///< it is a list, or numbers with names: what each is of
+  std::string_view name = "";  ///< to Prometheus, where it is not the metric's own
+  io::FamilyType type = io::FamilyType::gauge;
+};
+
 struct Metric {
   std::string_view name, unit;
   MetricOf of = MetricOf::step;
   /// Of a step: none where this run has no such figure. Null of others, which their observers write.
   std::optional<io::MetricValue> (*value)(const StepEnd&, const RunParts&) = nullptr;
   std::string_view help;
-  bool many = false;  ///< a list, or numbers with names
+  Shown shown = {};
 };
+
+/// To Prometheus: "tessera_grad_norm".
+std::string exposed_name(const Metric& metric);
 
 /// In the order of a row's keys.
 std::span<const Metric> metrics();

@@ -25,7 +25,7 @@ io::MetricRow start_row(const RunParts& run) {
 
 }  // namespace
 
-MetricsLog::MetricsLog(const RunParts& run) : run_(run) {
+MetricsLog::MetricsLog(const RunParts& run, io::MetricsSink& live) : run_(run), live_(live) {
   run.world.together([&] {
     leave_if_stopped();
     if (run.world.rank() != 0) return;
@@ -50,6 +50,7 @@ void MetricsLog::record(const io::MetricRow& row) {
   timed.insert(timed.begin() + 1, {"time", unix_seconds()});
   file_->write(timed);
   for (const auto& sink : sinks_) sink->write(timed);
+  live_.write(timed);
 }
 
 }  // namespace tessera

@@ -7,14 +7,15 @@ namespace tessera {
 
 class MetricsLog : public Observer {
  public:
-  /// Collective: begins with a row of the start.
-  explicit MetricsLog(const RunParts& run);
+  /// Collective: begins with a row of the start. `live` gets the rows of this start alone.
+  MetricsLog(const RunParts& run, io::MetricsSink& live);
   Verdict after(const StepEnd& end) override;
   /// A row of something else than a step.
   void record(const io::MetricRow& row);
 
  private:
   const RunParts& run_;
+  io::MetricsSink& live_;
   std::optional<io::MetricsFile> file_;
   std::vector<std::unique_ptr<io::MetricsSink>> sinks_;
 };

@@ -14,6 +14,9 @@
 #include "train/folder/run_folder.hpp"
 
 namespace tessera {
+namespace io {
+class MetricsEndpoint;
+}
 
 /// What a start has built for its steps.
 struct RunParts {
@@ -28,8 +31,9 @@ struct RunParts {
   Yardstick& yardstick;
   FlopsPerToken flops;
   LaneMode lanes = LaneMode::inline_order;
-  std::int64_t first_step = 0;  ///< steps that are done as the first one begins
-  double launched = 0;          ///< now_seconds() of the launch
+  std::int64_t first_step = 0;              ///< steps that are done as the first one begins
+  double launched = 0;                      ///< now_seconds() of the launch
+  io::MetricsEndpoint* endpoint = nullptr;  ///< rank 0's, with metrics.prometheus
   std::atomic<const char*>& stage;
 };
 

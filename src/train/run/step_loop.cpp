@@ -16,7 +16,8 @@ namespace tessera {
 
 StepLoop::StepLoop(const RunParts& run, ResumeProof& proof, const std::string& checkpoint, std::vector<io::CheckpointData> data)
     : run_(run),
-      metrics_(run),
+      exposition_(run),
+      metrics_(run, exposition_),
       progress_(run),
       trace_(run, progress_),
       breakdown_(run, progress_),
@@ -31,8 +32,8 @@ StepLoop::StepLoop(const RunParts& run, ResumeProof& proof, const std::string& c
                return !report.not_finite;
              }),
       evaluation_(run, finite_, metrics_, progress_),
-      // What ends the run first, what is seen of a step before what it leads to, and saves last.
-      observers_{&finite_, &breakdown_, &metrics_, &progress_, &warnings_, &proof_, &trace_, &evaluation_, &checkpoints_} {}
+      // What strangers see of a step that ends the run, what ends it, what is seen of a step before what it leads to, and saves last.
+      observers_{&exposition_, &finite_, &breakdown_, &metrics_, &progress_, &warnings_, &proof_, &trace_, &evaluation_, &checkpoints_} {}
 
 ExitCode StepLoop::run() {
   const std::int64_t steps = run_.deck.run.steps;

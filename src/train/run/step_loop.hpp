@@ -4,6 +4,7 @@
 
 #include "train/observe/checkpoints.hpp"
 #include "train/observe/evaluation.hpp"
+#include "train/observe/exposition.hpp"
 #include "train/observe/finite_steps.hpp"
 #include "train/observe/metrics_log.hpp"
 #include "train/observe/progress_log.hpp"
@@ -32,6 +33,7 @@ class StepLoop {
   Verdict step_after(std::int64_t done);
 
   const RunParts& run_;
+  Exposition exposition_;
   MetricsLog metrics_;
   ProgressLog progress_;
   StepTrace trace_;
@@ -41,7 +43,7 @@ class StepLoop {
   FiniteSteps finite_;
   ProofOfSteps proof_;
   Evaluation evaluation_;
-  std::array<Observer*, 9> observers_;
+  std::array<Observer*, 10> observers_;
 };
 
 }  // namespace tessera

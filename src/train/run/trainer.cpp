@@ -40,6 +40,7 @@
 #include "train/engine/fit.hpp"
 #include "train/engine/machine_rate.hpp"
 #include "train/folder/run_folder.hpp"
+#include "train/observe/exposition.hpp"
 #include "train/run/banner.hpp"
 #include "train/run/step_loop.hpp"
 #include "train/save/resume_proof.hpp"
@@ -107,6 +108,7 @@ class Training {
     read_initial(start);
     // 3. Data.
     together([&] {
+      if (world_.rank() == 0) endpoint_ = open_exposition(deck_.metrics);
       train_.emplace(deck_);
       if (deck_.evaluate.every > 0)
         validation_.emplace(deck_.data.validation, deck_.batch.sequence_length, deck_.model.vocab, deck_.data, deck_.run.seed);
@@ -157,6 +159,7 @@ class Training {
                          .lanes = lanes_,
                          .first_step = first_step_,
                          .launched = begin_,
+                         .endpoint = endpoint_.get(),
                          .stage = stage_};
     return static_cast<int>(StepLoop(parts, *proof_, start.checkpoint, data_).run());
   }
@@ -363,8 +366,9 @@ class Training {
   std::optional<InitialWeights> initial_;  ///< until they are read
   std::optional<TrainingData> train_;
   std::optional<SampleFile> validation_;
-  std::vector<io::CheckpointData> data_;  ///< rank 0's: what the files hold
-  std::optional<RunClaim> claim_;         ///< rank 0's
+  std::vector<io::CheckpointData> data_;           ///< rank 0's: what the files hold
+  std::optional<RunClaim> claim_;                  ///< rank 0's
+  std::unique_ptr<io::MetricsEndpoint> endpoint_;  ///< rank 0's; goes before whoever waits for the folder may want its port
   std::optional<ResumeProof> proof_;
   std::optional<KernelRuntime> runtime_;
   std::optional<Node> node_;

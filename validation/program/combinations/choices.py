@@ -129,6 +129,8 @@ VALUES = {
     "run.breakdown_every": [..., "1", "2"],
     "metrics.csv": [..., "true"],
     "metrics.tensorboard": [..., "true"],
+    "metrics.prometheus": [..., '"0"'],
+    "metrics.prometheus_folder": [..., '"{folder}/tmp"'],
     "kernels.loss_chunk": [..., "1", "5", "1000"],
     "memory.device": [..., '"2 GB"'],
     "memory.host": [..., '"1 GiB"'],

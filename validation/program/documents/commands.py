@@ -164,6 +164,8 @@ def train_small(command, launch, deck, number):
             small += ["data.train=data/train.h5", "data.validation=data/val.h5"]
     if launch.value("data.packing", "") == "documents":
         small += ["data.validation=data/val.h5"]
+    # Not at a port that somebody has, nor for strangers.
+    small += [f"{key}={here}" for key, here in (("metrics.prometheus", "0"), ("metrics.prometheus_folder", ".")) if launch.value(key, "")]
     if step := launch.value("run.trace", "14" if launch.value("run.resume", "") else ""):
         small += [f"run.steps={step}"]
     run(launch.start(ranks, [*launch.words[1:], *small, f"run.output_dir=runs/try-{number}"]), command.line)
@@ -307,7 +309,7 @@ RULES = [
     Rule(r"scripts/plot_run ", plot, "draws what the runs here left"),
     Rule(r"scripts/(quickstart|setup|test|gpu_check|bundle)\b", script, "installs and builds for minutes, or wants a GPU; CI runs setup and test"),
     Rule(r"cmake ", cmake, "builds for minutes; CI does"),
-    Rule(r"(module|conda|spack|apptainer|export|jq|zcat|tensorboard) ", named_files, "belongs to another program, which is not here"),
+    Rule(r"(module|conda|spack|apptainer|export|jq|zcat|tensorboard|curl|ssh|prometheus|prometheus-node-exporter) ", named_files, "belongs to another program, which is not here"),
     Rule(r"(\$PEER|validation/parity/peer_python) ", named_files, "asks torch and transformers; label peer runs it"),
 ]
 # Words that begin a command: a line of code that begins with one must have a rule.
