@@ -45,13 +45,15 @@ def exposed_by_a_run():
     """(text, names of samples)"""
     with runs.Folder() as folder:
         run = folder.start("shown", 2, **{**KEYS, **runs.ENDLESS}, data__validation=folder.data, metrics__prometheus="0", metrics__prometheus_folder=folder.path)
-        address = server.address_of(run.folder)
-        run.wait_for_step(5)
-        text = server.fetch(f"http://{address}/metrics")
-        runs.wait_until(lambda: any("tessera_checkpoint_step" in read(path) for path in glob.glob(f"{folder.path}/*.prom")), "the file for node exporters", pause=0.05)
-        files = [name for name in os.listdir(folder.path) if name.endswith(".prom")]
-        of_file = read(folder.path, files[0])
-        run.kill()
+        try:
+            address = server.address_of(run.folder)
+            run.wait_for_step(5)
+            text = server.fetch(f"http://{address}/metrics")
+            runs.wait_until(lambda: any("tessera_checkpoint_step" in read(path) for path in glob.glob(f"{folder.path}/*.prom")), "the file for node exporters", pause=0.05)
+            files = [name for name in os.listdir(folder.path) if name.endswith(".prom")]
+            of_file = read(folder.path, files[0])
+        finally:
+            run.kill()
         stays = os.path.exists(os.path.join(folder.path, files[0]))
     return text, of_file, files, stays
 
@@ -63,7 +65,7 @@ def check_figures(check, text, of_file):
     unknown = sorted(name for name, _ in families if not re.search(rf"`{name}(\{{\w+\}})?`", page))
     check(f"the page of figures has all {len(families)} that a run shows", not unknown, ", ".join(unknown))
     labels = {label for _, written in server.samples_of(text) for label in re.findall(r"[{,](\w+)=", written)}
-    check("and all labels", labels <= {"run", "run_id", "version", "host", "layout", "part", "expert", "file", "le", "quantile"}, str(labels))
+    check("and all labels", labels <= {"run", "run_id", "version", "host", "layout", "part", "expert", "file", "of", "le", "quantile"}, str(labels))
     ours = {name for name in names if name.startswith("tessera_")}
     check("the file for node exporters has the same", {name for name, _ in server.samples_of(of_file)} == ours)
     done = subprocess.run(["promtool", "check", "metrics"], input=of_file, capture_output=True, text=True)
