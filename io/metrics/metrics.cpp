@@ -53,52 +53,14 @@ std::int64_t kept_bytes(const PosixFile& file, std::int64_t first_step) {
 
 }  // namespace
 
-struct MetricsFile::Impl {
-  std::string path;
-  PosixFile file;
-  std::int64_t end = 0;
-
-  void write_anew();
-  void replace();
-};
-
-/// Puts a file with the rows so far in place of what has the name.
-void MetricsFile::Impl::replace() {
-  std::string rows(static_cast<std::size_t>(end), '\0');
-  rows.resize(file.read(0, rows.data(), rows.size()));  // the open file has them still, wherever its name went
-  AtomicFile fresh(path);
-  fresh.file().write(0, rows.data(), rows.size());
-  fresh.commit();
-  file = PosixFile::update(path);
-  end = static_cast<std::int64_t>(rows.size());
-}
-
-void MetricsFile::Impl::write_anew() {
-  for (int n = 1; !look_at_link(path).nothing(); ++n)
-    if (const std::string aside = fmt::format("{}.old-{}", path, n); look_at_link(aside).nothing()) rename_path(path, aside);
-  replace();
-  warning("{} was moved, removed or replaced while the run writes it: it was written anew with all its rows.", path);
-}
-
-MetricsFile::MetricsFile(const std::string& path, std::int64_t first_step) : impl_(std::make_unique<Impl>()) {
-  impl_->path = path;
-  impl_->file = PosixFile::update(path);
-  impl_->end = kept_bytes(impl_->file, first_step);
-  if (impl_->file.has_other_names())
-    impl_->replace();  // what else is called so keeps its rows
-  else
-    impl_->file.truncate(impl_->end);
-}
-MetricsFile::~MetricsFile() = default;
+MetricsFile::MetricsFile(const std::string& path, std::int64_t first_step)
+    : file_(path, [&](const PosixFile& file) { return kept_bytes(file, first_step); }) {}
 
 void MetricsFile::write(const MetricRow& row) {
   std::string line = "{";
   for (auto& [key, value] : row) line += fmt::format("{}{}: {}", line.size() > 1 ? ", " : "", json_text(key), value_text(value));
   line += "}\n";
-  // What the file system does not tell is left to the write.
-  if (const PathState there = look_at(impl_->path); !there.unknown() && !there.same_as(impl_->file.state())) impl_->write_anew();
-  impl_->file.write(impl_->end, line.data(), line.size());
-  impl_->end += static_cast<std::int64_t>(line.size());
+  file_.write(line);
 }
 
 }  // namespace tessera::io

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <fstream>
+#include <optional>
 
 #include "base/json.hpp"
 #include "io/files/posix_file.hpp"
@@ -27,20 +29,34 @@ std::optional<MetricValue> value_of(const Json& json) {
   return named;
 }
 
+std::optional<MetricRow> row_of(std::string_view line) {
+  const std::optional<Json> json = Json::try_parse(line);
+  if (!json || !json->is_object()) return std::nullopt;
+  MetricRow row;
+  for (const auto& [key, value] : json->items())
+    if (std::optional<MetricValue> v = value_of(value)) row.emplace_back(key, std::move(*v));
+  return row;
+}
+
 }  // namespace
+
+std::vector<MetricRow> rows_of(std::string_view text, bool first_is_cut) {
+  std::vector<MetricRow> rows;
+  if (first_is_cut) text.remove_prefix(std::min(text.find('\n'), text.size()));
+  // What has no end may go on.
+  for (std::size_t end = text.find('\n'); end != text.npos; end = text.find('\n')) {
+    if (std::optional<MetricRow> row = row_of(text.substr(0, end))) rows.push_back(std::move(*row));
+    text.remove_prefix(end + 1);
+  }
+  return rows;
+}
 
 void read_rows(const std::string& path, const std::function<void(const MetricRow&)>& row) {
   const PosixFile file = PosixFile::open(path, ExitCode::storage);
   std::ifstream in(file.link_path(), std::ios::binary);
   std::string line;
-  while (std::getline(in, line)) {
-    const std::optional<Json> json = Json::try_parse(line);
-    if (!json || !json->is_object()) continue;
-    MetricRow values;
-    for (const auto& [key, value] : json->items())
-      if (std::optional<MetricValue> v = value_of(value)) values.emplace_back(key, std::move(*v));
-    row(values);
-  }
+  while (std::getline(in, line))
+    if (const std::optional<MetricRow> values = row_of(line)) row(*values);
 }
 
 }  // namespace tessera::io

@@ -101,7 +101,8 @@ void Command::footer(const std::string& text) const { app_->footer(text); }
 void Command::requires_command() const { app_->require_subcommand(1); }
 
 void Command::does(Chosen run, std::function<std::string()> lacks) const {
-  app_->final_callback([run = std::move(run), lacks = std::move(lacks), chosen = chosen_] {
+  app_->final_callback([run = std::move(run), lacks = std::move(lacks), chosen = chosen_, app = app_] {
+    if (!app->get_subcommands().empty()) return;  // a command below it has been chosen
     if (const std::string what = lacks ? lacks() : ""; !what.empty()) throw CLI::RequiredError(what);
     *chosen = run;
   });

@@ -1,4 +1,4 @@
-// The folder of a run: deck.toml, metrics.jsonl (.csv, tensorboard/), checkpoints/, trace/. It belongs to one deck.
+// The folder of a run: deck.toml, metrics.jsonl (.csv, tensorboard/), events.jsonl, checkpoints/, trace/. It belongs to one deck.
 #pragma once
 #include <fmt/format.h>
 
@@ -16,6 +16,7 @@ struct RunFolder {
   std::string checkpoints() const { return path + "/checkpoints"; }
   std::string weights() const { return path + "/weights"; }
   std::string metrics() const { return path + "/metrics.jsonl"; }
+  std::string events() const { return path + "/events.jsonl"; }
   std::string csv() const { return path + "/metrics.csv"; }
   std::string tensorboard() const { return path + "/tensorboard"; }
   /// Where its figures are served, as Prometheus reads lists of what it is to look at.

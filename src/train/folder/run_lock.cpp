@@ -176,6 +176,20 @@ void RunLock::let_go() noexcept {
   for (; !made_.empty(); made_.pop_back()) rmdir(made_.back().c_str());
 }
 
+std::optional<std::string> holder_of(const std::string& folder) {
+  const std::string path = folder + "/run.lock";
+  if (io::look_at_link(path).nothing()) return "";
+  const int file = open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (file < 0) return std::nullopt;
+  const bool free = flock(file, LOCK_SH | LOCK_NB) == 0;
+  const int reason = errno;
+  close(file);
+  if (free) return "";
+  if (reason != EWOULDBLOCK) return std::nullopt;
+  const std::string text = text_of(path);
+  return text.substr(0, text.find('\n'));
+}
+
 void require_seen_by_all(const World& world, const std::string& folder, const std::string& claim) {
   if (world.ranks() == 1) return;
   const std::string said = world.broadcast_text(fmt::format("{}\n{}\n{}", claim, world.place().host, absolute(folder)));

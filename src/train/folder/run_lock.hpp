@@ -1,5 +1,6 @@
 // The hold of a start, and of the run that comes of it, on its folder: two that are started together are one after the other.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,10 @@ class RunLock {
   double waiting_since_ = -1;
   std::string said_of_;  ///< the holder
 };
+
+/// Who holds the lock of a run's folder now: "process 12 on node3"; empty where nobody does, nullopt where that cannot be told. For those
+/// who only look: changes nothing, and hinders a start that comes in this moment no longer than it waits anyway.
+std::optional<std::string> holder_of(const std::string& folder);
 
 /// Refuses ranks that do not see the folder in which rank 0 holds a lock (`claim`; read on rank 0 alone), before they have worked for it:
 /// throws AgreedError(environment) that names the rank, its host and the folder as it sees it. Changes nothing. Collective.

@@ -1,5 +1,7 @@
 #include "train/observe/checkpoints.hpp"
 
+#include "train/observe/ledger.hpp"
+
 namespace tessera {
 
 Checkpoints::Checkpoints(const RunParts& run, std::string last, std::vector<io::CheckpointData> data, ResumeProof& proof,
@@ -29,10 +31,13 @@ Verdict Checkpoints::after(const StepEnd& end) {
 void Checkpoints::stands(const Saved& saved) {
   progress_.note(saved.line);
   const bool state = saved.what == SaveOf::state;
+  const Goodput goodput = run_.ledger.saved(done_, saved);
   metrics_.record({{"step", done_},
                    {state ? "saved" : "saved_weights", saved.step},
                    {"save_seconds", saved.seconds},
-                   {"save_stall_seconds", saved.stalled}});
+                   {"save_stall_seconds", saved.stalled},
+                   {"goodput", goodput.share()},
+                   {"goodput_seconds", seconds_of_parts(goodput)}});
   if (!state) return;
   warnings_.saved(saved.step, saved.seconds);
   proof_.save_stands(saved.step);

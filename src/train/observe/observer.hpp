@@ -18,6 +18,8 @@ namespace io {
 class MetricsEndpoint;
 }
 
+class Ledger;
+
 /// What a start has built for its steps.
 struct RunParts {
   const World& world;
@@ -26,7 +28,8 @@ struct RunParts {
   BatchFeed& feed;
   const TrainingData& data;
   RunFolder folder;
-  RunClaim* claim = nullptr;           ///< rank 0's
+  RunClaim* claim = nullptr;  ///< rank 0's
+  Ledger& ledger;
   DeviceOverhead* overhead = nullptr;  ///< null without a GPU
   Yardstick& yardstick;
   FlopsPerToken flops;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/types.hpp"
+
 namespace tessera {
 namespace {
 
@@ -94,6 +96,14 @@ std::string WarningSigns::after_save(std::int64_t step, double seconds, double i
       "step {}: the save took {:.0f} s and the next is due {:.0f} s after it began, so steps wait for saves. Look at checkpoint.every, "
       "checkpoint.staging and the file system",
       step, seconds, interval);
+}
+
+std::string WarningSigns::no_room(std::int64_t step, const std::string& folder, std::int64_t needed, std::int64_t free) {
+  if (!first(Kind::no_room)) return "";
+  return fmt::format(
+      "step {}: the next saves need {} at once, and {} has {} free. Make room there, or lower checkpoint.keep; a save that finds the disk "
+      "full is tried again (checkpoint.retries), and then ends the run",
+      step, human_bytes(static_cast<double>(needed)), folder, human_bytes(static_cast<double>(free)));
 }
 
 }  // namespace tessera

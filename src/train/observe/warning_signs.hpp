@@ -17,8 +17,11 @@ class WarningSigns {
   /// Of a save that took so long, where the next is due `interval` seconds after it began (0: none is). "" where that is well.
   std::string after_save(std::int64_t step, double seconds, double interval);
 
+  /// After a save below `folder`, whose file system has less free than the next saves need.
+  std::string no_room(std::int64_t step, const std::string& folder, std::int64_t needed, std::int64_t free);
+
  private:
-  enum class Kind : std::uint8_t { jump, no_gradient, still, no_rate, slower, long_save };
+  enum class Kind : std::uint8_t { jump, no_gradient, still, no_rate, slower, long_save, no_room };
   /// The steps of a minute.
   struct Minute {
     std::int64_t number = 0;

@@ -1,13 +1,15 @@
 #include "train/observe/warnings.hpp"
 
 #include "base/clock.hpp"
+#include "train/observe/ledger.hpp"
+#include "train/save/save_room.hpp"
 
 namespace tessera {
 
 Verdict Warnings::after(const StepEnd& end) {
   if (run_.world.rank() != 0) return Verdict::go_on;
   seconds_ = seconds_ == 0 ? end.figures.seconds : 0.9 * seconds_ + 0.1 * end.figures.seconds;
-  for (const std::string& line : signs_.after(end.figures, now_seconds() - run_.launched)) progress_.warn(line);
+  for (const std::string& line : signs_.after(end.figures, now_seconds() - run_.launched)) say(end.done, line);
   return Verdict::go_on;
 }
 
@@ -16,7 +18,14 @@ void Warnings::saved(std::int64_t step, double seconds) {
   const std::int64_t every = run_.deck.checkpoint.every;
   const bool another = every > 0 && step + every <= run_.deck.run.steps;
   if (const std::string line = signs_.after_save(step, seconds, another ? static_cast<double>(every) * seconds_ : 0); !line.empty())
-    progress_.warn(line);
+    say(step, line);
+  if (const auto room = lacking_room(run_.engine, run_.world.ranks(), run_.deck, step, run_.folder.checkpoints(), run_.claim->lineage()))
+    if (const std::string line = signs_.no_room(step, run_.folder.checkpoints(), room->needed, room->free); !line.empty()) say(step, line);
+}
+
+void Warnings::say(std::int64_t step, const std::string& line) {
+  progress_.warn(line);
+  run_.ledger.warned(step, line);
 }
 
 }  // namespace tessera

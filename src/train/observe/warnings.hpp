@@ -13,6 +13,7 @@ class Warnings : public Observer {
   void saved(std::int64_t step, double seconds);
 
  private:
+  void say(std::int64_t step, const std::string& line);
   const RunParts& run_;
   ProgressLog& progress_;
   WarningSigns signs_;

@@ -10,6 +10,7 @@
 #include "deck/ramp.hpp"
 #include "schedule/build/micro_batches.hpp"
 #include "topology/failure/signals.hpp"
+#include "train/observe/ledger.hpp"
 #include "train/run/banner.hpp"
 
 namespace tessera {
@@ -33,12 +34,13 @@ StepLoop::StepLoop(const RunParts& run, ResumeProof& proof, const std::string& c
              }),
       evaluation_(run, finite_, metrics_, progress_),
       // What strangers see of a step that ends the run, what ends it, what is seen of a step before what it leads to, and saves last.
-      observers_{&exposition_, &finite_, &breakdown_, &metrics_, &progress_, &warnings_, &proof_, &trace_, &evaluation_, &checkpoints_} {}
+      observers_{&exposition_, &finite_, &breakdown_, &metrics_, &run.ledger, &progress_, &warnings_, &proof_, &trace_, &evaluation_, &checkpoints_} {}
 
 ExitCode StepLoop::run() {
   const std::int64_t steps = run_.deck.run.steps;
   std::int64_t done = run_.first_step;
   if (done >= steps) info("all {} steps are done already; raise run.steps (or run.epochs) to go on", steps);
+  if (done < steps) run_.ledger.training();
   checkpoints_.catch_up();
   Verdict verdict = Verdict::go_on;
   for (; done < steps && verdict == Verdict::go_on; ++done) {
@@ -95,8 +97,10 @@ void StepLoop::cross_border(std::int64_t done) {
   const double begin = now_seconds();
   enter_phase_after(done);
   const Deck& deck = run_.engine.planned().request.deck;
-  progress_.note(fmt::format("phase {} begins after step {} (in {:.2f} s): {}{}", run_.engine.phase() + 1, done, now_seconds() - begin,
-                             describe_batch(deck, run_.engine.data().size), describe_warmup(deck)));
+  const double seconds = now_seconds() - begin;
+  const std::string what = describe_batch(deck, run_.engine.data().size) + describe_warmup(deck);
+  progress_.note(fmt::format("phase {} begins after step {} (in {:.2f} s): {}", run_.engine.phase() + 1, done, seconds, what));
+  run_.ledger.entered_phase(done, run_.engine.phase(), seconds, what);
 }
 
 StepReport StepLoop::make_step(std::int64_t done, double& data_seconds, Timeline* timeline) {

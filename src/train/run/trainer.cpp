@@ -41,6 +41,7 @@
 #include "train/engine/machine_rate.hpp"
 #include "train/folder/run_folder.hpp"
 #include "train/observe/exposition.hpp"
+#include "train/observe/ledger.hpp"
 #include "train/run/banner.hpp"
 #include "train/run/step_loop.hpp"
 #include "train/save/resume_proof.hpp"
@@ -153,6 +154,7 @@ class Training {
                          .data = *train_,
                          .folder = start.folder,
                          .claim = claim_ ? &*claim_ : nullptr,
+                         .ledger = ledger_,
                          .overhead = overhead_ ? &*overhead_ : nullptr,
                          .yardstick = *yardstick_,
                          .flops = flops_,
@@ -161,8 +163,16 @@ class Training {
                          .launched = begin_,
                          .endpoint = endpoint_.get(),
                          .stage = stage_};
-    return static_cast<int>(StepLoop(parts, *proof_, start.checkpoint, data_).run());
+    together([&] {
+      if (world_.rank() == 0) ledger_.begin(parts);
+    });
+    const ExitCode status = StepLoop(parts, *proof_, start.checkpoint, data_).run();
+    ledger_.end(status);
+    return static_cast<int>(status);
   }
+
+  /// The run ends by this.
+  void failed(const Error& error) { ledger_.end(error.code, error.what()); }
 
  private:
   /// The model that new weights are those of: what cannot be served is said before time is spent.
@@ -369,6 +379,7 @@ class Training {
   std::vector<io::CheckpointData> data_;           ///< rank 0's: what the files hold
   std::optional<RunClaim> claim_;                  ///< rank 0's
   std::unique_ptr<io::MetricsEndpoint> endpoint_;  ///< rank 0's; goes before whoever waits for the folder may want its port
+  Ledger ledger_;                                  ///< rank 0's begins with the steps
   std::optional<ResumeProof> proof_;
   std::optional<KernelRuntime> runtime_;
   std::optional<Node> node_;
@@ -385,9 +396,11 @@ int run_training(World& world, const ParsedDeck& parsed) {
   Training training(world, parsed);
   try {
     return training.run();
-  } catch (const AgreedError&) {
+  } catch (const AgreedError& error) {
+    training.failed(error);
     throw;
   } catch (const Error& error) {
+    training.failed(error);
     // Said while the run's memory still stands: after a fault of a GPU, freeing it may end the process or wait for ever.
     world.abort_all(error.code, error.what());
   }

@@ -22,8 +22,11 @@ SaveBytes save_bytes(const io::CheckpointLayout& layout, int ranks) {
   return bytes;
 }
 
-std::int64_t disk_bytes_needed(const Deck& deck, std::int64_t first_step, std::int64_t own, const SaveBytes& bytes) {
-  const std::int64_t steps = std::max<std::int64_t>(deck.run.steps - first_step, 0), keep = deck.checkpoint.keep;
+namespace {
+
+/// Of the saves of so many steps.
+std::int64_t bytes_at_once(const Deck& deck, std::int64_t steps, std::int64_t own, const SaveBytes& bytes) {
+  const std::int64_t keep = deck.checkpoint.keep;
   const std::int64_t saves = deck.checkpoint.every > 0 ? ceil_div(steps, deck.checkpoint.every) : std::min<std::int64_t>(steps, 1);
   // Those that stay for ever are such steps that are saved, all but the newest of them beside those that come and go.
   const std::int64_t milestones =
@@ -34,22 +37,54 @@ std::int64_t disk_bytes_needed(const Deck& deck, std::int64_t first_step, std::i
   return at_once * bytes.changing + weights * ceil_div(bytes.changing, 3) + roots * bytes.constant;  // of weights and two moments
 }
 
+/// Of the run's line, that can be read.
+std::int64_t checkpoints_of(const io::Lineage& lineage, const std::string& root) {
+  return std::ranges::count_if(io::survey_checkpoints(root).entries, [&](const io::CheckpointEntry& entry) {
+    return entry.fault.empty() && entry.line() == lineage.back().number;
+  });
+}
+
+/// None where the file system does not tell.
+std::optional<std::int64_t> free_bytes(const std::string& folder) {
+  struct statvfs s;
+  if (statvfs(folder.c_str(), &s) != 0) return {};
+  return static_cast<std::int64_t>(s.f_bavail) * static_cast<std::int64_t>(s.f_frsize);
+}
+
+}  // namespace
+
+std::int64_t disk_bytes_needed(const Deck& deck, std::int64_t first_step, std::int64_t own, const SaveBytes& bytes) {
+  return bytes_at_once(deck, std::max<std::int64_t>(deck.run.steps - first_step, 0), own, bytes);
+}
+
+std::int64_t next_saves_bytes(const Deck& deck, std::int64_t step, std::int64_t own, const SaveBytes& bytes) {
+  const std::int64_t left = std::max<std::int64_t>(deck.run.steps - step, 0), interval = deck.checkpoint.every;
+  // What no step changes is linked from now on.
+  return bytes_at_once(deck, interval > 0 ? std::min(left, 2 * interval) : left, own, {.changing = bytes.changing});
+}
+
+std::optional<SaveRoom> lacking_room(const Engine& engine, int ranks, const Deck& deck, std::int64_t step, const std::string& root,
+                                     const io::Lineage& lineage) {
+  const SaveBytes bytes = save_bytes(engine.state().checkpoint_layout(), ranks);
+  const std::optional<std::int64_t> free = free_bytes(root);
+  if (!free || *free >= next_saves_bytes(deck, step, 0, bytes)) return {};  // they need no more than that
+  const std::int64_t needed = next_saves_bytes(deck, step, checkpoints_of(lineage, root), bytes);
+  if (*free >= needed) return {};
+  return SaveRoom{.needed = needed, .free = *free};
+}
+
 void foresee_full_disk(const Engine& engine, int ranks, const Deck& deck, std::int64_t first_step, const std::string& root,
                        const io::Lineage& lineage) {
-  std::int64_t own = 0;
-  for (const io::CheckpointEntry& entry : io::survey_checkpoints(root).entries)
-    own += entry.fault.empty() && entry.line() == lineage.back().number;
+  const std::int64_t own = checkpoints_of(lineage, root);
   const SaveBytes bytes = save_bytes(engine.state().checkpoint_layout(), ranks);
   const std::int64_t needed = disk_bytes_needed(deck, first_step, own, bytes);
-  struct statvfs s;
-  if (statvfs(root.c_str(), &s) != 0) return;  // only a forecast: a disk that is full says so at the save
-  const double room = static_cast<double>(s.f_bavail) * static_cast<double>(s.f_frsize);
-  if (room >= static_cast<double>(needed)) return;
+  const std::optional<std::int64_t> room = free_bytes(root);
+  if (!room || *room >= needed) return;  // only a forecast: a disk that is full says so at the save
   warning(
       "{}: the saves of this run need {} at once ({} each; checkpoint.keep = {}, and one more while it is written), and the file system "
       "has {} free. Make room, lower checkpoint.keep or choose another run.output_dir; a save that finds the disk full ends the run.",
       root, human_bytes(static_cast<double>(needed)), human_bytes(static_cast<double>(bytes.changing + bytes.constant)),
-      deck.checkpoint.keep, human_bytes(room));
+      deck.checkpoint.keep, human_bytes(static_cast<double>(*room)));
 }
 
 /// The node's disk must have room for what its ranks save at once.
@@ -58,15 +93,14 @@ void foresee_full_staging(const World& world, const Engine& engine, const std::s
   std::int64_t mine = 0;
   for (const io::GroupSlice& slice : io::slices_of_groups(layout, world.rank())) mine += slice.of.end - slice.of.begin;
   const double needed = static_cast<double>(mine) * 4 * world.place().local_ranks;
-  struct statvfs s;
-  if (world.place().local_rank != 0 || statvfs(folder.c_str(), &s) != 0) return;
-  const double room = static_cast<double>(s.f_bavail) * static_cast<double>(s.f_frsize);
-  if (room < needed)
+  if (world.place().local_rank != 0) return;
+  const std::optional<std::int64_t> room = free_bytes(folder);
+  if (room && static_cast<double>(*room) < needed)
     warning(
         "{} (checkpoint.staging) on {}: a save needs about {} there, and {} are free. Saves that find it full go straight to the run's "
         "folder "
         "while the steps wait.",
-        folder, world.place().host, human_bytes(needed), human_bytes(room));
+        folder, world.place().host, human_bytes(needed), human_bytes(static_cast<double>(*room)));
 }
 
 }  // namespace tessera

@@ -95,7 +95,8 @@ void Saver::save(std::int64_t step, bool last_of_run, const std::vector<SaveOf>&
 void Saver::begin_copied() {
   if (!std::exchange(awaits_copy_, false)) return;
   copied_ = !engine_.cancel_copy();
-  next(now_seconds() - asked_, copied_ ? engine_.waited_for_copies() : 0);
+  in_steps_ = copied_ ? engine_.waited_for_copies() : 0;
+  next(now_seconds() - asked_, in_steps_);
 }
 
 void Saver::catch_up(std::int64_t step) {
@@ -294,8 +295,8 @@ void Saver::saved() {
   const std::string linked =
       linked_ ? fmt::format("; {} that no step changes are linked", human_bytes(static_cast<double>(bytes.constant))) : "";
   const double written = static_cast<double>(bytes.changing + (linked_ ? 0 : bytes.constant));
-  note_(
-      {what_, step_, fmt::format("saved {} ({} in {:.2f} s{}){}", path, human_bytes(written), seconds, beside, linked), seconds, stalled});
+  note_({what_, step_, fmt::format("saved {} ({} in {:.2f} s{}){}", path, human_bytes(written), seconds, beside, linked), seconds, stalled,
+         std::exchange(in_steps_, 0)});
   if (!queue_.empty()) next();
 }
 

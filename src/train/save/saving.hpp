@@ -21,9 +21,10 @@ enum class SaveOf : std::uint8_t { state, weights };
 struct Saved {
   SaveOf what = SaveOf::state;
   std::int64_t step = 0;
-  std::string line;    ///< for the log
-  double seconds = 0;  ///< from its beginning until it was on the disk
-  double stalled = 0;  ///< of which steps waited so long
+  std::string line;     ///< for the log
+  double seconds = 0;   ///< from its beginning until it was on the disk
+  double stalled = 0;   ///< of which steps waited so long
+  double in_steps = 0;  ///< and of that, what a step waited in itself
 };
 
 /// Saves checkpoints, one at a time: while the steps wait, or by a thread of each rank beside the steps, from a copy of the state in memory
@@ -108,7 +109,7 @@ class Saver {
   bool again_ = false;   ///< the folder was moved away in the middle of it
   bool staged_ = false;  ///< it goes by way of the node's disk
   bool linked_ = false;  ///< what no step changes is another save's
-  double begin_ = 0, stalled_ = 0;
+  double begin_ = 0, stalled_ = 0, in_steps_ = 0;
   io::CheckpointLayout layout_;
   Part part_ = Part::none;
   std::future<void> work_;                   ///< this rank's; goes first, and waits

@@ -15,7 +15,7 @@ NEAR = {'"fp32"': (1e-4, 2e-3), '"bf16"': (1e-2, 5e-2), '"fp16"': (1e-2, 5e-2), 
 FAR = 0.5  # of a gradient's norm in bf16 after updates, which round otherwise: whether rounding is all of it, the same deck in fp32 tells
 STATUSES = (2, 3, 4, 5, 6)  # of ExitCode: those of a run that is refused before its first step
 FIGURES = ("val_loss", "targets", "document_squares", "dropped", "expert_load", "router_balance", "router_z", "samples_of_files", "targets_of_files", "loss_of_files")
-OF_RUN = {"metrics.jsonl", "metrics.csv", "tensorboard", "deck.toml", "run.lock", "checkpoints", "weights", "trace", "tokenizer"}
+OF_RUN = {"metrics.jsonl", "events.jsonl", "metrics.csv", "tensorboard", "deck.toml", "run.lock", "checkpoints", "weights", "trace", "tokenizer"}
 
 
 class Fault(Exception):

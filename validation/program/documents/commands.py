@@ -304,7 +304,7 @@ RULES = [
     Rule(r"tessera report .*--measure", measure, "takes 20 s of all cores"),
     Rule(r"tessera tokenize .*(--tokenizer models/|--train-bpe|\.parquet|--chat)", with_tokenizer, "asks Python's tokenizers, jinja2 or pyarrow"),
     Rule(r"tessera generate .*(runs/ft|runs/llama)", with_tokenizer, "asks Python's tokenizers"),
-    Rule(r"tessera (--version|report|tokenize|import|consolidate|generate|evaluate|inspect|verify|deck)\b", as_it_stands, "takes milliseconds"),
+    Rule(r"tessera (--version|report|tokenize|import|consolidate|generate|evaluate|inspect|verify|runs|deck)\b", as_it_stands, "takes milliseconds"),
     Rule(r"sbatch ", sbatch, "there is no Slurm; label slurm runs the scripts on a cluster of its own"),
     Rule(r"scripts/plot_run ", plot, "draws what the runs here left"),
     Rule(r"scripts/(quickstart|setup|test|gpu_check|bundle)\b", script, "installs and builds for minutes, or wants a GPU; CI runs setup and test"),

@@ -199,6 +199,11 @@ def copied(folder):
     check("a copy of latest alone goes on", "at step 8 of 12" in said and 8 in steps_there(folder, only), said)
 
 
+def events_of(folder, name):
+    with open(folder.run(name) + "/events.jsonl") as lines:
+        return [json.loads(line) for line in lines]
+
+
 def moved_while_running(folder):
     name, path = "moved", folder.run("moved")
     metrics = path + "/metrics.jsonl"
@@ -215,6 +220,9 @@ def moved_while_running(folder):
     check("moved: each was said once", said.count("metrics.jsonl was moved, removed or replaced") == 2 and said.count(path + " is gone") == 1, said)
     steps = steps_of(metrics)
     check("moved: metrics.jsonl has every step", steps == list(range(1, len(steps) + 1)) and len(steps) >= 6, str(steps[:50]))
+    history = events_of(folder, name)
+    check("moved: events.jsonl has the history from the first launch to the end", [event["event"] for event in history][:2] == ["start", "training"] and
+          history[0]["step"] == 0 and history[-1]["event"] == "end" and history[-1]["reason"] == "signal", str(history))
     said = start(folder, name, 1, run__steps=len(steps) + 1)
     check("moved: goes on in the folder that was made again", f"at step {len(steps)} of" in said, said)
 
@@ -309,6 +317,10 @@ def full_disk(folder):
     said = start(folder, "little", 1, run__steps=3, free=300 << 10)
     found = re.search(r"warning: .*the saves of this run need ([\d.]+ \w+) at once .*checkpoint.keep = 2.* has ([\d.]+ \w+)\s+free", said)
     check("a disk without room for keep + 1 saves is foreseen", found and found.group(2) == "300.00 KiB", said)
+    said = start(folder, "none", 1, run__steps=7, free=1 << 10)
+    found = re.findall(r"warning: step 2: the next saves need [\d.]+ \w+ at once, and (\S+) has 1.00 KiB free", said.replace("\n", " "))
+    check("after a save the room for the next ones is looked at, and said once", found == [f"{folder.run('none')}/checkpoints"] and
+          said.count("the next saves need") == 1, said)
     said = start(folder, "enough", 1, run__steps=3, free=1 << 30)
     check("one with room is not complained of", "at once" not in said, said)
     said = start(folder, "no-save", 1, STORAGE, "ENOSPC:step-00000002.partial/shard:open", run__steps=3, checkpoint__retries=0)

@@ -493,6 +493,20 @@ TEST_F(Folder, RoomThatSavesNeed) {
   EXPECT_EQ(needed({"checkpoint.every=10", "checkpoint.keep=2", "checkpoint.weights_every=25"}, 0, 0, 1000), 30 + 4 * 4 + 2000);
 }
 
+TEST_F(Folder, RoomThatTheNextSavesNeed) {
+  auto needed = [&](std::vector<std::string> keys, std::int64_t step, std::int64_t own) {
+    keys.push_back("run.steps=100");
+    return next_saves_bytes(deck(keys), step, own, {10, 1000});
+  };
+  EXPECT_EQ(needed({"checkpoint.every=10", "checkpoint.keep=2"}, 50, 2), 10) << "for each the oldest goes";
+  EXPECT_EQ(needed({"checkpoint.every=10", "checkpoint.keep=2"}, 10, 1), 20) << "there are to be two, and one more";
+  EXPECT_EQ(needed({"checkpoint.every=10", "checkpoint.keep=0"}, 50, 5), 20) << "all stay";
+  EXPECT_EQ(needed({"checkpoint.every=10", "checkpoint.keep=0"}, 90, 9), 10) << "there is one left";
+  EXPECT_EQ(needed({"checkpoint.every=10", "checkpoint.keep=2"}, 100, 2), 0);
+  EXPECT_EQ(needed({"checkpoint.every=10", "checkpoint.keep=2", "checkpoint.keep_every=10"}, 50, 2), 20) << "what goes stays for ever";
+  EXPECT_EQ(needed({"checkpoint.every=0"}, 50, 1), 10);
+}
+
 TEST_F(Folder, AFileInTheWayIsNamed) {
   test::spill(path_, "a file");
   const std::string text = test::error_of(ExitCode::environment, [&] { open_run_folder(deck()); });
