@@ -76,6 +76,21 @@ else()
   set(prometheus_VERSION none)
 endif()
 
+# What draws charts in a run's page; without it the program writes none. One release is taken: its bytes become a part of each page.
+find_file(dygraphs_SCRIPT dygraph.min.js HINTS ${TESSERA_CACHE}/dygraphs-2.2.1 PATH_SUFFIXES share/javascript/dygraphs javascript/dygraphs)
+mark_as_advanced(dygraphs_SCRIPT)
+set(dygraphs_FOUND FALSE)
+if(EXISTS "${dygraphs_SCRIPT}")
+  file(SHA256 ${dygraphs_SCRIPT} dygraphs_digest)
+  if(dygraphs_digest STREQUAL 065bb9a7158dadc02b1c204b962dcc45279304dffbe80d5cb898ff33afac5c40)
+    set(dygraphs_FOUND TRUE)
+  endif()
+endif()
+if(NOT dygraphs_FOUND)
+  message(STATUS "dygraphs 2.2.1, for `tessera runs report`: not found; Debian's libjs-dygraphs 2.2.1-1 is taken, or its dygraph.min.js in "
+    "${TESSERA_CACHE}/dygraphs-2.2.1")
+endif()
+
 # 2. The backend of GPUs.
 if(TESSERA_CUDA OR TESSERA_EMULATE)
   find_package(CUDAToolkit 13.0 QUIET)
