@@ -5,6 +5,7 @@
 #include "base/log.hpp"
 #include "commands/commands.hpp"
 #include "commands/runs_compare.hpp"
+#include "commands/runs_report.hpp"
 #include "report/runs/run_summary.hpp"
 
 namespace tessera {
@@ -38,6 +39,7 @@ void add_runs(const Command& app) {
   runs.footer("Examples:\n  tessera runs\n  tessera runs runs/quickstart --json\n  tessera runs compare runs/a runs/b");
   runs.does([options] { return list(*options); });
   add_runs_compare(runs);
+  add_runs_report(runs);
 }
 
 }  // namespace tessera

@@ -29,6 +29,7 @@ namespace {
 
 constexpr const char* leaves = "leaves\n";
 constexpr double leaving_seconds = 3600;  // of a large save on a busy file system
+constexpr int most_looks = 25;            // somebody who only looks (holder_of) holds a lock for microseconds
 constexpr double late_seconds = 30;       // in which a network file system shows on one node what was written on another
 
 std::string text_of(const std::string& path) {
@@ -88,9 +89,13 @@ bool RunLock::wait(double seconds, double patience) {
 
 bool RunLock::try_to_hold() {
   const int file = open_file();
-  while (flock(file, LOCK_EX | LOCK_NB) != 0) {
+  for (int looks = 0; flock(file, LOCK_EX | LOCK_NB) != 0;) {
     const int reason = errno;
     if (reason == EINTR) continue;
+    if (reason == EWOULDBLOCK && ++looks <= most_looks) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      continue;
+    }
     if (reason == EWOULDBLOCK) {
       close(file);
       return false;

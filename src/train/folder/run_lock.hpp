@@ -51,8 +51,8 @@ class RunLock {
   std::string said_of_;  ///< the holder
 };
 
-/// Who holds the lock of a run's folder now: "process 12 on node3"; empty where nobody does, nullopt where that cannot be told. For those
-/// who only look: changes nothing, and hinders a start that comes in this moment no longer than it waits anyway.
+/// Who holds the lock of a run's folder now: "process 12 on node3"; empty where nobody does, nullopt where that cannot be told. Changes
+/// nothing; a start that comes in this moment tries again.
 std::optional<std::string> holder_of(const std::string& folder);
 
 /// Refuses ranks that do not see the folder in which rank 0 holds a lock (`claim`; read on rank 0 alone), before they have worked for it:

@@ -9,7 +9,7 @@
 namespace tessera {
 
 /// Of the run, beside its rows.
-struct RunState {
+struct ExposedRun {
   double launched = 0;       ///< seconds since 1970, as all times here
   double unsaved_since = 0;  ///< what a kill would lose began then
   double steps = 0, ranks = 0;
@@ -20,7 +20,7 @@ struct RunState {
 /// A new one is a row of run_figures().
 struct RunFigure {
   std::string_view name;  ///< to Prometheus, without "tessera_"
-  double (*value)(const RunState&);
+  double (*value)(const ExposedRun&);
   std::string_view help;
 };
 std::span<const RunFigure> run_figures();
@@ -36,7 +36,7 @@ class ExposedFigures {
   ExposedFigures(Labels run, Labels info, std::vector<std::string> files);
   void row(const io::MetricRow& row);
   /// Those that a row has had so far.
-  io::Families families(const RunState& state) const;
+  io::Families families(const ExposedRun& state) const;
 
  private:
   void take(io::Family& family, const Labels& labels, double value);

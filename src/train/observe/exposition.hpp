@@ -27,7 +27,7 @@ class Exposition : public Observer, public io::MetricsSink {
   void publish();
   const RunParts& run_;
   std::optional<ExposedFigures> figures_;  ///< rank 0's, with either key
-  RunState state_;
+  ExposedRun state_;
   double looked_ = 0;  ///< at the disk, by now_seconds()
   std::optional<io::MetricsTextFile> text_file_;
 };

@@ -163,8 +163,18 @@ constexpr Metric table[] = {
     {"saved_weights", "steps", MetricOf::save, nullptr, "The step whose weights now stand.", {.name = "saved_weights_step"}},
     {"save_seconds", "s", MetricOf::save, nullptr, "From the beginning of the save until it was on the disk."},
     {"save_stall_seconds", "s", MetricOf::save, nullptr, "For how long of that steps waited."},
-    {"goodput", "", MetricOf::save, nullptr, "Share of the wall time since the first launch that went into steps that stand.", {.name = "goodput_ratio"}},
-    {"goodput_seconds", "s", MetricOf::save, nullptr, "Where that wall time went, over all starts, by part.", {.many = "part", .name = "goodput_seconds"}},
+    {"goodput",
+     "",
+     MetricOf::save,
+     nullptr,
+     "Share of the wall time since the first launch that went into steps that stand.",
+     {.name = "goodput_ratio"}},
+    {"goodput_seconds",
+     "s",
+     MetricOf::save,
+     nullptr,
+     "Where that wall time went, over all starts, by part.",
+     {.many = "part", .name = "goodput_seconds"}},
 };
 
 constexpr std::string_view name_of(MetricOf of) {

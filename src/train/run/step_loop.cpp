@@ -34,7 +34,8 @@ StepLoop::StepLoop(const RunParts& run, ResumeProof& proof, const std::string& c
              }),
       evaluation_(run, finite_, metrics_, progress_),
       // What strangers see of a step that ends the run, what ends it, what is seen of a step before what it leads to, and saves last.
-      observers_{&exposition_, &finite_, &breakdown_, &metrics_, &run.ledger, &progress_, &warnings_, &proof_, &trace_, &evaluation_, &checkpoints_} {}
+      observers_{&exposition_, &finite_, &breakdown_, &metrics_,    &run.ledger,  &progress_,
+                 &warnings_,   &proof_,  &trace_,     &evaluation_, &checkpoints_} {}
 
 ExitCode StepLoop::run() {
   const std::int64_t steps = run_.deck.run.steps;

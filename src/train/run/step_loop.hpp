@@ -43,7 +43,7 @@ class StepLoop {
   FiniteSteps finite_;
   ProofOfSteps proof_;
   Evaluation evaluation_;
-  std::array<Observer*, 10> observers_;
+  std::array<Observer*, 11> observers_;
 };
 
 }  // namespace tessera

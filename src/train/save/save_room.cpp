@@ -65,7 +65,7 @@ std::int64_t next_saves_bytes(const Deck& deck, std::int64_t step, std::int64_t 
 
 std::optional<SaveRoom> lacking_room(const Engine& engine, int ranks, const Deck& deck, std::int64_t step, const std::string& root,
                                      const io::Lineage& lineage) {
-  const SaveBytes bytes = save_bytes(engine.state().checkpoint_layout(), ranks);
+  const SaveBytes bytes = save_bytes(engine.checkpoint_layout(), ranks);
   const std::optional<std::int64_t> free = free_bytes(root);
   if (!free || *free >= next_saves_bytes(deck, step, 0, bytes)) return {};  // they need no more than that
   const std::int64_t needed = next_saves_bytes(deck, step, checkpoints_of(lineage, root), bytes);
@@ -76,7 +76,7 @@ std::optional<SaveRoom> lacking_room(const Engine& engine, int ranks, const Deck
 void foresee_full_disk(const Engine& engine, int ranks, const Deck& deck, std::int64_t first_step, const std::string& root,
                        const io::Lineage& lineage) {
   const std::int64_t own = checkpoints_of(lineage, root);
-  const SaveBytes bytes = save_bytes(engine.state().checkpoint_layout(), ranks);
+  const SaveBytes bytes = save_bytes(engine.checkpoint_layout(), ranks);
   const std::int64_t needed = disk_bytes_needed(deck, first_step, own, bytes);
   const std::optional<std::int64_t> room = free_bytes(root);
   if (!room || *room >= needed) return;  // only a forecast: a disk that is full says so at the save
@@ -89,7 +89,7 @@ void foresee_full_disk(const Engine& engine, int ranks, const Deck& deck, std::i
 
 /// The node's disk must have room for what its ranks save at once.
 void foresee_full_staging(const World& world, const Engine& engine, const std::string& folder) {
-  const io::CheckpointLayout layout = engine.state().checkpoint_layout();
+  const io::CheckpointLayout layout = engine.checkpoint_layout();
   std::int64_t mine = 0;
   for (const io::GroupSlice& slice : io::slices_of_groups(layout, world.rank())) mine += slice.of.end - slice.of.begin;
   const double needed = static_cast<double>(mine) * 4 * world.place().local_ranks;

@@ -167,7 +167,7 @@ def train_small(command, launch, deck, number):
     # Not at a port that somebody has, nor for strangers.
     small += [f"{key}={here}" for key, here in (("metrics.prometheus", "0"), ("metrics.prometheus_folder", ".")) if launch.value(key, "")]
     if step := launch.value("run.trace", "14" if launch.value("run.resume", "") else ""):
-        small += [f"run.steps={step}"]
+        small += [f"run.steps={step.rpartition('.')[2]}"]
     run(launch.start(ranks, [*launch.words[1:], *small, f"run.output_dir=runs/try-{number}"]), command.line)
 
 
@@ -198,6 +198,14 @@ def as_it_stands(command, launch):
     if words[0] in ("generate", "evaluate") and "--device" not in words:
         words += ["--device", "host"]  # an emulated GPU takes minutes
     run(launch.start(min(launch.ranks, 2), words), command.line, output=command.output)
+
+
+def page(command, launch):
+    """It runs as it stands; a build without dygraphs says what a page would hold."""
+    HELP.check(command.line, launch.words)
+    drawn = subprocess.run(["tessera", *launch.words[1:]], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=HANG_SECONDS)
+    if drawn.returncode:
+        run(["tessera", *launch.words[1:], *(["--json"] if "libjs-dygraphs" in drawn.stderr else [])], command.line)
 
 
 def with_tokenizer(command, launch):
@@ -302,6 +310,8 @@ RULES = [
     Rule(r"tessera train ", train, "trains the quickstart's model, cut down"),
     Rule(r"tessera plan ", plan, "needs no GPU and no second rank"),
     Rule(r"tessera report .*--measure", measure, "takes 20 s of all cores"),
+    Rule(r"tessera runs report .*--machine", options_alone, "wants a profile of the machine that the run was on; pages.report has one"),
+    Rule(r"tessera runs report ", page, "takes milliseconds"),
     Rule(r"tessera tokenize .*(--tokenizer models/|--train-bpe|\.parquet|--chat)", with_tokenizer, "asks Python's tokenizers, jinja2 or pyarrow"),
     Rule(r"tessera generate .*(runs/ft|runs/llama)", with_tokenizer, "asks Python's tokenizers"),
     Rule(r"tessera (--version|report|tokenize|import|consolidate|generate|evaluate|inspect|verify|runs|deck)\b", as_it_stands, "takes milliseconds"),

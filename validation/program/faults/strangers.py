@@ -20,6 +20,7 @@ NAMES = {
     "RUN/deck.toml": REFUSED,  # it is read first
     "RUN/deck.toml.partial": TAKEN,
     "RUN/metrics.jsonl": REFUSED,
+    "RUN/events.jsonl": REFUSED,
     "RUN/checkpoints": REFUSED,  # a file; a folder may be a link, to another disk
     "RUN/checkpoints/line.json.partial": TAKEN,
     "RUN/checkpoints/latest": REFUSED,  # it is read first
@@ -31,6 +32,7 @@ NAMES = {
     "RUN/weights/step-00000002.partial": TAKEN,
     "RUN/trace": REFUSED,
     "RUN/trace/step-00000002": TAKEN,
+    "RUN/trace/steps-00000002-00000002.json.partial": TAKEN,
     "train.bin.checked": TAKEN,
     "train.bin.checked.partial": TAKEN,
     "status": STANDS,  # TESSERA_STATUS_FILE: a report is never replaced
@@ -38,7 +40,7 @@ NAMES = {
 }
 # Names in folders that the run has made new, in place of whatever had their names, and what is renamed into place from the names above.
 INSIDE_NEW = ["RUN/checkpoints/step-", "RUN/weights/step-", "RUN/trace/step-"]
-RENAMED = ["RUN/checkpoints/line.json"]
+RENAMED = ["RUN/checkpoints/line.json", "RUN/trace/steps-00000002-00000002.json"]
 PRECIOUS = b"what a stranger's link leads to\n"
 check = runs.Checks()
 
@@ -123,7 +125,7 @@ def names_are_refused(folder):
             run = "refused-" + name.replace("/", "-") + way.replace(" ", "-")
             victim = Victim(folder, path_of(folder, run, name), way)
             status, said = start(folder, run)
-            if (name, way) == ("RUN/metrics.jsonl", "hard link"):  # as in a copy of the folder by hard links: its rows are kept here and there
+            if name in ("RUN/metrics.jsonl", "RUN/events.jsonl") and way == "hard link":  # as in a copy of the folder by hard links: its lines are kept here and there
                 check(f"{way} at {name}: the run goes on beside it: status {status}", status == 0, said)
             else:
                 check(f"{way} at {name}: is refused by its name: status {status}", 0 < status < 75 and (victim.path in said or victim.folder in said), said)

@@ -23,12 +23,13 @@ def main():
         names = ("hangs", "killed", "ends")
         os.makedirs(folder.run("files"))
         files = serve_files(folder.run("files"))
+        node_exporter = f"127.0.0.1:{files.server_address[1]}"
         targets = [f"{folder.run(name)}/prometheus.json" for name in (*names, "diverges")]
-        with server.Prometheus(folder.path, targets, CHANGES, node_exporter=f"127.0.0.1:{files.server_address[1]}") as prometheus:
+        with server.Prometheus(folder.path, targets, CHANGES, node_exporter=node_exporter) as prometheus:
             going = {name: folder.start(name, 2 if name == "hangs" else 1, **KEYS) for name in names}
             try:
                 follow(check, prometheus, folder, going)
-                end_by_no_number(check, prometheus, folder)
+                end_by_no_number(check, prometheus, folder, node_exporter)
             finally:
                 for run in going.values():
                     run.signal_ranks(signal.SIGCONT)
@@ -56,11 +57,16 @@ def serve_files(folder):
     return served
 
 
-def end_by_no_number(check, prometheus, folder):
+def end_by_no_number(check, prometheus, folder, node_exporter):
     """In fp16 with a scale that overflows in each step; who scrapes the run comes too late, a node exporter does not."""
     folder.train("diverges", 1, expect=8, own_process=True, **KEYS, precision__compute="fp16", precision__loss_scale__fixed=2.0**26,
                  metrics__prometheus_folder=folder.run("files"))
     check("a failure leaves its file", [name.split("-")[1] for name in os.listdir(folder.run("files"))] == ["diverges"], str(os.listdir(folder.run("files"))))
+    text = server.fetch("http://" + node_exporter)
+    says = any(name == "tessera_not_finite" and value == 1 for (name, _), value in server.samples_of(text).items())
+    check("which says how it ended", says, text)
+    if not says:
+        return
     runs.wait_until(lambda: ("TesseraNotFinite", "diverges") in prometheus.firing(), f"TesseraNotFinite: {prometheus.log()}", pause=0.2)
     check("of a run whose loss is no number TesseraNotFinite fires", True)
     runs.wait_until(lambda: ("TesseraRunDown", "diverges") in prometheus.firing(), "TesseraRunDown of it", pause=0.2)

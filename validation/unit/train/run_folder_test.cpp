@@ -1,8 +1,13 @@
 // The folder of a run: made, taken again, refused, moved aside.
 #include "train/folder/run_folder.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <unistd.h>
+
+#include <chrono>
+#include <thread>
 
 #include "../model/random_models.hpp"
 #include "../scratch.hpp"
@@ -491,6 +496,24 @@ TEST_F(Folder, RoomThatSavesNeed) {
   EXPECT_EQ(needed({"checkpoint.every=10", "checkpoint.keep=2", "checkpoint.weights_every=25"}, 0, 0), 30 + 4 * 4) << "weights stay";
   EXPECT_EQ(needed({"checkpoint.every=10", "checkpoint.keep=2"}, 0, 0, 1000), 1030) << "what no step changes is written once";
   EXPECT_EQ(needed({"checkpoint.every=10", "checkpoint.keep=2", "checkpoint.weights_every=25"}, 0, 0, 1000), 30 + 4 * 4 + 2000);
+}
+
+TEST_F(Folder, WhoeverLooksAtALockKeepsNobodyOut) {
+  {
+    RunLock made(path_);
+    made.wait(0, 0), made.keep();
+  }
+  EXPECT_EQ(holder_of(path_), "");
+  const int file = open((path_ + "/run.lock").c_str(), O_RDONLY);
+  ASSERT_EQ(flock(file, LOCK_SH | LOCK_NB), 0);
+  std::thread looks([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    close(file);
+  });
+  RunLock lock(path_);
+  EXPECT_NO_THROW(lock.wait(0, 0));
+  looks.join();
+  EXPECT_TRUE(lock.held());
 }
 
 TEST_F(Folder, RoomThatTheNextSavesNeed) {
