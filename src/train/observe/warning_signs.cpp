@@ -91,7 +91,8 @@ std::string WarningSigns::slower(const StepFigures& f, double now) {
 }
 
 std::string WarningSigns::after_save(std::int64_t step, double seconds, double interval) {
-  if (interval == 0 || seconds <= interval || !first(Kind::long_save)) return "";
+  constexpr double noticed = 1;  // shorter saves cost a run of small models little, whatever their interval
+  if (interval == 0 || seconds <= std::max(interval, noticed) || !first(Kind::long_save)) return "";
   return fmt::format(
       "step {}: the save took {:.0f} s and the next is due {:.0f} s after it began, so steps wait for saves. Look at checkpoint.every, "
       "checkpoint.staging and the file system",

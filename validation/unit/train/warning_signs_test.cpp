@@ -80,6 +80,7 @@ TEST(WarningSigns, SavesFitBetweenEachOther) {
   WarningSigns signs;
   EXPECT_EQ(signs.after_save(10, 50, 60), "");
   EXPECT_EQ(signs.after_save(10, 50, 0), "") << "the last";
+  EXPECT_EQ(signs.after_save(10, 0.9, 0.1), "") << "of a small model";
   EXPECT_EQ(signs.after_save(20, 70, 60).substr(0, 27), "step 20: the save took 70 s");
   EXPECT_EQ(signs.after_save(30, 70, 60), "");
 }
