@@ -13,6 +13,7 @@ std::optional<ListenAddress> parse_listen_address(std::string_view text) {
   const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), address.port);
   if (error != std::errc() || end != port.data() + port.size() || address.port < 0 || address.port > 65535) return {};
   if (colon == text.npos) return address;
+  if (text.substr(0, colon) == "localhost") return address;
   address.host = text.substr(0, colon);
   in_addr numbers;
   if (inet_pton(AF_INET, address.host.c_str(), &numbers) != 1) return {};

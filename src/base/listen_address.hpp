@@ -16,7 +16,7 @@ struct ListenAddress {
   std::string str() const { return host + ":" + std::to_string(port); }
 };
 
-/// "PORT" of the loopback, or "HOST:PORT" of an address in numbers; none where it is something else.
+/// "PORT" of the loopback, or "HOST:PORT" of an address in numbers, or localhost; none where it is something else.
 std::optional<ListenAddress> parse_listen_address(std::string_view text);
 
 }  // namespace tessera
