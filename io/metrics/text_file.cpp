@@ -1,3 +1,4 @@
+#include <sched.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -34,6 +35,8 @@ void MetricsTextFile::remove() {
 }
 
 void MetricsTextFile::loop() {
+  const sched_param lowest{};
+  ::sched_setscheduler(0, SCHED_IDLE, &lowest);  // as the endpoint's threads
   std::unique_lock lock(mutex_);
   while (!ends_) {
     lock.unlock();

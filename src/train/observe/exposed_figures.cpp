@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/printable.hpp"
+
 namespace tessera {
 namespace {
 
@@ -50,7 +52,7 @@ ExposedFigures::ExposedFigures(Labels run, Labels info, std::vector<std::string>
 }
 
 std::string ExposedFigures::name_of(const Metric& metric, std::size_t index) const {
-  return metric.shown.many == "file" && index < files_.size() ? files_[index] : std::to_string(index);
+  return metric.shown.many == "file" && index < files_.size() ? printable_name(files_[index]) : std::to_string(index);
 }
 
 void ExposedFigures::take(io::Family& family, const Labels& labels, double value) {
@@ -76,7 +78,7 @@ void ExposedFigures::row(const io::MetricRow& row) {
     if (const auto* list = std::get_if<std::vector<std::int64_t>>(&value))
       for (std::size_t i = 0; i < list->size(); ++i) take(family, {{many, name_of(*metric, i)}}, static_cast<double>((*list)[i]));
     if (const auto* named = std::get_if<io::NamedNumbers>(&value))
-      for (const auto& [name, number] : *named) take(family, {{many, name}}, number);
+      for (const auto& [name, number] : *named) take(family, {{many, printable_name(name)}}, number);
   }
 }
 

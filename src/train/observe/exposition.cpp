@@ -10,6 +10,7 @@
 #include "base/clock.hpp"
 #include "base/json.hpp"
 #include "base/log.hpp"
+#include "base/printable.hpp"
 #include "base/version.hpp"
 #include "io/files/posix_file.hpp"
 #include "topology/mesh.hpp"
@@ -24,7 +25,7 @@ constexpr double disk_seconds = 10;
 Labels labels_of(const std::string& folder) {
   const std::filesystem::path path = std::filesystem::absolute(folder).lexically_normal();
   const std::string name = path.has_filename() ? path.filename().string() : path.parent_path().filename().string();
-  return {{"run", name}, {"run_id", hash_text(path.string()).hex().substr(0, 8)}};
+  return {{"run", printable_name(name)}, {"run_id", hash_text(path.string()).hex().substr(0, 8)}};
 }
 
 Labels info_of(const RunParts& run) {
@@ -120,7 +121,8 @@ void Exposition::look_at_disk() {
   if (looked_ > 0 && now - looked_ < disk_seconds) return;
   looked_ = now;
   struct statvfs s;
-  if (statvfs(run_.folder.path.c_str(), &s) == 0) state_.free_bytes = static_cast<double>(s.f_bavail) * static_cast<double>(s.f_frsize);
+  if (statvfs(run_.folder.checkpoints().c_str(), &s) == 0)
+    state_.free_bytes = static_cast<double>(s.f_bavail) * static_cast<double>(s.f_frsize);
 }
 
 void Exposition::publish() {

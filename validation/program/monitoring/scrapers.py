@@ -122,7 +122,7 @@ def check_refusals(check, folder):
     check("and nothing is left of it", not os.path.exists(folder.run("taken")))
     done = runs.tessera(*folder.arguments("elsewhere", metrics__prometheus_folder=f"{folder.path}/none"))
     check("a folder that is none is refused", done.returncode == 6 and "metrics.prometheus_folder" in done.stderr, done.stderr)
-    for address in ("localhost:9400", "9400s", "127.0.0.1:99999"):
+    for address in ("node001:9400", "9400s", "127.0.0.1:99999"):
         done = runs.tessera(*folder.arguments("address", metrics__prometheus=address))
         check(f"{address} is no address", done.returncode == 2 and "metrics.prometheus" in done.stderr, done.stderr)
 

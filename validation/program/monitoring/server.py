@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -64,8 +65,7 @@ class Prometheus:
     """With the project's rules, which ask sooner: `changes` are (text, text in its place) of alerts.yml, all of which must be there."""
 
     def __init__(self, folder, targets, changes, node_exporter):
-        self.folder = os.path.join(folder, "prometheus")
-        os.makedirs(self.folder)
+        self.folder = tempfile.mkdtemp(prefix="prometheus-", dir=folder)
         with open(os.path.join(MONITORING, "alerts.yml")) as file:
             rules = file.read()
         for old, new in changes:

@@ -84,6 +84,15 @@ TEST(ExposedFigures, AreTheLatestOfRows) {
   for (const io::Family& family : all) EXPECT_NE(family.name, "tessera_mfu_ratio") << "no row has had it";
 }
 
+// Prometheus takes UTF-8 alone, and refuses all of a run's figures for a byte that is none.
+TEST(ExposedFigures, HaveLabelsThatCanBeRead) {
+  ExposedFigures figures({}, {}, {"a\xff.h5"});
+  figures.row({{"samples_of_files", std::vector<std::int64_t>{7}}, {"loss_of_files", io::NamedNumbers{{"a\xff.h5", 4.0}}}});
+  const io::Families all = figures.families({});
+  for (const char* name : {"tessera_file_samples", "tessera_file_loss"})
+    EXPECT_EQ(find(all, name).samples[0].labels, (Labels{{"file", "a\\xff.h5"}})) << name;
+}
+
 TEST(ExposedFigures, ThePageHoldsThoseOfTheRun) {
   std::ifstream in(std::string(TESSERA_SOURCE_DIR) + "/docs/metrics.md");
   std::ostringstream page;
