@@ -2,16 +2,12 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <atomic>
-#include <filesystem>
 #include <optional>
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
-#include "base/own_files.hpp"
-#include "deck/environment.hpp"
 #include "deck/openmp_binding.hpp"
 #include "deck/ramp.hpp"
 #include "exchange/carried_files.hpp"
@@ -43,6 +39,7 @@
 #include "train/observe/exposition.hpp"
 #include "train/observe/ledger.hpp"
 #include "train/run/banner.hpp"
+#include "train/run/kernel_choices.hpp"
 #include "train/run/step_loop.hpp"
 #include "train/save/resume_proof.hpp"
 #include "train/save/save_room.hpp"
@@ -86,19 +83,6 @@ class Training {
  public:
   Training(World& world, const ParsedDeck& parsed)
       : world_(world), parsed_(parsed), deck_(parsed_.deck), begin_(now_seconds()), flops_(flops_per_token(deck_)) {}
-
-  /// Where this machine's choices of kernels are kept; empty: none are searched. Times that ranks took from each other would mislead all
-  /// later runs.
-  std::string kernel_choices(const GpuBinding& gpu) const {
-    const bool attention = model_shape(deck_).attention == kernels::AttentionPath::fastest;
-    if (deck_.run.device != RunDevice::cuda || (!deck_.kernels.gemm_search && !attention) || deck_.run.reproducible || gpu.sharing > 1)
-      return "";
-    const auto cache = environment("XDG_CACHE_HOME"), home = environment("HOME");
-    if (cache || home) return (cache ? *cache : *home + "/.cache") + "/tessera/kernels.json";
-    // Where everybody may write: in a folder of this user's, or nowhere.
-    const std::string own = fmt::format("{}/tessera-{}", std::filesystem::temp_directory_path().string(), geteuid());
-    return make_own_folder(own).empty() ? own + "/kernels.json" : "";
-  }
 
   int run() {
     // 1. What every rank must agree on, before anything is touched.
@@ -255,7 +239,7 @@ class Training {
     lanes_ = lane_mode(deck_, world_.ranks(), threads);
     measure_yardstick();
     together([&] { require_attention(model_shape(deck_)), require_fp8(model_shape(deck_)); });
-    engine_.emplace(std::move(plans), EngineOptions{.lanes = lanes_, .kernel_choices = kernel_choices(gpu)}, std::move(links));
+    engine_.emplace(std::move(plans), EngineOptions{.lanes = lanes_, .kernel_choices = kernel_choices_file(deck_, gpu)}, std::move(links));
     work_.emplace(world_, [this] {
       const std::string tasks = engine_->under_way();
       return tasks.empty() ? std::string(stage_.load()) : tasks;
