@@ -45,4 +45,14 @@ std::string line_of(const Event& event) {
   return json.dump(-1, BadText::replace) + "\n";
 }
 
+std::optional<double> field_number(const Json& fields, std::string_view key) {
+  const Json* found = fields.find(key);
+  return found && found->is_number() ? std::optional(found->get<double>()) : std::nullopt;
+}
+
+std::string field_text(const Json& fields, std::string_view key) {
+  const Json* found = fields.find(key);
+  return found && found->is_string() ? found->text() : "";
+}
+
 }  // namespace tessera::io

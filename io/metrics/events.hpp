@@ -2,7 +2,9 @@
 // in it.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/json.hpp"
@@ -22,6 +24,9 @@ struct Event {
 std::vector<Event> read_events(const std::string& path);
 /// The lines of a text as events. `first_is_cut`: it may begin within a line.
 std::vector<Event> events_of(std::string_view text, bool first_is_cut = false);
+/// Of an event's fields; none where there is no such number, or an empty text.
+std::optional<double> field_number(const Json& fields, std::string_view key);
+std::string field_text(const Json& fields, std::string_view key);
 /// With its end.
 std::string line_of(const Event& event);
 

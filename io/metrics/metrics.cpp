@@ -1,5 +1,6 @@
 #include "io/metrics/metrics.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <fstream>
@@ -61,6 +62,14 @@ void MetricsFile::write(const MetricRow& row) {
   for (auto& [key, value] : row) line += fmt::format("{}{}: {}", line.size() > 1 ? ", " : "", json_text(key), value_text(value));
   line += "}\n";
   file_.write(line);
+}
+
+std::optional<double> row_number(const MetricRow& row, std::string_view key) {
+  const auto found = std::ranges::find(row, key, &MetricRow::value_type::first);
+  if (found == row.end()) return {};
+  if (const auto* real = std::get_if<double>(&found->second)) return *real;
+  if (const auto* integer = std::get_if<std::int64_t>(&found->second)) return static_cast<double>(*integer);
+  return {};
 }
 
 }  // namespace tessera::io

@@ -2,7 +2,9 @@
 // which JSON does not have, as null.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -14,6 +16,9 @@ namespace tessera::io {
 using NamedNumbers = std::vector<std::pair<std::string, double>>;  ///< a JSON object, of names that differ
 using MetricValue = std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>, NamedNumbers>;
 using MetricRow = std::vector<std::pair<std::string, MetricValue>>;  // keys in the order they are written
+
+/// None where the row has no such number. A double that is whole may have been read as an integer.
+std::optional<double> row_number(const MetricRow& row, std::string_view key);
 
 /// Adds rows to a file; see LineFile. On opening an existing file for a resume at `first_step`, rows whose "step" is >= first_step and a
 /// torn last line are cut off.

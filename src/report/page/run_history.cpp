@@ -1,13 +1,14 @@
 #include "report/page/run_history.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <limits>
 #include <unordered_map>
 
 #include "base/check.hpp"
+#include "io/checkpoint/survey.hpp"
+#include "io/files/path_state.hpp"
 #include "io/files/posix_file.hpp"
 #include "io/metrics/sink.hpp"
 #include "train/folder/run_folder.hpp"
@@ -17,10 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_there(const std::string& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
+/// What is there and cannot be read is not passed over: who reads it says why.
+bool is_there(const std::string& path) { return !io::look_at(path).nothing(); }
 
 double number_of(const io::MetricValue& value) {
   if (const auto* whole = std::get_if<std::int64_t>(&value)) return static_cast<double>(*whole);
@@ -52,9 +51,7 @@ class RowReader {
     return std::ranges::any_of(row, [&](const auto& cell) { return cell.first == key; });
   }
   static double value(const io::MetricRow& row, std::string_view key) {
-    for (const auto& [name, cell] : row)
-      if (name == key) return number_of(cell);
-    return std::numeric_limits<double>::quiet_NaN();
+    return io::row_number(row, key).value_or(std::numeric_limits<double>::quiet_NaN());
   }
 
   void take_step(std::int64_t step, const io::MetricRow& row) {
@@ -101,11 +98,7 @@ std::vector<std::int64_t> steps_below(const std::string& folder) {
   std::vector<std::int64_t> steps;
   std::error_code error;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    const std::string name = at->path().filename().string();
-    if (!name.starts_with("step-")) continue;
-    std::int64_t step = 0;
-    const auto [rest, bad] = std::from_chars(name.data() + 5, name.data() + name.size(), step);
-    if (bad == std::errc() && rest == name.data() + name.size()) steps.push_back(step);
+    if (const auto step = io::step_of_name(at->path().filename().string())) steps.push_back(*step);
   }
   std::ranges::sort(steps);
   return steps;
@@ -126,16 +119,6 @@ std::vector<std::pair<std::string, const std::vector<double>*>> StepColumns::gro
   return found;
 }
 
-double number_in(const Json& fields, std::string_view key, double otherwise) {
-  const Json* value = fields.find(key);
-  return value && value->is_number() ? value->get<double>() : otherwise;
-}
-
-std::string text_in(const Json& fields, std::string_view key) {
-  const Json* value = fields.find(key);
-  return value && value->is_string() ? value->text() : "";
-}
-
 std::int64_t RunHistory::ranks() const { return starts.empty() ? 0 : starts.back().ranks; }
 
 RunHistory read_run_history(const std::string& folder) {
@@ -152,7 +135,7 @@ RunHistory read_run_history(const std::string& folder) {
     io::read_rows(at.metrics(), [&](const io::MetricRow& row) { reader.take(row); });
   }
   if (is_there(at.deck())) run.deck = io::read_small_file(at.deck(), ExitCode::usage);
-  run.events = io::read_events(folder + "/events.jsonl");
+  run.events = io::read_events(at.events());
   run.traced = steps_below(folder + "/trace");
   run.checkpoints = steps_below(at.checkpoints());
   return run;

@@ -57,10 +57,6 @@ struct RunHistory {
   std::int64_t ranks() const;
 };
 
-/// A member that is a number or a text; anything else counts as not being there.
-double number_in(const Json& fields, std::string_view key, double otherwise = 0);
-std::string text_in(const Json& fields, std::string_view key);
-
 /// Error(usage) where the folder is none of a run: neither metrics.jsonl nor deck.toml lies there.
 RunHistory read_run_history(const std::string& folder);
 

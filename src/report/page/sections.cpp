@@ -33,7 +33,7 @@ std::string bar_part(const std::string& name, double share, std::size_t colour) 
 
 std::string state_of(const PageInput& in, const RunFigures& f) {
   for (auto at = in.run.events.rbegin(); at != in.run.events.rend(); ++at) {
-    if (at->event == "end") return text_in(at->fields, "reason");
+    if (at->event == "end") return io::field_text(at->fields, "reason");
     if (at->event == "start") break;
   }
   if (in.deck && in.deck->run.steps > 0 && f.steps_done >= in.deck->run.steps) return "finished";
@@ -190,7 +190,7 @@ std::string environment_section(const RunHistory& run) {
   const Json* around = start == run.events.rend() ? nullptr : start->fields.find("environment");
   if (around)
     for (const char* key : {"host", "job", "layout"})
-      if (const std::string value = text_in(start->fields, key); !value.empty()) rows.push_back({key, value});
+      if (const std::string value = io::field_text(start->fields, key); !value.empty()) rows.push_back({key, value});
   if (around && around->is_object())
     for (const auto& [name, value] : around->items()) rows.push_back({name, text_of(value)});
   else if (!run.starts.empty())

@@ -61,12 +61,12 @@ std::vector<HeatColumn> heat_columns(const StepTraces& traced) {
 std::vector<std::string> decks_of_starts(const RunHistory& run) {
   std::vector<std::string> decks;
   for (auto at = run.events.rbegin(); at != run.events.rend() && decks.size() < 2; ++at)
-    if (at->event == "start" && at->fields.contains("deck")) decks.push_back(text_in(at->fields, "deck"));
+    if (at->event == "start" && at->fields.contains("deck")) decks.push_back(io::field_text(at->fields, "deck"));
   return decks;
 }
 
 std::string seconds_text(const io::Event& event, const char* key) {
-  const double seconds = number_in(event.fields, key, -1);
+  const double seconds = io::field_number(event.fields, key).value_or(-1);
   return seconds < 0 ? "" : span_text(seconds);
 }
 
@@ -110,16 +110,17 @@ std::string ranks_section(const PageInput& in, const RunFigures& f) {
 std::string event_text(const io::Event& event) {
   const Json& e = event.fields;
   if (event.event == "start") {
-    const double resumed = number_in(e, "resumed_from"), ranks = number_in(e, "ranks"), lost = number_in(e, "lost_steps");
+    const double resumed = io::field_number(e, "resumed_from").value_or(0), ranks = io::field_number(e, "ranks").value_or(0),
+                 lost = io::field_number(e, "lost_steps").value_or(0);
     std::string text = resumed > 0 ? fmt::format("goes on from step {:.0f}", resumed) : "from new weights";
     if (ranks > 0) text += fmt::format(", {:.0f} rank{}", ranks, ranks == 1 ? "" : "s");
-    if (const std::string layout = text_in(e, "layout"); !layout.empty()) text += ", " + layout;
+    if (const std::string layout = io::field_text(e, "layout"); !layout.empty()) text += ", " + layout;
     if (lost > 0) text += fmt::format(", {:.0f} steps are made again", lost);
     return text;
   }
-  if (event.event == "warning") return text_in(e, "text");
-  if (event.event == "end") return text_in(e, "reason");
-  if (event.event == "evaluation") return fmt::format("loss {:.4g}", number_in(e, "val_loss", std::nan("")));
+  if (event.event == "warning") return io::field_text(e, "text");
+  if (event.event == "end") return io::field_text(e, "reason");
+  if (event.event == "evaluation") return fmt::format("loss {:.4g}", io::field_number(e, "val_loss").value_or(std::nan("")));
   std::string text = seconds_text(event, "seconds");
   if (const std::string stall = seconds_text(event, "stall_seconds"); !stall.empty()) text += ", steps waited for " + stall;
   return text;

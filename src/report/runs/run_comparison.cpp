@@ -36,8 +36,8 @@ class ComparedRows {
   ComparedRows(ComparedRun& run, const std::optional<Deck>& deck) : run_(run), deck_(deck) {}
 
   void take(const io::MetricRow& row) {
-    const auto step = static_cast<std::int64_t>(row_number(row, "step").value_or(0));
-    if (const auto loss = row_number(row, "val_loss")) run_.validations.push_back({.tokens = tokens_after(step), .loss = *loss});
+    const auto step = static_cast<std::int64_t>(io::row_number(row, "step").value_or(0));
+    if (const auto loss = io::row_number(row, "val_loss")) run_.validations.push_back({.tokens = tokens_after(step), .loss = *loss});
     if (const std::optional<StepRow> made = step_row(row)) take_step(*made, row);
   }
   void end() {
@@ -53,9 +53,9 @@ class ComparedRows {
     if (run_.losses.empty()) run_.tokens_before = run_.tokens = deck_ ? tokens_after(made.step - 1) : 0;
     const double before = run_.tokens;
     run_.tokens = deck_ ? tokens_after(made.step) : before + std::round(made.work.tokens);
-    run_.losses.push_back({.tokens = run_.tokens, .loss = *row_number(row, "loss"), .weight = run_.tokens - before});
+    run_.losses.push_back({.tokens = run_.tokens, .loss = *io::row_number(row, "loss"), .weight = run_.tokens - before});
     const auto keep = [&](std::vector<double>& all, const char* key) {
-      if (const auto value = row_number(row, key)) all.push_back(*value);
+      if (const auto value = io::row_number(row, key)) all.push_back(*value);
     };
     keep(seconds_, "seconds"), keep(rates_, "tokens_per_second"), keep(mfu_, "mfu"), keep(mfu_causal_, "mfu_causal");
   }

@@ -44,13 +44,13 @@ bool is(const io::Event& event, std::string_view name) { return event.event == n
 void tell_rows(RunSummary& run, const std::vector<io::MetricRow>& rows) {
   std::vector<double> seconds, rates, mfu, mfu_causal;
   for (const io::MetricRow& row : rows) {
-    run.last_seen = std::max(run.last_seen, row_number(row, "time").value_or(0));
-    run.step = static_cast<std::int64_t>(row_number(row, "step").value_or(static_cast<double>(run.step)));
-    if (const auto loss = row_number(row, "val_loss")) run.val_loss = loss;
-    if (!row_number(row, "seconds")) continue;
-    run.loss = row_number(row, "loss");
+    run.last_seen = std::max(run.last_seen, io::row_number(row, "time").value_or(0));
+    run.step = static_cast<std::int64_t>(io::row_number(row, "step").value_or(static_cast<double>(run.step)));
+    if (const auto loss = io::row_number(row, "val_loss")) run.val_loss = loss;
+    if (!io::row_number(row, "seconds")) continue;
+    run.loss = io::row_number(row, "loss");
     const auto keep = [&](std::vector<double>& all, const char* name) {
-      if (const auto value = row_number(row, name)) all.push_back(*value);
+      if (const auto value = io::row_number(row, name)) all.push_back(*value);
     };
     keep(seconds, "seconds"), keep(rates, "tokens_per_second"), keep(mfu, "mfu"), keep(mfu_causal, "mfu_causal");
   }
@@ -63,11 +63,11 @@ void tell_events(RunSummary& run, const std::vector<io::Event>& events) {
     run.last_seen = std::max(run.last_seen, event.time);
     if (is(event, "start")) {
       run.warnings.clear(), run.more_warnings = false;
-      if (const auto steps = field_number(event.fields, "steps")) run.steps = static_cast<std::int64_t>(*steps);
+      if (const auto steps = io::field_number(event.fields, "steps")) run.steps = static_cast<std::int64_t>(*steps);
     }
     if (is(event, "warning")) run.warnings.push_back(event.fields.value("text", ""));
     if (is(event, "evaluation"))
-      if (const auto loss = field_number(event.fields, "val_loss")) run.val_loss = loss;
+      if (const auto loss = io::field_number(event.fields, "val_loss")) run.val_loss = loss;
   }
 }
 

@@ -54,12 +54,6 @@ std::vector<std::string> paths_of(const TrainingData& data) {
   return paths;
 }
 
-double number_of(const io::MetricRow& row, std::string_view key) {
-  const auto found = std::ranges::find(row, key, &io::MetricRow::value_type::first);
-  const double* value = found == row.end() ? nullptr : std::get_if<double>(&found->second);
-  return value ? *value : 0;
-}
-
 }  // namespace
 
 std::unique_ptr<io::MetricsEndpoint> open_exposition(const MetricsKeys& keys) {
@@ -112,7 +106,7 @@ void Exposition::write(const io::MetricRow& row) {
   if (!figures_) return;
   figures_->row(row);
   const bool saved = std::ranges::find(row, "saved", &io::MetricRow::value_type::first) != row.end();
-  if (saved) state_.unsaved_since = number_of(row, "time") - number_of(row, "save_seconds");
+  if (saved) state_.unsaved_since = io::row_number(row, "time").value_or(0) - io::row_number(row, "save_seconds").value_or(0);
   publish();
 }
 

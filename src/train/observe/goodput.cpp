@@ -17,8 +17,7 @@ constexpr GoodputPart parts[] = {
 };
 
 double number_of(const Json& fields, std::string_view key, double otherwise = 0) {
-  const Json* found = fields.find(key);
-  return found && found->is_number() ? found->get<double>() : otherwise;
+  return io::field_number(fields, key).value_or(otherwise);
 }
 std::int64_t integer_of(const Json& fields, std::string_view key) {
   const Json* found = fields.find(key);
@@ -80,13 +79,7 @@ Json work_json(const StepWork& work) {
 }
 
 std::optional<StepRow> step_row(const io::MetricRow& row) {
-  const auto number = [&](std::string_view name) {
-    const auto found = std::ranges::find(row, name, &io::MetricRow::value_type::first);
-    if (found == row.end()) return 0.0;
-    if (const auto* real = std::get_if<double>(&found->second)) return *real;
-    const auto* integer = std::get_if<std::int64_t>(&found->second);  // a double that is whole may be written as one
-    return integer ? static_cast<double>(*integer) : 0.0;
-  };
+  const auto number = [&](std::string_view name) { return io::row_number(row, name).value_or(0); };
   if (std::ranges::find(row, "loss", &io::MetricRow::value_type::first) == row.end() || number("seconds") <= 0) return std::nullopt;
   return StepRow{.time = number("time"),
                  .step = static_cast<std::int64_t>(number("step")),
