@@ -53,7 +53,7 @@ std::vector<Key> zero_keys() {
       {KEY(zero.quantized_weights), .type = boolean, .fallback = "false", .identity = true, .silent = true,
        .help = "Stage 3: compute copies are blocks of 256 codes of 8 bits and a scale, made of the master weights at each update (ZeRO++ "
                "qwZ). Gathers move them, and every rank multiplies by what it decodes. Small parameters "
-               "(param_persistence_threshold) stay as they are."},
+               "(param_persistence_threshold) and a tied embedding stay as they are."},
       {KEY(zero.quantized_gradients), .type = boolean, .fallback = "false", .identity = true, .silent = true,
        .help =
            "Stages 2 and 3, not in reproducible mode: gradients of a micro-batch travel to their owners as blocks of 256 codes of 4 bits "

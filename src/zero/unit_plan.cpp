@@ -58,8 +58,10 @@ UnitPlan plan_unit(const Layout& layout, int unit, const UnitRules& rules, const
   // One rank keeps all, but from stage 2 on it does so below.
   if (offloaded && stage_of_unit(rules.stage, u) >= 2) plan.storage.gradients_whole = false;
   plan.parameters_offloaded = rules.offload_parameters && !u.persistent && u.trained;
+  const bool of_both_ends = rules.tied && layout.table[static_cast<std::size_t>(u.slots.front().parameter)].part == Part::embedding;
   // The persistent unit's tensors are small, and each value of them counts. One rank reads what several would have gathered.
-  if (rules.quantized_weights && rules.training && rules.stage == 3 && u.trained && !u.persistent) plan.wire = Wire::int8_blocks;
+  if (rules.quantized_weights && rules.training && rules.stage == 3 && u.trained && !u.persistent && !of_both_ends)
+    plan.wire = Wire::int8_blocks;
   plan.encoded = plan.wire != Wire::plain && u.learns();
   const bool gathered = plan.parameters_offloaded || plan.wire != Wire::plain;
   if (gathered) plan.storage.parameters_whole = false;

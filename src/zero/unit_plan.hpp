@@ -58,6 +58,7 @@ struct UnitRules {
   bool offload_parameters = false;  ///< and so do the compute copies, but for those of the persistent unit
   /// ZeRO++: stage 3 gathers weights as blocks of int8 codes (qwZ); terms of scattered gradients travel as blocks of int4 codes (qgZ).
   bool quantized_weights = false, quantized_gradients = false;
+  bool tied = false;              ///< the embedding is the head too: both ends of a pipeline keep it whole, and no layout quantises it
   bool own_gradients = false;     ///< ranks keep their own sums, since momenta meet in their place
   bool error_feedback = false;    ///< of what these blocks take from terms of gradients (LoCo)
   const Fp8Shape* fp8 = nullptr;  ///< of products in fp8, whose weights stage 3 gathers as codes where a whole matrix has a scale

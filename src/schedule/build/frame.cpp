@@ -73,6 +73,7 @@ Frame::Frame(const BuildRequest& r, const ModelShape& s, const std::vector<Segme
                         .offload_parameters = offloads_parameters(),
                         .quantized_weights = deck.zero.quantized_weights,
                         .quantized_gradients = deck.zero.quantized_gradients,
+                        .tied = deck.model.tied,
                         .own_gradients = training() && sends_signs(deck.optimizer),
                         .error_feedback = deck.zero.error_feedback.enabled,
                         .fp8 = &shape.fp8};

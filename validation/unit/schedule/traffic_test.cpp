@@ -1,7 +1,10 @@
 // Bytes that a rank gets from another node in a step at stage 3, of two nodes of two ranks: what ZeRO++ saves.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "schedules.hpp"
+#include "zero/unit_plan.hpp"
 
 namespace tessera::traffic_test {
 namespace {
@@ -54,6 +57,33 @@ TEST(Traffic, BetweenNodesIsCutAsZeroPlusPlusSays) {
     EXPECT_DOUBLE_EQ(both.weights, qwz_in_groups.weights);
     EXPECT_DOUBLE_EQ(both.gradients, plain.gradients * int4 / 8) << "sums of a node cross in place of each rank's";
   }
+}
+
+/// Tensors that stages of a pipeline gather as codes.
+std::set<std::string> quantised(const std::vector<std::string>& keys, int stages) {
+  const Deck deck = test::tiny_deck(keys, ranks);
+  std::set<std::string> names;
+  for (int rank = 0; rank < stages; ++rank) {
+    const Mesh mesh{{stages, 1, 1, 1, 1, 1}};
+    const Layout layout = layout_for(deck, mesh, rank);
+    const UnitRules rules{.stage = 3, .quantized_weights = true, .tied = deck.model.tied};
+    for (int u = 0; u < static_cast<int>(layout.units.size()); ++u) {
+      const Unit& unit = layout.units[static_cast<std::size_t>(u)];
+      if (plan_unit(layout, u, rules, groups_of_unit(mesh, unit.owners, rank)).wire == kernels::Wire::plain) continue;
+      for (const Slot& slot : unit.slots) names.insert(layout.table[static_cast<std::size_t>(slot.parameter)].name);
+    }
+  }
+  return names;
+}
+
+TEST(Traffic, StagesOfAPipelineQuantiseWhatOneRankDoes) {
+  for (const std::string tied : {"model.tied=true", "model.tied=false"})
+    for (const std::string small : {"zero.param_persistence_threshold=0", "zero.param_persistence_threshold=auto"}) {
+      const std::vector<std::string> keys = {tied, small, "zero.stage=3", "zero.quantized_weights=true", "run.reproducible=true"};
+      const std::set<std::string> alone = quantised(keys, 1);
+      EXPECT_EQ(alone.contains("embedding.weight"), tied == "model.tied=false");
+      EXPECT_EQ(quantised(keys, 2), alone) << tied << " " << small;
+    }
 }
 
 }  // namespace
