@@ -81,6 +81,7 @@ struct CheckpointLine {
   std::int64_t from_step = 0;  ///< where it began
   std::string from_digest;     ///< CheckpointReader::digest of the checkpoint that it began from; "" for new weights
   std::string from;            ///< that checkpoint's path, for people
+  std::string why = {};        ///< what made the run go back there by itself; "" where somebody asked for it
   friend bool operator==(const CheckpointLine&, const CheckpointLine&) = default;
 };
 /// From the run's first line to the current one, never empty. Each began at a later step than the one before it.

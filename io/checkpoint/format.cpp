@@ -157,13 +157,19 @@ CheckpointLayout parse_layout(const Json& j) {
 
 Json lineage_json(const Lineage& lineage) {
   Json lines = Json::array();
-  for (auto& l : lineage) lines.push_back({{"line", l.number}, {"from_step", l.from_step}, {"from_xxh3", l.from_digest}, {"from", l.from}});
+  for (auto& l : lineage) {
+    lines.push_back({{"line", l.number}, {"from_step", l.from_step}, {"from_xxh3", l.from_digest}, {"from", l.from}});
+    if (!l.why.empty()) lines.back()["why"] = l.why;
+  }
   return lines;
 }
 
 Lineage parse_lineage(const Json& j) {
   Lineage lineage;
-  for (auto& l : j) lineage.push_back({l.at("line"), l.at("from_step"), l.at("from_xxh3"), l.at("from")});
+  for (auto& l : j) {
+    lineage.push_back({l.at("line"), l.at("from_step"), l.at("from_xxh3"), l.at("from")});
+    if (l.contains("why")) lineage.back().why = l.at("why").get<std::string>();  // older versions wrote none
+  }
   if (lineage.empty()) throw std::runtime_error("its lineage is empty");
   return lineage;
 }

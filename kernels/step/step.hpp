@@ -3,6 +3,7 @@
 #include "kernels/context.hpp"
 #include "kernels/fixed/fixed.hpp"
 #include "kernels/fixed/fixed_sum.hpp"
+#include "kernels/step/guard.hpp"
 #include "kernels/step/loss_scale.hpp"
 #include "kernels/update/scalars.hpp"
 
@@ -10,9 +11,11 @@ namespace tessera::kernels {
 
 /// What a run carries from step to step beside the state of its parameters: the same on all ranks, and saved (schedule/run_values.hpp).
 struct RunValues {
-  std::int64_t applied_updates = 0;  ///< steps that were not skipped: schedules and bias corrections count these
-  std::int64_t sample_cursor = 0;    ///< samples that steps have taken
+  std::int64_t applied_updates = 0;   ///< steps that were not skipped: schedules and bias corrections count these
+  std::int64_t sample_cursor = 0;     ///< the first sample that the next step takes
+  std::int64_t samples_left_out = 0;  ///< that the cursor has passed and no step has taken
   LossScale loss_scale = {};
+  Guard guard = {};
 };
 
 /// Sums of a step. The first 6 int64 of it travel in one all-reduce as it begins, the 11 after them in one at its end.
@@ -27,6 +30,7 @@ struct StepScalars {
   std::int64_t stops = 0;             ///< ranks that were asked to stop
   std::int32_t not_finite = 0;        ///< this rank, loss or norm
   std::int32_t misfits = 0;           ///< this rank, fixed point: FixedFault bits
+  FixedSum own_loss, own_squares;     ///< what this rank added
 };
 inline constexpr std::int64_t step_counts = 6, step_sums = 11;
 
@@ -50,21 +54,29 @@ struct StepInputs {
   double terms = 1;     ///< ranks that keep gradients of their own micro-batches, of which the sum is the whole one; 1: they are summed
   std::int64_t samples = 0;  ///< of the step
   LossScaleRules scaling = {};
+  GuardRules guard = {};
+  bool rehearsal = false;         ///< the step is computed and moves nothing, not even the run's values
   bool scaled_gradients = false;  ///< the update reads them as the loss's scale has made them
   bool stop = false;              ///< this rank was asked to stop
 };
+
+enum SpikeOf : std::int32_t { spike_of_loss = 1, spike_of_norm = 2 };
 
 /// Read by the host after a step.
 struct StepReport {
   double loss = 0, grad_norm = 0;   ///< mean over targets by their weights; of its gradient
   double loss_sum = 0, weight = 0;  ///< over targets
   std::int64_t targets = 0, document_squares = 0;
-  float loss_scale = 1;         ///< that the step's gradients were made with
-  std::int32_t not_finite = 0;  ///< 1: weights were left as they were, and the run cannot go on
-  std::int32_t overflow = 0;    ///< 1: and finite values that fixed point cannot hold were the cause
-  std::int32_t skipped = 0;     ///< 1: weights were left as they were, since gradients overflowed under the scale of the loss
-  std::int32_t lowest = 0;      ///< 1: and the scale cannot fall any more
-  std::int32_t stop = 0;        ///< 1: a rank was asked to stop
+  float loss_scale = 1;          ///< that the step's gradients were made with
+  std::int32_t not_finite = 0;   ///< 1: weights were left as they were, and the run cannot go on
+  std::int32_t overflow = 0;     ///< 1: and finite values that fixed point cannot hold were the cause
+  std::int32_t skipped = 0;      ///< 1: weights were left as they were, since gradients overflowed under the scale of the loss
+  std::int32_t lowest = 0;       ///< 1: and the scale cannot fall any more
+  std::int32_t passed_over = 0;  ///< 1: a guard left weights as they were
+  std::int32_t spikes = 0;       ///< bits of SpikeOf
+  std::int32_t limit = 0;        ///< 1: not_finite, since as many steps in a row were passed over as may be
+  float loss_z = 0, norm_z = 0;  ///< robust z-scores, where spikes are looked for
+  std::int32_t stop = 0;         ///< 1: a rank was asked to stop
 };
 
 /// A step's sums begin: what this rank counts, and zeros.

@@ -37,6 +37,7 @@ TESSERA_BOTH inline void count_flags(StepScalars* scalars, const StepInputs* inp
   scalars->faults = scalars->not_finite || scalars->misfits & fixed_not_finite ? 1 : 0;
   scalars->overflows = scalars->misfits & fixed_out_of_range ? 1 : 0;
   scalars->stops = inputs->stop;
+  scalars->own_loss = scalars->loss, scalars->own_squares = scalars->squares;
 }
 
 /// Brings norm^2 between 2^9 and 2^10, as far as fp32 has such a scale.
@@ -45,6 +46,26 @@ TESSERA_BOTH inline float square_scale(double norm) {
   ::frexp(norm * norm, &exponent);  // norm^2 < 2^exponent
   const int wanted = 10 - exponent;
   return norm > 0 ? static_cast<float>(::ldexp(1.0, wanted > 120 ? 120 : wanted < -120 ? -120 : wanted)) : 1.0f;
+}
+
+/// Passes over what is not finite or a spike, as far as the rules allow.
+TESSERA_BOTH inline void judge(StepReport& report, Guard& guard, const GuardRules& rules) {
+  const auto loss = static_cast<float>(report.loss), norm = static_cast<float>(report.grad_norm);
+  const bool finite = !report.not_finite && !report.skipped, judged = finite && rules.window > 0 && report.targets > 0;
+  if (judged) {
+    report.loss_z = robust_z(guard.losses, rules.window, loss), report.norm_z = robust_z(guard.norms, rules.window, norm);
+    report.spikes = (report.loss_z >= rules.z ? spike_of_loss : 0) | (report.norm_z >= rules.z ? spike_of_norm : 0);
+  }
+  const bool unfit = report.not_finite && !report.lowest, leaves = (report.spikes != 0 && rules.skips_spikes) || unfit;
+  if (leaves && guard.in_a_row < rules.skip_limit) {
+    ++guard.in_a_row;
+    report.passed_over = 1, report.not_finite = 0;
+  } else if (leaves) {
+    report.limit = 1, report.not_finite = 1;
+  } else if (!report.skipped) {
+    guard.in_a_row = 0;
+    if (judged) join(guard, rules, loss, norm);
+  }
 }
 
 TESSERA_BOTH inline void finish(const FinishStep& p) {
@@ -63,14 +84,15 @@ TESSERA_BOTH inline void finish(const FinishStep& p) {
   report.grad_norm = norm;
   const float scale = in.scaling.on ? p.run->loss_scale.value : 1;
   report.loss_scale = scale;
-  if (in.scaling.on && !report.overflow) {
+  if (in.scaling.on && !report.overflow && !in.rehearsal) {
     report.skipped = s.faults > 0;
     report.lowest = !update_loss_scale(p.run->loss_scale, in.scaling, s.faults > 0);
     report.not_finite = report.lowest;
     if (report.skipped) report.grad_norm = 0;  // of what was finite it would say nothing
   }
-  const bool skip = report.not_finite || report.skipped;
-  p.run->sample_cursor += in.samples;
+  if (!in.rehearsal) judge(report, p.run->guard, in.guard);
+  const bool skip = report.not_finite || report.skipped || report.passed_over || in.rehearsal;
+  p.run->sample_cursor += in.rehearsal ? 0 : in.samples;
   const auto number = static_cast<std::uint32_t>(p.run->applied_updates);
   p.run->applied_updates += !skip;
   const double clipped = in.clipping > 0 && factor < 1 ? factor : 1, whole = clipped * in.terms;

@@ -293,6 +293,19 @@ struct CheckpointKeys {
   friend bool operator==(const CheckpointKeys&, const CheckpointKeys&) = default;
 };
 
+/// What a run does by itself about steps that are not as they should be.
+struct GuardKeys {
+  std::int64_t skip_limit = 0;  // steps in a row that may be passed over; 0: the first one that is not finite ends the run
+  SpikeMode spike = SpikeMode::off;
+  double threshold = 6;                             // robust z-score from which a step is a spike
+  std::int64_t window = 64;                         // steps that it is measured by
+  std::int64_t rollback_limit = 3;                  // times that a run goes back without a new checkpoint between
+  std::int64_t digest_every = 0, replay_every = 0;  // steps; 0: never
+  /// Steps of the windows; 0: no spike is looked for.
+  std::int64_t steps_judged_by() const { return spike == SpikeMode::off ? 0 : window; }
+  friend bool operator==(const GuardKeys&, const GuardKeys&) = default;
+};
+
 struct EvaluateKeys {
   std::int64_t every = 0, batches = 0;  // steps; micro-batches
   friend bool operator==(const EvaluateKeys&, const EvaluateKeys&) = default;
@@ -340,6 +353,7 @@ struct Deck {
   TopologyKeys topology;
   CheckpointKeys checkpoint;
   EvaluateKeys evaluate;
+  GuardKeys guards;
   MetricsKeys metrics;
   KernelKeys kernels;
   MemoryKeys memory;

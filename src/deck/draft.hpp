@@ -77,6 +77,7 @@ void check_precision(Draft& draft);
 void check_lora(Draft& draft);
 /// Where figures are served.
 void check_metrics(Draft& draft);
+void check_guards(Draft& draft);
 /// What travels as blocks of codes.
 void check_quantized(Draft& draft);
 /// How documents of the data become sequences.

@@ -110,6 +110,11 @@ enum class PipelineSchedule : std::uint8_t { one_forward_one_backward, interleav
 template <>
 inline constexpr auto enum_words<PipelineSchedule> = std::to_array<std::string_view>({"1f1b", "interleaved", "zero_bubble"});
 
+/// guards.spike: what a run does about a step whose loss or gradient norm is far above those before it.
+enum class SpikeMode : std::uint8_t { off, warn, skip, rollback };
+template <>
+inline constexpr auto enum_words<SpikeMode> = std::to_array<std::string_view>({"off", "warn", "skip", "rollback"});
+
 /// topology.hierarchical
 enum class Hierarchical : std::uint8_t { automatic, never };
 template <>

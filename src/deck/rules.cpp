@@ -376,6 +376,7 @@ void check_rules(Draft& draft) {
   check_signs(draft);
   check_evaluation(draft);
   check_metrics(draft);
+  check_guards(draft);
   check_lanes(draft);
   check_offload(draft);
   check_attention(draft);

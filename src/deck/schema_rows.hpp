@@ -17,6 +17,7 @@ std::vector<Key> precision_keys();
 std::vector<Key> zero_keys();
 std::vector<Key> layout_keys();
 std::vector<Key> saves_keys();
+std::vector<Key> guard_keys();
 std::vector<Key> machine_keys();
 
 template <class F>

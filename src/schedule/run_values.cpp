@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 
@@ -24,6 +25,23 @@ void add_histories(std::vector<RunValue>& values, const Fp8Shape& fp8, int buffe
                         .count = fp8.history});
 }
 
+/// "guard_losses": what steps are judged by, as far as the deck has guards.
+void add_guard(std::vector<RunValue>& values, const GuardKeys& keys, int buffer) {
+  using kernels::Guard;
+  constexpr std::size_t guard = offsetof(kernels::RunValues, guard);
+  const auto add = [&](const char* name, DType type, std::size_t offset, std::int64_t count) {
+    const auto bytes = static_cast<std::int64_t>(size_of(type)) * std::max<std::int64_t>(count, 1);
+    values.push_back(
+        {.name = name, .type = type, .use = {buffer, static_cast<std::int64_t>(guard + offset), bytes, Access::read}, .count = count});
+  };
+  const std::int64_t window = keys.steps_judged_by();
+  if (keys.skip_limit > 0 || window > 0) add("guard_skipped_in_a_row", DType::i64, offsetof(Guard, in_a_row), 0);
+  if (window == 0) return;
+  add("guard_judged", DType::i64, offsetof(Guard, judged), 0);
+  add("guard_losses", DType::f32, offsetof(Guard, losses), window);
+  add("guard_norms", DType::f32, offsetof(Guard, norms), window);
+}
+
 }  // namespace
 
 std::vector<RunValue> run_values(const Deck& deck, const Fp8Shape& fp8, const Schedule& schedule) {
@@ -36,6 +54,8 @@ std::vector<RunValue> run_values(const Deck& deck, const Fp8Shape& fp8, const Sc
   };
   add("applied_updates", DType::i64, offsetof(RunValues, applied_updates), 0);
   add("sample_cursor", DType::i64, offsetof(RunValues, sample_cursor), 0);
+  add("samples_left_out", DType::i64, offsetof(RunValues, samples_left_out), 0);
+  add_guard(values, deck.guards, buffer);
   if (fp8.delayed()) add_histories(values, fp8, schedule.find_buffer("fp8_history"));
   if (!deck.precision.scales_loss()) return values;
   const LossScaleKeys& keys = deck.precision.loss_scale;

@@ -1,6 +1,7 @@
 // Steps of a run: losses, norms and flags of micro-batches, and what a step makes of them by definition.
 #pragma once
 #include <array>
+#include <cstring>
 #include <memory>
 #include <ostream>
 
@@ -20,6 +21,10 @@ struct StepCase {
   std::int32_t misfits = 0;  ///< of fixed point
   bool scaled_sums = false;  ///< the update reads what the scale has multiplied
   double terms = 1;          ///< of ranks that keep their own gradients
+  GuardRules rules = {};
+  Guard guard = {};  ///< before the step
+  bool rehearsal = false;
+  std::int32_t spikes = 0;  ///< that the guard must see
   bool bad() const {
     double loss = 0;
     for (const double of : losses) loss += of;
@@ -39,10 +44,50 @@ struct StepCase {
         .terms = terms,
         .samples = 12,
         .scaling = {.on = loss_scale > 0, .minimum = 2, .hysteresis = 1},
+        .guard = rules,
+        .rehearsal = rehearsal,
         .scaled_gradients = scaled_sums,
         .stop = stop};
   }
 };
+/// Windows of 16 steps, of which `n` are there: losses about 4, norms about 0.5, in no order.
+inline Guard seen_steps(int n, std::int64_t in_a_row = 0) {
+  Guard guard{.in_a_row = in_a_row, .judged = n};
+  for (int i = 0; i < n; ++i)
+    guard.losses[i] = 4 + 0.01f * static_cast<float>(i * 7 % 16), guard.norms[i] = 0.5f + 0.02f * static_cast<float>(i * 5 % 16);
+  return guard;
+}
+
+/// Steps that guards judge.
+inline std::vector<StepCase> guarded_cases() {
+  const GuardRules rules{.skip_limit = 2, .window = 16, .skips_spikes = true, .z = 6}, warns{.window = 16, .z = 6}, skips{.skip_limit = 2};
+  const auto of = [](const char* name, double loss, double norm, const GuardRules& r, const Guard& g, std::int32_t spikes,
+                     std::int32_t misfits = 0, bool rehearsal = false) {
+    return StepCase{.name = name,
+                    .losses = {loss * 1013},
+                    .norm = norm,
+                    .misfits = misfits,
+                    .rules = r,
+                    .guard = g,
+                    .rehearsal = rehearsal,
+                    .spikes = spikes};
+  };
+  return {of("a step like those before", 4.05, 0.6, rules, seen_steps(16, 1), 0),
+          of("a loss far above", 9, 0.6, rules, seen_steps(16), spike_of_loss),
+          of("a norm far above", 4.05, 30, rules, seen_steps(16), spike_of_norm),
+          of("both far above, the last that may be passed over", 9, 30, rules, seen_steps(16, 1), spike_of_loss | spike_of_norm),
+          of("one more than may be passed over", 9, 30, rules, seen_steps(16, 2), spike_of_loss | spike_of_norm),
+          of("a loss far below", 0.1, 0.6, rules, seen_steps(16), 0),
+          of("a loss far above half a window less one", 9, 30, rules, seen_steps(7), 0),
+          of("a loss far above half a window", 9, 0.6, rules, seen_steps(8), spike_of_loss),
+          of("a spike that is only said", 9, 0.6, warns, seen_steps(16), spike_of_loss),
+          of("a gradient that is not finite, passed over", 4, 0.6, skips, {}, 0, fixed_not_finite),
+          of("one more that is not finite than may be", 4, 0.6, skips, seen_steps(0, 2), 0, fixed_not_finite),
+          of("a gradient out of range, passed over", 4, 0.6, skips, {}, 0, fixed_out_of_range),
+          of("a rehearsal", 4.05, 0.6, rules, seen_steps(16, 1), 0, 0, true),
+          of("a rehearsal of what is not finite", 4.05, 0.6, rules, seen_steps(16, 1), 0, fixed_not_finite, true)};
+}
+
 inline std::vector<StepCase> step_cases() {
   const double nan = std::nan(""), infinity = std::numeric_limits<double>::infinity();
   return {{"a norm below the clipping", {4021.7, 3999.1, 12.25}, 1013, 0.3},
@@ -89,7 +134,8 @@ StepLeft run_step(Backend backend, const StepCase& c, Put put, Get get) {
   auto* scalars = put(first);
   auto* update = put(std::array<UpdateScalars, 2>{});
   auto* report = put(StepReport{});
-  auto* run = put(RunValues{.applied_updates = 7, .sample_cursor = 84, .loss_scale = {.value = c.loss_scale > 0 ? c.loss_scale : 1}});
+  auto* run = put(
+      RunValues{.applied_updates = 7, .sample_cursor = 84, .loss_scale = {.value = c.loss_scale > 0 ? c.loss_scale : 1}, .guard = c.guard});
   auto* gradient_scale = put(GradientScale{});
   scale_gradients(context, {.scale = gradient_scale, .scalars = scalars, .inputs = inputs, .run = run});
   for (const double loss : c.losses) add_loss(context, {.scalars = scalars, .loss_sum = put(loss)});
@@ -148,6 +194,33 @@ inline void expect_by_definition(const StepCase& c, const StepLeft& left) {
   EXPECT_EQ(left.second.momentum, 0.6f);
   EXPECT_EQ(left.second.grad_scale, left.update.grad_scale);
   EXPECT_EQ(left.second.learning_rate, left.update.learning_rate);
+}
+
+inline void expect_guarded(const StepCase& c, const StepLeft& left) {
+  const bool bad = c.misfits != 0, passes = bad || (c.spikes != 0 && c.rules.skips_spikes), room = c.guard.in_a_row < c.rules.skip_limit;
+  EXPECT_EQ(left.scalars.own_loss.value(), c.losses[0]);
+  EXPECT_EQ(left.update.skip, passes || c.rehearsal);
+  EXPECT_EQ(left.run.applied_updates, passes || c.rehearsal ? 7 : 8);
+  EXPECT_EQ(left.run.sample_cursor, c.rehearsal ? 84 : 96) << "samples of a step that is passed over are taken too";
+  if (c.rehearsal) {
+    EXPECT_EQ(std::memcmp(&left.run.guard, &c.guard, sizeof c.guard), 0) << "nothing has moved";
+    EXPECT_EQ(left.report.not_finite, bad);
+    return;
+  }
+  EXPECT_EQ(left.report.spikes, c.spikes);
+  EXPECT_EQ(left.report.passed_over, passes && room);
+  EXPECT_EQ(left.report.limit, passes && !room);
+  EXPECT_EQ(left.report.not_finite, passes && !room);
+  EXPECT_EQ(left.run.guard.in_a_row, !passes ? 0 : room ? c.guard.in_a_row + 1 : c.guard.in_a_row);
+  const bool joins = !passes && c.rules.window > 0;
+  EXPECT_EQ(left.run.guard.judged, c.guard.judged + joins);
+  Guard expected = c.guard;
+  if (joins) {
+    const auto at = expected.judged % c.rules.window;
+    expected.losses[at] = static_cast<float>(left.report.loss), expected.norms[at] = static_cast<float>(left.report.grad_norm);
+  }
+  EXPECT_EQ(std::memcmp(left.run.guard.losses, expected.losses, sizeof expected.losses), 0);
+  EXPECT_EQ(std::memcmp(left.run.guard.norms, expected.norms, sizeof expected.norms), 0);
 }
 
 /// Sums of two tiers that join.

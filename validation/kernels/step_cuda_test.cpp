@@ -51,6 +51,17 @@ TEST_F(StepCuda, IsItsDefinitionAndHasTheHostsBits) {
   }
 }
 
+TEST_F(StepCuda, GuardsPassOverWhatTheHostPassesOver) {
+  for (const StepCase& c : guarded_cases()) {
+    SCOPED_TRACE(::testing::Message() << c);
+    const StepLeft left = step_on_device(c), host = step_on_host(c);
+    expect_guarded(c, left);
+    EXPECT_EQ(std::memcmp(&left.run.guard, &host.run.guard, sizeof host.run.guard), 0);
+    EXPECT_EQ(left.report.loss_z, host.report.loss_z);
+    EXPECT_EQ(left.report.norm_z, host.report.norm_z);
+  }
+}
+
 TEST_F(StepCuda, SumsOfAnotherTierJoin) {
   JoinedSums sums;
   DeviceBytes to(sizeof sums.mine), from(sizeof sums.other);

@@ -13,6 +13,49 @@ TEST(Step, IsItsDefinition) {
   }
 }
 
+TEST(Step, GuardsPassOverWhatTheirRulesSay) {
+  for (const StepCase& c : guarded_cases()) {
+    SCOPED_TRACE(::testing::Message() << c);
+    expect_guarded(c, step_on_host(c));
+  }
+}
+
+/// By sorting, in fp64.
+double z_by_definition(const std::vector<float>& window, double value) {
+  const auto middle = [](std::vector<double> of) {
+    std::ranges::sort(of);
+    return of[(of.size() - 1) / 2];
+  };
+  const std::vector<double> seen(window.begin(), window.end());
+  const double median = middle(seen);
+  std::vector<double> distances;
+  for (const double x : seen) distances.push_back(std::abs(x - median));
+  return (value - median) / std::max(1.4826 * middle(distances), 1e-3 * std::abs(median));
+}
+
+TEST(Guard, ScoresAreThoseOfTheMedianAndItsDistances) {
+  std::mt19937_64 random(5);
+  for (int drawn = 0; drawn < 300; ++drawn) {
+    const int window = 8 + static_cast<int>(random() % 121),
+              n = (window + 1) / 2 + static_cast<int>(random() % static_cast<std::uint64_t>(window / 2 + 1));
+    float ring[most_guard_window] = {};
+    const bool ties = drawn % 3 == 0;
+    for (int i = 0; i < std::min(n, window); ++i) {
+      const float x = ties ? 1 + static_cast<float>(random() % 3) : 0.1f + static_cast<float>(random() % 1000) * 1e-2f;
+      ring[window % 5 == 0 ? i : i * 5 % window] = x;
+    }
+    const auto value = static_cast<float>(random() % 2000) * 1e-2f;
+    std::vector<float> there;
+    for (int i = 0; i < window; ++i)
+      if (ring[i] != 0) there.push_back(ring[i]);
+    const double expected = 2 * std::ssize(there) < window ? 0 : z_by_definition(there, static_cast<double>(value));
+    EXPECT_NEAR(static_cast<double>(robust_z(ring, window, value)), expected, 1e-4 * std::max(1.0, std::abs(expected)))
+        << window << " " << n;
+  }
+  const float same[most_guard_window] = {2, 2, 2, 2, 2, 2, 2, 2};
+  EXPECT_NEAR(static_cast<double>(robust_z(same, 8, 2.01f)), 5, 1e-3) << "a thousandth of the median is the least spread";
+}
+
 TEST(Step, SumsOfAnotherTierJoin) {
   JoinedSums sums;
   host::join_sums({}, &sums.mine, &sums.other);

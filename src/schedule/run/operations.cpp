@@ -327,7 +327,10 @@ struct Runner {
 
 }  // namespace
 
-void TaskBackend::operator()(const TaskRun& run) const { std::visit(Runner{*this, run}, run.task.op); }
+void TaskBackend::operator()(const TaskRun& run) const {
+  std::visit(Runner{*this, run}, run.task.op);
+  if (witness && witness->looks()) witness->look(run);
+}
 
 void run_collective(Communicator& group, const Collective& op, void* to, const void* from, const kernels::Context& context) {
   switch (op.kind) {

@@ -3,6 +3,7 @@
 #include "schedule/run/communicators.hpp"
 #include "schedule/run/disk.hpp"
 #include "schedule/run/executor.hpp"
+#include "schedule/run/witness.hpp"
 
 namespace tessera {
 
@@ -13,6 +14,7 @@ struct TaskBackend {
   bool reproducible = false;
   kernels::Backend backend = kernels::Backend::host;
   std::array<void*, lane_count> streams{};  ///< cudaStream_t of each lane on a GPU
+  Witness* witness = nullptr;               ///< looks at what tasks write, where it is asked to
   bool poison = false;                      ///< for tests, on the host and one thread: see poison.hpp
 
   void operator()(const TaskRun& run) const;

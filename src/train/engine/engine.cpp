@@ -1,4 +1,5 @@
 #include "train/engine/engine.hpp"
+#include "io/checkpoint/finite.hpp"
 
 #include <fmt/format.h>
 
@@ -99,12 +100,17 @@ void Engine::make_ready() {
   {
     const std::lock_guard lock(changes_);
     executor_.reset();
+    witness_ = std::make_unique<Witness>(schedule(), [this](void* to, const void* from, std::int64_t bytes) {
+      wait_for_device();
+      memory_.copy(to, from, bytes);
+    });
     executor_ = make_executor(schedule(), plan_.memory, memory_.bases(), options_.lanes, deck.kernels.cuda_graph,
                               {.schedule = &schedule(),
                                .communicators = &links_.communicators,
                                .disk = memory_.disk(),
                                .reproducible = deck.run.reproducible,
                                .backend = schedule().shape.backend,
+                               .witness = witness_.get(),
                                .poison = options_.poison});
   }
   for (std::size_t i = 0; i < inputs_.size(); ++i) inputs_[i] = memory_.host_side(input_rows[i].name);
@@ -208,6 +214,11 @@ kernels::StepInputs Engine::inputs_of_step(const StepOptions& options) {
                                          .minimum = static_cast<float>(scale.minimum),
                                          .window = scale.window,
                                          .hysteresis = scale.hysteresis},
+                             .guard = {.skip_limit = static_cast<std::int32_t>(deck.guards.skip_limit),
+                                       .window = static_cast<std::int32_t>(deck.guards.steps_judged_by()),
+                                       .skips_spikes = deck.guards.spike >= SpikeMode::skip,
+                                       .z = static_cast<float>(deck.guards.threshold)},
+                             .rehearsal = options.rehearsal,
                              .scaled_gradients = deck.precision.scales_loss() && !deck.run.reproducible,
                              .stop = options.stop};
   inputs.optimizers = 0;
@@ -231,13 +242,41 @@ StepReport Engine::step(const StepOptions& options) {
   value<kernels::StepInputs>("inputs") = inputs_of_step(options);
   for (std::int64_t m = 0; m < accumulation(); ++m) set_weight(m, micro_batch_at(plan_.request.deck, data().size, data().rank, m) ? 1 : 0);
   const bool late = schedule().updates_late();
-  run_step(std::exchange(copies_, false) ? ProgramKind::saving
-           : late && !pending_           ? ProgramKind::first
-                                         : ProgramKind::train,
+  if (options.rehearsal) settle();
+  run_step(!options.rehearsal && std::exchange(copies_, false) ? ProgramKind::saving
+           : late && !pending_                                 ? ProgramKind::first
+                                                               : ProgramKind::train,
            options.timeline);
   const StepReport report = value<StepReport>("report");
-  pending_ = late && !report.not_finite;
+  pending_ = late && !report.not_finite && !options.rehearsal;
   return report;
+}
+
+Engine::OwnSums Engine::own_sums() const {
+  kernels::StepScalars scalars;
+  memory_.copy(&scalars, memory_.address(schedule().find_buffer("scalars")), sizeof scalars);
+  return {.loss = scalars.own_loss, .squares = scalars.own_squares, .not_finite = scalars.not_finite != 0 || scalars.misfits != 0};
+}
+
+std::optional<Finding> Engine::find_not_finite() {
+  witness_->begin();
+  Timeline timeline;  // a graph would hide its tasks
+  step({.rehearsal = true, .timeline = &timeline});
+  return witness_->end();
+}
+
+std::string Engine::state_not_finite() const {
+  return io::find_not_finite(checkpoint_layout(), plan_.request.rank, plan_.request.mesh.ranks(), state_.checkpoint_slices());
+}
+
+void Engine::leave_out(std::int64_t samples) {
+  if (samples == 0) return;
+  const auto whole = [](const char* name, std::int64_t number) {
+    return io::CheckpointValue{.name = name, .integer = true, .number = static_cast<double>(number)};
+  };
+  const kernels::RunValues& run = run_values();
+  state_.values().set({whole("sample_cursor", run.sample_cursor + samples), whole("samples_left_out", run.samples_left_out + samples)});
+  publish();
 }
 
 void Engine::run_step(ProgramKind kind, Timeline* timeline) {

@@ -11,6 +11,8 @@
 #include "schedule/build/micro_batches.hpp"
 #include "schedule/inputs.hpp"
 #include "schedule/run/make_executor.hpp"
+#include "schedule/run/witness.hpp"
+#include "train/engine/copies.hpp"
 #include "train/engine/router_figures.hpp"
 #include "train/engine/state.hpp"
 
@@ -34,6 +36,7 @@ struct RankLinks {
 
 struct StepOptions {
   bool stop = false;             ///< asks all ranks to stop: the report says whether any rank asked
+  bool rehearsal = false;        ///< computes the step and moves nothing, so that it can be made once more
   Timeline* timeline = nullptr;  ///< becomes that of the step's tasks
   /// Of documents of this rank's part of the batch, where they are counted: the report has the sum over ranks.
   std::int64_t document_squares = 0;
@@ -128,6 +131,21 @@ class Engine {
 
   /// One optimizer step, the next after those that the run's values count; collective over the group.
   StepReport step(const StepOptions& options = {});
+  /// What this rank has added to the loss and the squared norm of the last step, before they were summed over ranks: their bits.
+  struct OwnSums {
+    kernels::FixedSum loss, squares;
+    bool not_finite = false;  ///< it has seen such a value
+  };
+  OwnSums own_sums() const;
+  /// Computes the last step once more, of the batch that is there, and moves nothing: what a task of this rank was the first to write that
+  /// is not finite. Collective over the group.
+  std::optional<Finding> find_not_finite();
+  /// The first value of this rank's weights and optimizer state that is not finite: "adam_v of ..., element 17 ... is nan"; else "".
+  std::string state_not_finite() const;
+  /// Of what other ranks have copies of too, beside disks. Collective where an update is pending.
+  std::vector<CopyDigest> digest_copies();
+  /// The next step takes samples from so much further on, which no step takes. Collective over the group.
+  void leave_out(std::int64_t samples);
   /// Of the last step.
   double learning_rate() const { return learning_rate_; }
   /// Mean loss over the targets of the evaluation micro-batches of weight 1, which have so many tokens over all ranks.
@@ -177,6 +195,8 @@ class Engine {
   /// Zeroes the memory of a GPU and what is pinned for it.
   void clear_device();
   void fill_parameters_with_noise();
+  /// Until what was asked of a GPU is done.
+  void wait_for_device() const;
 
   std::vector<RunPlan> phases_;  ///< the place of the one that is entered is empty
   std::size_t phase_ = 0;
@@ -188,6 +208,7 @@ class Engine {
   ModelState state_;
   std::vector<ChosenOptimizer> optimizers_;
   mutable std::mutex changes_;  ///< of the executor
+  std::unique_ptr<Witness> witness_;
   std::unique_ptr<Executor> executor_;
   std::array<int, std::size(input_rows)> inputs_{};  ///< buffers that the host fills, by row
   bool counts_targets_;                              ///< of ranks that have the same targets, along tp, the first counts them

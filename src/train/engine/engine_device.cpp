@@ -20,6 +20,12 @@ void Engine::clear_device() {
 #endif
 }
 
+void Engine::wait_for_device() const {
+#ifdef TESSERA_CUDA
+  if (schedule().shape.backend == kernels::Backend::cuda) cuda::synchronize();
+#endif
+}
+
 void Engine::fill_parameters_with_noise() {
 #ifdef TESSERA_CUDA
   // In fp32 pairs of bf16 numbers, which read as fp32 are of the same size.

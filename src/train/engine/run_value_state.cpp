@@ -83,7 +83,7 @@ void RunValueState::load(const io::CheckpointReader& reader) const {
       write(value, static_cast<double>(meta.step));
     else if (value.name == "sample_cursor")
       write(value, static_cast<double>(meta.sample_cursor));
-    else
+    else if (value.name != "samples_left_out")
       anew.push_back(value.name);
   }
   std::vector<std::string> left;

@@ -185,6 +185,15 @@ void RunClaim::write() const {
   write_at_once(line_file(folder_.checkpoints()), io::lineage_text(lineage_) + "\n");
 }
 
+void RunClaim::go_back(const std::string& checkpoint, const std::string& why) {
+  renew();
+  const std::int64_t before = lineage_.back().number;
+  lineage_ = lineage_from(checkpoint, true, folder_.checkpoints());
+  if (lineage_.back().number != before) lineage_.back().why = why;
+  if (!checkpoint.empty()) point_to_start(folder_.checkpoints(), checkpoint);
+  write();
+}
+
 void RunClaim::renew() {
   if (lock_.stands()) return;
   const bool moved = io::look_at(folder_.path).nothing();

@@ -12,7 +12,7 @@ Verdict Evaluation::after(const StepEnd& end) {
   if (every == 0 || (end.done % every != 0 && end.done != run_.deck.run.steps)) return Verdict::go_on;
   const double begin = now_seconds();
   const StepReport evaluated = run_.feed.evaluate();
-  finite_.require_finite_evaluation(end.done, evaluated);
+  guards_.require_finite_evaluation(end.done, evaluated);
   metrics_.record({{"step", end.done}, {"val_loss", evaluated.loss}});
   run_.ledger.evaluated(end.done, now_seconds() - begin, evaluated.loss);
   progress_.note(fmt::format("step {}: validation loss {:.4f}", end.done, evaluated.loss));

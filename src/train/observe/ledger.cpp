@@ -72,6 +72,7 @@ void Ledger::begin(const RunParts& run) {
               {"version", version()},
               {"resumed_from", run.first_step},
               {"steps", run.deck.run.steps},
+              {"went_back", run.went_back},
               {"lost_steps", rows.lost.steps},
               {"lost_seconds", rows.lost.seconds},
               {"kept", work_json(rows.kept)},

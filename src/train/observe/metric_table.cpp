@@ -26,8 +26,13 @@ Figure loss_scale(const StepEnd& end, const RunParts& run) {
   return static_cast<double>(end.report.loss_scale);
 }
 Figure skipped(const StepEnd& end, const RunParts& run) {
-  if (!run.deck.precision.scales_loss()) return {};
-  return static_cast<std::int64_t>(end.report.skipped);
+  if (!run.deck.precision.scales_loss() && run.deck.guards.skip_limit == 0) return {};
+  return static_cast<std::int64_t>(end.report.skipped || end.report.passed_over);
+}
+template <auto member>
+Figure z_score(const StepEnd& end, const RunParts& run) {
+  if (run.deck.guards.steps_judged_by() == 0) return {};
+  return static_cast<double>(end.report.*member);
 }
 Figure targets(const StepEnd& end, const RunParts& run) {
   if (!run.data.masked()) return {};
@@ -114,8 +119,11 @@ constexpr Metric table[] = {
      "",
      MetricOf::step,
      skipped,
-     "In fp16: 1 where gradients overflowed, and the step moved nothing.",
+     "In fp16, and with guards.skip_limit: 1 where the step moved nothing, since gradients overflowed or a guard passed it over.",
      {.name = "skipped_steps_total", .type = FamilyType::counter}},
+    {"loss_z", "", MetricOf::step, z_score<&StepReport::loss_z>,
+     "With guards.spike: robust standard deviations above the median of the steps before."},
+    {"grad_norm_z", "", MetricOf::step, z_score<&StepReport::norm_z>, "The same of the gradient norm."},
     {"targets", "tokens", MetricOf::step, targets, "Where not all tokens count: those that do.", {.name = "targets_tokens"}},
     {"document_squares", "", MetricOf::step, document_squares, "With data.document_mask: sum of the squares of documents' lengths."},
     {"samples_of_files",

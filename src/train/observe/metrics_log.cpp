@@ -15,6 +15,7 @@ namespace {
 /// At the head of what a start adds: which program wrote the rows below it. Its step is the last one before them.
 io::MetricRow start_row(const RunParts& run) {
   io::MetricRow row{{"step", run.first_step}, {"ranks", static_cast<std::int64_t>(run.world.ranks())}};
+  if (!run.went_back.empty()) row.push_back({"went_back", run.went_back});
   for (const IdentityField& field : program_identity()) {
     std::string name = field.name;
     std::ranges::replace(name, ' ', '_');

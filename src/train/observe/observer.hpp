@@ -20,6 +20,15 @@ class MetricsEndpoint;
 
 class Ledger;
 
+/// Why a run goes back to a checkpoint before the step that is made, by itself.
+struct GoingBack {
+  std::int64_t step = 0;         ///< what nobody sees any more
+  std::string why;               ///< "step 812: the loss is a spike"
+  bool leaves_data_out = false;  ///< what the steps since that checkpoint were made of is not taken again
+  std::vector<CopyDigest> copies =
+      {};  ///< of this rank after that step, where they differed over ranks: made again they tell who was wrong
+};
+
 /// What a start has built for its steps.
 struct RunParts {
   const World& world;
@@ -38,6 +47,8 @@ struct RunParts {
   double launched = 0;                      ///< now_seconds() of the launch
   io::MetricsEndpoint* endpoint = nullptr;  ///< rank 0's, with metrics.prometheus
   std::atomic<const char*>& stage;
+  GoingBack& going_back;       ///< of who answers roll_back
+  std::string went_back = {};  ///< why this start began; empty where somebody has started it
 };
 
 /// Of each file of a mixture the mean over its targets in the last step's batch; no number where it has none there.
@@ -46,7 +57,8 @@ io::NamedNumbers loss_of_files(const RunParts& run);
 /// What becomes of the run.
 enum class Verdict : std::uint8_t {
   go_on,
-  stop  ///< its state is saved, and no step follows
+  stop,      ///< its state is saved, and no step follows
+  roll_back  ///< it goes on from a checkpoint before the step, which nobody sees any more
 };
 
 /// A step that is made.
@@ -70,6 +82,8 @@ class Observer {
   virtual bool wants_timeline(std::int64_t done) const { return static_cast<void>(done), false; }
   /// The next step is of another phase, whose program is another.
   virtual void phase_ends() {}
+  /// The batch of the step after `done` is there.
+  virtual void before(std::int64_t done) { static_cast<void>(done); }
   virtual Verdict after(const StepEnd& end) = 0;
   /// No step follows.
   virtual void finish(std::int64_t done) { static_cast<void>(done); }

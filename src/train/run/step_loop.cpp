@@ -24,7 +24,9 @@ StepLoop::StepLoop(const RunParts& run, ResumeProof& proof, const std::string& c
       breakdown_(run, progress_),
       warnings_(run, progress_),
       checkpoints_(run, checkpoint, std::move(data), proof, metrics_, progress_, warnings_),
-      finite_(run, checkpoints_.saver()),
+      guards_(run, checkpoints_.saver(), progress_),
+      replays_(run),
+      copies_(run, progress_),
       proof_(run, proof, progress_,
              [this](std::int64_t done, StepFigures& of) {
                double data_seconds = 0;
@@ -32,12 +34,14 @@ StepLoop::StepLoop(const RunParts& run, ResumeProof& proof, const std::string& c
                of = figures(done + 1, report, 1);
                return !report.not_finite;
              }),
-      evaluation_(run, finite_, metrics_, progress_),
-      // What strangers see of a step that ends the run, what ends it, what is seen of a step before what it leads to, and saves last.
-      observers_{&exposition_, &finite_, &breakdown_, &metrics_,    &run.ledger,  &progress_,
-                 &warnings_,   &proof_,  &trace_,     &evaluation_, &checkpoints_} {}
+      evaluation_(run, guards_, metrics_, progress_),
+      // What strangers see of a step that ends the run, what ends it or takes it back, what is seen of a step before what it leads to, and
+      // saves last.
+      observers_{&exposition_, &replays_,  &guards_, &copies_, &breakdown_,  &metrics_,    &run.ledger,
+                 &progress_,   &warnings_, &proof_,  &trace_,  &evaluation_, &checkpoints_},
+      began_from_(checkpoint) {}
 
-ExitCode StepLoop::run() {
+std::optional<ExitCode> StepLoop::run() {
   const std::int64_t steps = run_.deck.run.steps;
   std::int64_t done = run_.first_step;
   if (done >= steps) info("all {} steps are done already; raise run.steps (or run.epochs) to go on", steps);
@@ -47,6 +51,11 @@ ExitCode StepLoop::run() {
   for (; done < steps && verdict == Verdict::go_on; ++done) {
     cross_border(done);
     verdict = step_after(done);
+  }
+  if (verdict == Verdict::roll_back) {
+    checkpoints_.saver().finish();  // what is under way is of a step before
+    progress_.finish(done);
+    return {};
   }
   for (Observer* observer : observers_ | std::views::reverse) observer->finish(done);
   if (verdict == Verdict::go_on) return ExitCode::ok;
@@ -80,6 +89,7 @@ Verdict StepLoop::step_after(std::int64_t done) {
   for (Observer* observer : observers_) {
     end.last = ends || end.verdict == Verdict::stop;
     end.verdict = std::max(end.verdict, observer->after(end));
+    if (end.verdict == Verdict::roll_back) break;
   }
   return end.verdict;
 }
@@ -110,6 +120,7 @@ StepReport StepLoop::make_step(std::int64_t done, double& data_seconds, Timeline
   const double begin = now_seconds();
   run_.feed.read(done);
   data_seconds = now_seconds() - begin;
+  for (Observer* observer : observers_) observer->before(done);
   run_.stage = "the step's end";
   return run_.engine.step({.stop = stop_requested(), .timeline = timeline, .document_squares = run_.feed.document_squares()});
 }

@@ -3,12 +3,14 @@
 #include <array>
 
 #include "train/observe/checkpoints.hpp"
+#include "train/observe/copies_watch.hpp"
 #include "train/observe/evaluation.hpp"
 #include "train/observe/exposition.hpp"
-#include "train/observe/finite_steps.hpp"
+#include "train/observe/guards.hpp"
 #include "train/observe/metrics_log.hpp"
 #include "train/observe/progress_log.hpp"
 #include "train/observe/proof_of_steps.hpp"
+#include "train/observe/replays.hpp"
 #include "train/observe/step_breakdown.hpp"
 #include "train/observe/step_trace.hpp"
 #include "train/observe/warnings.hpp"
@@ -19,8 +21,10 @@ class StepLoop {
  public:
   /// Collective. `checkpoint`: what the run goes on from, "" for none; `data`, what it is trained on, are rank 0's.
   StepLoop(const RunParts& run, ResumeProof& proof, const std::string& checkpoint, std::vector<io::CheckpointData> data);
-  /// Makes all that are left, and says how the run ended: ok, or interrupted.
-  ExitCode run();
+  /// Makes all that are left, and says how the run ended: ok, or interrupted; none where it is to go back (RunParts::going_back).
+  std::optional<ExitCode> run();
+  /// Whether a checkpoint was saved.
+  bool saved() { return checkpoints_.saver().last() != began_from_; }
 
  private:
   /// Where another phase begins after so many steps, goes on in it. No save may be under way.
@@ -40,10 +44,13 @@ class StepLoop {
   StepBreakdown breakdown_;
   Warnings warnings_;
   Checkpoints checkpoints_;
-  FiniteSteps finite_;
+  Guards guards_;
+  Replays replays_;
+  CopiesWatch copies_;
   ProofOfSteps proof_;
   Evaluation evaluation_;
-  std::array<Observer*, 11> observers_;
+  std::array<Observer*, 13> observers_;
+  std::string began_from_;  ///< the checkpoint, or ""
 };
 
 }  // namespace tessera

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <atomic>
 #include <optional>
+#include <utility>
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
@@ -12,6 +14,7 @@
 #include "deck/ramp.hpp"
 #include "exchange/carried_files.hpp"
 #include "exchange/initial_weights.hpp"
+#include "io/checkpoint/survey.hpp"
 #include "io/files/path_state.hpp"
 #include "memory/runtime.hpp"
 #include "model/record/flops.hpp"
@@ -65,7 +68,7 @@ StartPoint agree_on_start(const World& world, const Deck& deck) {
   on_rank_0([&] { examine_run_folder(deck, start); });
   require_seen_by_all(world, start.folder.path, start.lock.claim());
   if (deck.run.resume == "newest-good")
-    start.checkpoint = choose_verified(world, start.candidates);
+    start.checkpoint = choose_verified(world, "run.resume = newest-good", start.candidates);
   else
     start.checkpoint = world.broadcast_text(start.checkpoint);
   return start;
@@ -130,7 +133,24 @@ class Training {
       foresee_full_disk(*engine_, world_.ranks(), deck_, first_step_, start.folder.checkpoints(), claim_->lineage());
     });
     clear_last_staging(world_, world_.broadcast_text(staged), deck_, start.folder);
-    // 7. Steps.
+    // 7. Steps, and those from a checkpoint on where the run goes back by itself.
+    while (true) {
+      bool saved = false;
+      if (const std::optional<ExitCode> status = make_steps(start, saved)) {
+        ledger_->end(*status);
+        return static_cast<int>(*status);
+      }
+      went_back_ = saved ? 1 : went_back_ + 1;
+      go_back(start);
+    }
+  }
+
+  /// The run ends by this.
+  void failed(const Error& error) { ledger_->end(error.code, error.what()); }
+
+ private:
+  /// All that are left; none where the run is to go back. `saved`: a checkpoint was.
+  std::optional<ExitCode> make_steps(const StartPoint& start, bool& saved) {
     const RunParts parts{.world = world_,
                          .deck = deck_,
                          .engine = *engine_,
@@ -138,7 +158,7 @@ class Training {
                          .data = *train_,
                          .folder = start.folder,
                          .claim = claim_ ? &*claim_ : nullptr,
-                         .ledger = ledger_,
+                         .ledger = *ledger_,
                          .overhead = overhead_ ? &*overhead_ : nullptr,
                          .yardstick = *yardstick_,
                          .flops = flops_,
@@ -146,19 +166,65 @@ class Training {
                          .first_step = first_step_,
                          .launched = begin_,
                          .endpoint = endpoint_.get(),
-                         .stage = stage_};
+                         .stage = stage_,
+                         .going_back = going_back_,
+                         .went_back = std::exchange(going_back_.why, "")};
     together([&] {
-      if (world_.rank() == 0) ledger_.begin(parts);
+      if (world_.rank() == 0) ledger_->begin(parts);
     });
-    const ExitCode status = StepLoop(parts, *proof_, start.checkpoint, data_).run();
-    ledger_.end(status);
-    return static_cast<int>(status);
+    StepLoop loop(parts, *proof_, start.checkpoint, data_);
+    const std::optional<ExitCode> status = loop.run();
+    saved = loop.saved();
+    return status;
   }
 
-  /// The run ends by this.
-  void failed(const Error& error) { ledger_.end(error.code, error.what()); }
+  /// To the newest good checkpoint before the last step, or an older one each time that no checkpoint followed.
+  void go_back(StartPoint& start) {
+    begin_ = now_seconds();
+    stage_ = "the way back to a checkpoint";
+    const std::int64_t taken = engine_->run_values().sample_cursor;
+    std::vector<std::string> candidates;
+    world_.together([&] {
+      if (went_back_ > deck_.guards.rollback_limit)
+        fail(ExitCode::numerics,
+             "{}. The run has gone back {} times without a new checkpoint between (guards.rollback_limit): what is wrong comes with its "
+             "data, "
+             "its keys or this machine. Look at the steps before, and begin a run of its own from an earlier checkpoint with other keys: "
+             "run.output_dir=NEW run.resume={}/step-N",
+             going_back_.why, went_back_ - 1, start.folder.checkpoints());
+      if (world_.rank() == 0) candidates = checkpoints_before_last_step(start.folder);
+    });
+    start.checkpoint = choose_verified(world_, "the run, which goes back by itself,", candidates);
+    read_initial(start);
+    first_step_ = restore(start.checkpoint);
+    const std::int64_t left_out = going_back_.leaves_data_out ? taken - engine_->run_values().sample_cursor : 0;
+    engine_->leave_out(left_out);
+    going_back_.why +=
+        fmt::format("; the run went back to step {}{}", first_step_,
+                    left_out > 0 ? fmt::format(", and leaves out {} samples that the steps since were made of", left_out) : "");
+    // With other data the steps that follow are others, and rightly so.
+    proof_.emplace(world_, deck_, start.folder.checkpoints(), left_out > 0 ? "" : start.checkpoint, data_);
+    world_.together([&] {
+      if (world_.rank() != 0) return;
+      warning("{}", going_back_.why);
+      claim_->go_back(start.checkpoint, going_back_.why);
+    });
+    ledger_.emplace();
+  }
 
- private:
+  /// Rank 0's, the one to take first.
+  std::vector<std::string> checkpoints_before_last_step(const RunFolder& folder) const {
+    const io::CheckpointSurvey survey = io::survey_checkpoints(folder.checkpoints());
+    if (!survey.fault.empty())
+      fail(ExitCode::checkpoint, "{} The run cannot go back by itself: mend the path or the file system.", survey.fault);
+    std::vector<std::string> paths;
+    for (const io::CheckpointEntry& entry : io::by_descent(survey, claim_->lineage()))
+      if (entry.step < going_back_.step) paths.push_back(entry.path);
+    const auto older = std::min<std::int64_t>(went_back_ - 1, std::max<std::int64_t>(std::ssize(paths) - 1, 0));
+    paths.erase(paths.begin(), paths.begin() + older);
+    return paths;
+  }
+
   /// The model that new weights are those of: what cannot be served is said before time is spent.
   void read_initial(const StartPoint& start) {
     if (!initial_ && start.checkpoint.empty() && !deck_.run.init.empty()) together([&] { initial_.emplace(deck_, world_.rank() == 0); });
@@ -337,7 +403,10 @@ class Training {
       const io::CheckpointReader reader(checkpoint);
       step = reader.meta().step;
       const BatchKeys batch = deck_in_phase(deck_, phase_after(deck_, step)).batch;
-      if (const std::int64_t cursor = reader.meta().sample_cursor; cursor != samples_in(deck_, step))
+      const auto& values = reader.meta().values;
+      const auto left_out = std::ranges::find(values, "samples_left_out", &io::CheckpointValue::name);
+      const std::int64_t expected = samples_in(deck_, step) + (left_out == values.end() ? 0 : static_cast<std::int64_t>(left_out->number));
+      if (const std::int64_t cursor = reader.meta().sample_cursor; cursor != expected)
         warning("{} had seen {} samples in {} steps: this run goes on from sample {}, {} a step", reader.folder(), cursor, step, cursor,
                 samples_of_step(batch));
     });
@@ -363,7 +432,9 @@ class Training {
   std::vector<io::CheckpointData> data_;           ///< rank 0's: what the files hold
   std::optional<RunClaim> claim_;                  ///< rank 0's
   std::unique_ptr<io::MetricsEndpoint> endpoint_;  ///< rank 0's; goes before whoever waits for the folder may want its port
-  Ledger ledger_;                                  ///< rank 0's begins with the steps
+  std::optional<Ledger> ledger_{std::in_place};    ///< rank 0's begins with the steps
+  GoingBack going_back_;
+  std::int64_t went_back_ = 0;  ///< times, since there was a new checkpoint
   std::optional<ResumeProof> proof_;
   std::optional<KernelRuntime> runtime_;
   std::optional<Node> node_;

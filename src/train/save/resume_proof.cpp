@@ -23,8 +23,9 @@ constexpr int proof_format = 1;
 constexpr const char* way_on = "To go on without the proof set checkpoint.verify_resume=false for this start.";
 
 /// Keys beside those of the trained function that bits of a reproducible run depend on.
-constexpr std::array other_arithmetic = {"run.device",     "precision.gradients", "mesh.tp",          "mesh.cp", "mesh.ep",
-                                         "context.method", "kernels.loss_chunk",  "kernels.attention"};
+constexpr std::array other_arithmetic = {
+    "run.device",         "precision.gradients", "mesh.tp",           "mesh.cp",      "mesh.ep",          "context.method",
+    "kernels.loss_chunk", "kernels.attention",   "guards.skip_limit", "guards.spike", "guards.threshold", "guards.window"};
 
 /// What of the deck that saved a checkpoint gives other bits than the deck here.
 std::vector<std::string> differing_arithmetic(Deck there, const Deck& here) {

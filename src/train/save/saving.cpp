@@ -300,22 +300,23 @@ void Saver::saved() {
   if (!queue_.empty()) next();
 }
 
-std::string choose_verified(const World& world, const std::vector<std::string>& candidates) {
+std::string choose_verified(const World& world, const std::string& who, const std::vector<std::string>& candidates) {
   const std::string all = world.broadcast_text(fmt::format("{}", fmt::join(candidates, "\n")));
   std::istringstream lines(all);
   for (std::string candidate; std::getline(lines, candidate);) try {
       world.together([&] { io::CheckpointReader(candidate).verify({}, world.rank(), world.ranks()); });
-      info("run.resume = newest-good goes on from {}, which verified", candidate);
+      info("{} goes on from {}, which verified", who, candidate);
       return candidate;
     } catch (const AgreedError& error) {
       if (error.code != ExitCode::checkpoint) throw;
-      if (world.rank() == 0) warning("run.resume = newest-good skipped {}: {}", candidate, error.what());
+      if (world.rank() == 0) warning("{} skipped {}: {}", who, candidate, error.what());
     }
   if (all.empty()) return "";
-  world.together([] {
+  world.together([&] {
     fail(ExitCode::checkpoint,
-         "run.resume = newest-good: none of the run's checkpoints verifies. Name one of another run by run.resume=PATH, or begin anew with "
-         "run.resume=never run.overwrite=true.");
+         "{}: none of the run's checkpoints verifies. Name one of another run by run.resume=PATH, or begin anew with "
+         "run.resume=never run.overwrite=true.",
+         who);
   });
   return "";
 }

@@ -119,8 +119,8 @@ class Saver {
 };
 
 /// The first of rank 0's candidates that verifies to the last byte, and a warning for each before it; all ranks share the reading. "" where
-/// there are no candidates; Error(checkpoint) where none verifies.
-std::string choose_verified(const World& world, const std::vector<std::string>& candidates);
+/// there are no candidates; Error(checkpoint) where none verifies. `who` chooses: "run.resume = newest-good".
+std::string choose_verified(const World& world, const std::string& who, const std::vector<std::string>& candidates);
 
 /// Collective, when the folder is claimed: removes what a killed start left in `last`, the folder in which it staged its saves, where that
 /// is none or another one now (a Saver looks into its own). Empty: it had none.

@@ -5,6 +5,13 @@ Keys that are true or false, or take a word of a list, need no row. A key that n
 # The values of a key that takes numbers, texts or lists. The first is that of a plain deck; `...` stands for the default.
 VALUES = {
     "run.steps": ["4", '"auto"'],
+    "guards.skip_limit": [..., "2"],  # windows are longer than any run here, so that no step is judged
+    "guards.spike": ['"off"', '"warn"', '"skip"', '"rollback"'],
+    "guards.threshold": [..., "1.5"],
+    "guards.window": ["8", "64"],
+    "guards.rollback_limit": [..., "1"],
+    "guards.digest_every": [..., "1", "2"],
+    "guards.replay_every": [..., "1", "2"],
     "run.epochs": [..., "{epochs}"],  # as many as make four steps
     "run.seed": [..., "7"],
     "run.threads": [..., "1", "2"],

@@ -1,0 +1,94 @@
+#include "train/engine/copies.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+
+#include "train/engine/engine.hpp"
+
+namespace tessera {
+namespace {
+
+/// Where this rank has one of several copies of a unit's elements, the ranks that have the others; else itself.
+Group holders_of(const BuildRequest& request, const Unit& unit, bool whole) {
+  const Axes replicas = axes({Axis::replicate});
+  const Axes apart = contains(unit.owners, Axis::replicate) ? Axes{0} : replicas;
+  return request.group(static_cast<Axes>(whole ? unit.owners | apart : apart));
+}
+
+std::string name_of_copy(std::string_view what, const Unit& unit, const Range& range, const Group& holders) {
+  return fmt::format("{} of {}{} (ranks {})", what, unit.name,
+                     range.size() == unit.elements ? "" : fmt::format(", elements {} to {}", range.begin, range.end - 1),
+                     fmt::join(holders.world, ", "));
+}
+
+}  // namespace
+
+std::vector<CopyDigest> Engine::digest_copies() {
+  settle();
+  constexpr std::int64_t piece = std::int64_t{1} << 22;
+  std::vector<std::byte> scratch;
+  const auto digest = [&](const Use& use) {
+    if (memory_.on_host(use.buffer)) return hash_bytes(memory_.address(use), static_cast<std::size_t>(use.bytes));
+    Hasher hasher;
+    for (std::int64_t at = 0; at < use.bytes; at += piece) {
+      scratch.resize(static_cast<std::size_t>(std::min(piece, use.bytes - at)));
+      memory_.copy(scratch.data(), memory_.address(use.buffer, use.offset + at), std::ssize(scratch));
+      hasher.update(scratch.data(), scratch.size());
+    }
+    return hasher.digest();
+  };
+  std::vector<CopyDigest> copies;
+  const auto add = [&](std::string_view what, const Unit& unit, const Range& range, const Use& use) {
+    const Group holders = holders_of(plan_.request, unit, range.size() == unit.elements);
+    if (holders.size > 1 && !memory_.on_disk(use.buffer)) copies.push_back({name_of_copy(what, unit, range, holders), digest(use)});
+  };
+  for (const Unit& unit : layout().units) {
+    const int buffer = schedule().find_buffer("parameters." + unit.name);
+    if (buffer < 0) continue;
+    const std::int64_t bytes = unit.elements * static_cast<std::int64_t>(size_of(unit.type(schedule().shape.dtype)));
+    if (schedule().buffers[static_cast<std::size_t>(buffer)].bytes == bytes)
+      add("weights", unit, {0, unit.elements}, {.buffer = buffer, .bytes = bytes});
+  }
+  for (const Held& held : schedule().state)
+    if (!held.own && held.of == kernels::Extent::element)
+      add(held.group, layout().units[static_cast<std::size_t>(held.unit)], held.elements, held.use);
+  return copies;
+}
+
+std::vector<DifferentCopies> compare_copies(const std::vector<std::vector<CopyDigest>>& of_ranks) {
+  std::map<std::string, std::map<std::string, std::vector<int>>> by_content;
+  for (std::size_t rank = 0; rank < of_ranks.size(); ++rank)
+    for (const CopyDigest& copy : of_ranks[rank]) by_content[copy.what][copy.digest.hex()].push_back(static_cast<int>(rank));
+  std::vector<DifferentCopies> found;
+  for (auto& [what, contents] : by_content) {
+    if (contents.size() < 2) continue;
+    found.push_back({.what = what, .ranks = {}});
+    for (auto& [digest, ranks] : contents) found.back().ranks.push_back(std::move(ranks));
+    std::ranges::stable_sort(found.back().ranks, [](const auto& a, const auto& b) {
+      return a.size() != b.size() ? a.size() > b.size() : a.front() < b.front();
+    });
+  }
+  return found;
+}
+
+std::vector<DifferentCopies> compare_copies(const World& world, const std::vector<CopyDigest>& mine) {
+  std::string text;
+  for (const CopyDigest& copy : mine) text += fmt::format("{}\t{}\n", copy.digest.hex(), copy.what);
+  std::vector<std::vector<CopyDigest>> of_ranks;
+  for (const std::string& of_rank : world.gather_text(text)) {
+    std::vector<CopyDigest>& copies = of_ranks.emplace_back();
+    std::istringstream lines(of_rank);
+    for (std::string line; std::getline(lines, line);) {
+      CopyDigest copy{.what = line.substr(33), .digest = {}};
+      TESSERA_REQUIRE(parse_hash(line.substr(0, 32), copy.digest));
+      copies.push_back(std::move(copy));
+    }
+  }
+  return compare_copies(of_ranks);
+}
+
+}  // namespace tessera

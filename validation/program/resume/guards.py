@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""Guards: a step that is a spike is said, skipped, or left out together with the steps since a checkpoint, with the same bits on any layout, across a resume and after a
+kill; a value that is not finite is passed over and named; a bit that turns over in a rank's memory is found, the run goes back and ends with the undisturbed bits.
+    guards.py"""
+import json
+import os
+import signal
+import struct
+import sys
+
+import memory_of
+import runs
+
+check = runs.Checks()
+FULL = bool(os.environ.get("TESSERA_TEST_FULL"))
+DRAW = int(os.environ.get("TESSERA_TEST_DRAW", "1"))
+LENGTH, UNUSED = 12, 200  # of a sample; a token that no text has
+BAD = 415  # the sample that is like no other: it comes between steps 12 and 36
+KEYS = {"batch__global": 4, "model__layers": 1, "run__reproducible": True, "checkpoint__every": 6, "checkpoint__keep": 0, "learning_rate__schedule": "constant",
+        "run__log_every": 1, "optimizer__learning_rate": 1e-2, "run__steps": 40}
+LAYOUTS = [(2, {"zero__stage": 2}), (2, {"zero__stage": 3, "zero__param_persistence_threshold": 0, "zero__offload_optimizer__device": "host"}),
+           (2, {"zero__stage": 1, "checkpoint__async": True, "run__lanes": "threads"}), (2, {"mesh__replicate": 2, "zero__stage": 2})]
+
+
+def text_with(folder, name, bad):
+    """Text that is easily learnt but for some samples."""
+    tokens = [i % 7 for i in range(600 * LENGTH + 1)]
+    for sample in bad:
+        for place in range(LENGTH):
+            tokens[sample * LENGTH + place] = 90 + (7 * place + 11 * sample) % 100
+    path = os.path.join(folder.path, name)
+    with open(path, "wb") as out:
+        out.write(struct.pack(f"<{len(tokens)}H", *tokens))
+    return path
+
+
+def state(folder, name):
+    return json.loads(runs.tessera("inspect", folder.latest(name), "--json").stdout)
+
+
+def steps_of(folder, name):
+    return {row["step"]: row for row in folder.metrics(name) if "loss" in row}
+
+
+def spikes(folder, data):
+    keys = {**KEYS, "data__train": data}
+    folder.train("off", 1, **keys)
+    keys["guards__window"] = 16
+    warned = folder.train("warn", 1, **keys, guards__spike="warn")
+    rows = steps_of(folder, "warn")
+    step = max(rows, key=lambda s: rows[s]["loss_z"])
+    check("one step is a spike", 12 < step < 36 and rows[step]["loss_z"] > 6, str({s: row["loss_z"] for s, row in rows.items()}))
+    check("it is said, with what it is", f"step {step}: the loss is" in warned.stderr + warned.stdout and "robust deviations" in warned.stderr + warned.stdout, warned.stderr)
+    check("to say it moves nothing", folder.hashes("warn") == folder.hashes("off"))
+
+    skip = {**keys, "guards__spike": "skip", "guards__skip_limit": 2}
+    folder.train("skip", 1, **skip)
+    rows = steps_of(folder, "skip")
+    check("skip leaves it out", rows[step]["skipped"] == 1 and sum(row["skipped"] for row in rows.values()) < 4 and state(folder, "skip")["run"]["applied_updates"] == 40 -
+          sum(row["skipped"] for row in rows.values()), str(rows[step]))
+    back = {**keys, "guards__spike": "rollback"}
+    said = folder.train("back", 1, **back)
+    text = said.stderr + said.stdout
+    begun = (step - 1) // 6 * 6
+    check("rollback goes back to the checkpoint before it", f"the run went back to step {begun}, and leaves out {4 * (step - begun)} samples" in text, text)
+    values = state(folder, "back")
+    check("the cursor has moved on, and what was left out is counted", values["run"]["samples_left_out"] == 4 * (step - begun) and
+          values["run"]["sample_cursor"] == 40 * 4 + 4 * (step - begun), str(values["run"]))
+    check("each step stands once", [row["step"] for row in folder.metrics("back") if "loss" in row] == list(range(1, 41)))
+    starts = [row for row in folder.metrics("back") if "went_back" in row]
+    check("metrics and events say why", len(starts) == 1 and f"step {step}: the loss is" in starts[0]["went_back"] and any(
+        event.get("went_back") for event in events(folder, "back")), str(starts))
+    line = json.load(open(os.path.join(folder.run("back"), "checkpoints", "line.json")))
+    check("so does the line of descent", line[-1]["from_step"] == begun and "the loss is" in line[-1].get("why", ""), str(line))
+    listed = runs.tessera("runs", folder.path).stdout
+    check("tessera runs reads the folder", "back" in listed, listed)
+
+    chosen = LAYOUTS if FULL else [LAYOUTS[DRAW % len(LAYOUTS)]]
+    for ranks, layout in chosen:
+        name = "-".join(f"{key.split('__')[-1]}={value}" for key, value in layout.items())
+        for policy, of in (("skip", skip), ("back", back)):
+            folder.train(f"{policy}-{name}", ranks, **of, **layout)
+            check(f"{policy} has the same bits on {name}", folder.hashes(f"{policy}-{name}") == folder.hashes(policy) and
+                  steps_of(folder, policy)[40]["loss"] == steps_of(folder, f"{policy}-{name}")[40]["loss"])
+    # Windows and counters are values of the run: across a resume, just before the spike and just after the run has gone back.
+    for policy, of, at in (("skip", skip, step - 1), ("back", back, step)):
+        folder.train(f"{policy}-cut", 1, **{**of, "run__steps": at})
+        folder.train(f"{policy}-cut", 1, **of)
+        check(f"{policy} has the same bits across a resume after step {at}", folder.hashes(f"{policy}-cut") == folder.hashes(policy))
+
+    rough = text_with(folder, "rough.bin", range(0, 600, 8))
+    limit = folder.train("limit", 1, expect=8, **{**keys, "data__train": rough, "guards__spike": "rollback", "guards__window": 8, "guards__rollback_limit": 2,
+                                                  "checkpoint__every": 20, "run__steps": 400})
+    check("a run that goes back again and again ends", "guards.rollback_limit" in limit.stderr + limit.stdout and "step-N" in limit.stderr + limit.stdout, limit.stderr)
+
+
+def events(folder, name):
+    with open(os.path.join(folder.run(name), "events.jsonl")) as lines:
+        return [json.loads(line) for line in lines]
+
+
+def turned_bits(folder, data):
+    """A bit of a weight that every rank keeps."""
+    keys = {**KEYS, **runs.ENDLESS, "data__train": data, "optimizer__weight_decay": 0, "guards__digest_every": 1, "zero__stage": 0, "run__log_every": 1000}
+    row = memory_of.initial_row(folder, "initial", "model.embed_tokens.weight", UNUSED, **{**keys, "run__steps": 2})
+    run = folder.start("turned", 2, **keys)
+    try:
+        run.wait_for_step(8)
+        pid = sorted(run.ranks())[1]
+        with memory_of.Stopped(pid) as memory:
+            places = memory.find(row)
+            check("the weights are in its memory", 1 <= len(places) <= 4, str(places))
+            for place in places:
+                memory.write(place + 5, bytes([row[5] ^ 4]))
+        runs.wait_until(lambda: "what had been wrong" in run.output() or run.ended(), "the step to be made again")
+        step = run.steps_done()
+        run.wait_for_step(step + 2)
+        run.signal_ranks(signal.SIGTERM)
+        check("the run saves and leaves", run.wait() == 75, run.output())
+    finally:
+        run.kill()
+    said = run.output()
+    check("a copy that differs is named", "memory of a rank has changed that no task writes" in said and "embedding" in said, said)
+    check("made again the step tells whose it was", "what had been wrong before is" in said and any("of rank 1 on" in line for line in said.splitlines() if "what had been wrong" in line), said)
+    last = run.steps_done()
+    folder.train("undisturbed", 1, **{**keys, "run__steps": last, "guards__digest_every": 0})
+    check("it ends with the undisturbed bits", folder.hashes("turned") == folder.hashes("undisturbed"))
+
+
+def not_finite(folder, data):
+    """A weight that is no number for a while, of a tensor that no step changes."""
+    keys = {**KEYS, **runs.ENDLESS, "data__train": data, "model__freeze": '["embedding.*"]', "guards__skip_limit": 1000, "checkpoint__every": 0, "precision__compute": "fp32",
+            "run__log_every": 1000}
+    row = memory_of.initial_row(folder, "initial-frozen", "model.embed_tokens.weight", 3, **{**keys, "run__steps": 2})
+    run = folder.start("nan", 2, **keys)
+    nan = struct.pack("<f", float("nan"))
+    try:
+        run.wait_for_step(3)
+        pid = sorted(run.ranks())[1]
+        with memory_of.Stopped(pid) as memory:
+            places = memory.find(row)
+            check("what is frozen is in its memory", 1 <= len(places) <= 4, str(places))
+            for place in places:
+                memory.write(place, nan)
+        runs.wait_until(lambda: "it moves nothing" in run.output() or run.ended(), "a step that is passed over")
+        with memory_of.Stopped(pid) as memory:
+            for place in places:
+                memory.write(place, row[:4])
+        step = run.steps_done()
+        run.wait_for_step(step + 3)
+        run.signal_ranks(signal.SIGTERM)
+        check("the run went on, saves and leaves", run.wait() == 75, run.output())
+    finally:
+        run.kill()
+    said = run.output()
+    check("rank and tensor are named", "Weights or optimizer state were bad first: rank " in said and "embedding.weight" in said and "nan" in said, said)
+    rows = steps_of(folder, "nan")
+    skipped = [step for step, row in rows.items() if row["skipped"]]
+    check("only steps meanwhile were passed over", skipped and skipped == list(range(skipped[0], skipped[-1] + 1)) and not rows[max(rows)]["skipped"], str(skipped))
+    check("the state is finite", state(folder, "nan")["run"]["guard_skipped_in_a_row"] == 0)
+
+
+def main():
+    with runs.Folder() as folder:
+        data = text_with(folder, "spiky.bin", [BAD])
+        spikes(folder, data)
+        turned_bits(folder, data)
+        not_finite(folder, data)
+    sys.exit(0 if check.good else 1)
+
+
+main()
