@@ -6,6 +6,8 @@
 #include "base/version.hpp"
 #include "commands/commands.hpp"
 #include "report/measure.hpp"
+#include "report/nodes/compare.hpp"
+#include "report/nodes/look.hpp"
 #include "report/ranks.hpp"
 #include "report/surroundings.hpp"
 #include "topology/devices/binding.hpp"
@@ -49,7 +51,17 @@ int report_of_ranks(const ReportOptions& o) {
     RanksAround around{.map = world.map_of_ranks()};
     for (const std::string& text : world.gather_text(pack(mine))) around.ranks.push_back(unpack(text));
     for (const std::string& node : world.gather_text(std::to_string(world.place().node))) around.nodes.push_back(std::stoi(node));
-    if (world.rank() == 0) put("{}", o.json ? ranks_json(around) + "\n" : print_ranks(around));
+    const std::vector<NodeDifference> differences = compare_nodes(look_at_nodes(world));
+    if (world.rank() != 0) return 0;
+    if (o.json) {
+      Json out = Json::parse(ranks_json(around));
+      out["nodes"] = differences_json(differences);
+      put("{}\n", out.dump(2));
+      return 0;
+    }
+    put("{}", print_ranks(around));
+    if (!differences.empty()) put("nodes that differ\n");
+    for (const NodeDifference& d : differences) put("  {}\n", sentence(d));
     return 0;
   });
 }

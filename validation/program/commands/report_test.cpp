@@ -60,15 +60,19 @@ TEST(ReportCommand, OfSeveralRanksIsOneTable) {
   if (!mpiexec) GTEST_SKIP() << "CTest says which mpiexec";
   const test::Scratch scratch;
   const std::string out = scratch / "out", program = TESSERA_PROGRAM;
-  const std::string command =
-      fmt::format("'{0}' -n 1 '{1}' report : -n 1 env CUDA_VISIBLE_DEVICES=5 '{1}' report >'{2}' </dev/null", mpiexec, program, out);
+  const std::string command = fmt::format(
+      "TESSERA_RANKS_PER_NODE=1 '{0}' -n 1 '{1}' report : -n 1 sh -c 'ulimit -n 512; CUDA_VISIBLE_DEVICES=5 exec \"$0\" report' '{1}' "
+      ">'{2}' "
+      "</dev/null",
+      mpiexec, program, out);
   EXPECT_EQ(std::system(command.c_str()), 0);
   const std::string text = test::slurp(out);
   EXPECT_EQ(text.find("ranks 0-1 on "), 0u) << text;
   EXPECT_EQ(text.find("  processor  "), text.rfind("  processor  ")) << "once: " << text;
-  EXPECT_TRUE(test::has(
-      text, "what differs\n\ndevices\n  CUDA_VISIBLE_DEVICES\n    rank 0                     none\n    rank 1                     5\n"))
+  EXPECT_TRUE(test::has(text, "\ndevices\n  CUDA_VISIBLE_DEVICES\n    rank 0                     none\n    rank 1                     5\n"))
       << text;
+  EXPECT_TRUE(test::has(text, "nodes that differ\n")) << text;
+  EXPECT_TRUE(test::has(text, " (rank 1): limit of open files is 512, on ")) << text;
 }
 
 TEST(ReportCommand, RefusesOptionsThatDoNotGoTogether) {
