@@ -247,6 +247,18 @@ struct NvmeKeys {
   friend bool operator==(const NvmeKeys&, const NvmeKeys&) = default;
 };
 
+/// What `tessera preflight` names: shares of the median that a rank is slower by, and the state of a node.
+struct PreflightKeys {
+  double slower = 0.1, slower_exchange = 0.1, slower_disk = 0.5;  // of products and copies; between ranks; of folders
+  double temperature = 95;                                        // degrees; 0: any
+  std::int64_t throttled = 0;                                     // events of processors meanwhile
+  std::int64_t mended_errors = 100, memory_errors = 0;            // of memory, since the node was started
+  std::int64_t free_space = 0;                                    // bytes of a folder; 0: a GiB
+  std::int64_t least_free() const { return free_space > 0 ? free_space : std::int64_t{1} << 30; }
+  bool same_nodes = false;  // nodes that differ are a fault
+  friend bool operator==(const PreflightKeys&, const PreflightKeys&) = default;
+};
+
 struct ActivationKeys {
   Recompute recompute = Recompute::none;
   std::int64_t every = 1;              // layers between two kept streams
@@ -358,6 +370,7 @@ struct Deck {
   KernelKeys kernels;
   MemoryKeys memory;
   NvmeKeys nvme;
+  PreflightKeys preflight;
   friend bool operator==(const Deck&, const Deck&) = default;
 };
 

@@ -19,6 +19,7 @@ std::vector<Key> layout_keys();
 std::vector<Key> saves_keys();
 std::vector<Key> guard_keys();
 std::vector<Key> machine_keys();
+std::vector<Key> preflight_keys();
 
 template <class F>
 FieldRef field_of(F) {

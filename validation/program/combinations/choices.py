@@ -159,6 +159,8 @@ NOT_DRAWN = {
     "optimizer.freeze_step": "after it each rank rounds its own momenta to signs, so that one rank is no measure of several: validation/program/resume/onebit.py",
     "zero.quantized_gradients": "rounds to 4 bits what each rank adds, nearer to plain sums or farther by the number of ranks: validation/program/resume/quantized.py",
     **{f"zero.error_feedback.{leaf}": "goes with zero.quantized_gradients" for leaf in ("enabled", "beta", "reset_interval")},
+    **{f"preflight.{leaf}": "is read by tessera preflight alone" for leaf in ("slower", "slower_exchange", "slower_disk", "temperature", "throttled", "mended_errors",
+                                                                              "memory_errors", "free_space", "same_nodes")},
     "data.chat_template": "is kept beside a tokenizer: validation/tokenizers/check_chats.py",
 }
 
