@@ -16,15 +16,12 @@
 #SBATCH --kill-on-invalid-dep=yes
 #SBATCH --open-mode=append
 #SBATCH --output=slurm-%j.log
-set -uo pipefail
-# TERM comes when Slurm ends the job: what srun returns then is no fault of the ranks.
 asked=false ended=false
+trap 'asked=true' USR1
 trap 'ended=true' TERM
-# sbatch runs a copy of this script. What belongs to it lies beside the script itself, whose place Slurm knows, or in slurm/ here.
-here=$( (trap '' TERM; scontrol show job "$SLURM_JOB_ID") | sed -n 's|^ *Command=\([^ ]*\)/[^ /]*\( .*\)\{0,1\}$|\1|p')
+here=$( (trap '' TERM; scontrol show job "$SLURM_JOB_ID") | sed -n '/^ *Command=/{s|^ *Command=\([^ ]*\)/[^ /]*\( .*\)\{0,1\}$|\1|p;q}')
 [ -e "$here/common.sh" ] || here=slurm
 . "$here/common.sh" || { echo "found no common.sh, neither beside this script nor in $PWD/slurm: submit from the repository's top folder" >&2; exit 6; }
-
 [ $# -ge 2 ] || die "usage: sbatch [--dependency=afterok:JOB] slurm/consolidate.sh RUN_DIR OUT [--format safetensors|hdf5] [--dtype fp32|bf16]"
 run=$1 out=$2
 shift 2
@@ -32,13 +29,15 @@ tessera=$(find_tessera) || exit
 [ -e "$run/checkpoints/latest" ] || { say "$run holds no checkpoints/latest: is it the run's folder?" >&2; exit 4; }
 
 ranks=${SLURM_NTASKS:-1}
-say "job $SLURM_JOB_ID: $tessera consolidate $run/checkpoints/latest $out $*"
-if [ "$ranks" = 1 ]; then
+say "job $job: $tessera consolidate $run/checkpoints/latest $out $*"
+if [ "$ranks" = 1 ] && [ -z "${TESSERA_CONTAINER:-}" ]; then
   "$tessera" consolidate "$run/checkpoints/latest" "$out" "$@"
   status=$?
 else
   say "$ranks ranks on $SLURM_JOB_NUM_NODES nodes share the files"
   name_report
+  export TESSERA_STATUS_FILE=$report
+  rm -f "$report"
   start_ranks "$tessera" consolidate "$run/checkpoints/latest" "$out" "$@"
   find_cause
   rm -f "$report"

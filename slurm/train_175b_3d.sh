@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Trains a model of 175 B parameters on 128 nodes of 8 GPUs, shared by tensor-parallel ranks inside a node and stages of a pipeline over nodes
-# (inputs/train_175b_3d.toml). Else it is slurm/train_70b.sh, which says how jobs go on.
+# (inputs/train_175b_3d.toml). slurm/train_70b.sh says how jobs go on.
 #   sbatch slurm/train_175b_3d.sh
 #   sbatch --nodes=64 slurm/train_175b_3d.sh                       # half of the pipelines, the same batch; from a checkpoint of 128 nodes too
 #   sbatch --nodes=8 slurm/train_175b_3d.sh batch.global=96        # one pipeline
@@ -17,11 +17,10 @@
 #SBATCH --requeue
 #SBATCH --open-mode=append
 #SBATCH --output=slurm-%j.log
-set -uo pipefail
 asked=false ended=false
 trap 'asked=true' USR1
 trap 'ended=true' TERM
-here=$( (trap '' TERM; scontrol show job "$SLURM_JOB_ID") | sed -n 's|^ *Command=\([^ ]*\)/[^ /]*\( .*\)\{0,1\}$|\1|p')
-[ -e "$here/train_70b.sh" ] || here=slurm
-default_deck=inputs/train_175b_3d.toml
-. "$here/train_70b.sh"
+here=$( (trap '' TERM; scontrol show job "$SLURM_JOB_ID") | sed -n '/^ *Command=/{s|^ *Command=\([^ ]*\)/[^ /]*\( .*\)\{0,1\}$|\1|p;q}')
+[ -e "$here/common.sh" ] || here=slurm
+. "$here/common.sh" || { echo "found no common.sh, neither beside this script nor in $PWD/slurm: submit from the repository's top folder" >&2; exit 6; }
+train inputs/train_175b_3d.toml "$@"

@@ -6,8 +6,8 @@
 #   DECK=inputs/mine.toml sbatch --nodes=4 slurm/train_70b.sh                          # another deck, another size
 # Five minutes before the time limit Slurm signals this script; the ranks save and leave with status 75, and the job puts itself back into
 # the queue, where it goes on from the checkpoint. So it does when a rank or a node is lost, after a pause (TESSERA_LOST_PAUSE=120 seconds, twice as
-# long each time), and no more after TESSERA_LOST_TRIES=3 starts in a row that saved no newer step. It ends with 0 when the run is done, and with tessera's
-# status when it failed.
+# long each time), without a node at which two starts ended, and no more after TESSERA_LOST_TRIES=3 starts in a row that saved no newer step (status 79).
+# It ends with 0 when the run is done, and with tessera's status when it failed.
 #   scancel --batch --signal=USR1 JOB                                          # save now and go on later
 #   scontrol update JobId=JOB Requeue=0; scancel --batch --signal=USR1 JOB     # save now and stop
 #SBATCH --job-name=tessera
@@ -22,19 +22,13 @@
 #SBATCH --requeue
 #SBATCH --open-mode=append
 #SBATCH --output=slurm-%j.log
-set -uo pipefail
 # USR1 is for all ranks. TERM comes when somebody cancels the job or Slurm takes its nodes: then Slurm decides what is next. Both are remembered
 # from here on.
-asked=${asked:-false} ended=${ended:-false}
+asked=false ended=false
 trap 'asked=true' USR1
 trap 'ended=true' TERM
 # sbatch runs a copy of this script. What belongs to it lies beside the script itself, whose place Slurm knows, or in slurm/ here.
-here=$( (trap '' TERM; scontrol show job "$SLURM_JOB_ID") | sed -n 's|^ *Command=\([^ ]*\)/[^ /]*\( .*\)\{0,1\}$|\1|p')
+here=$( (trap '' TERM; scontrol show job "$SLURM_JOB_ID") | sed -n '/^ *Command=/{s|^ *Command=\([^ ]*\)/[^ /]*\( .*\)\{0,1\}$|\1|p;q}')
 [ -e "$here/common.sh" ] || here=slurm
 . "$here/common.sh" || { echo "found no common.sh, neither beside this script nor in $PWD/slurm: submit from the repository's top folder" >&2; exit 6; }
-
-tessera=$(find_tessera) || exit
-deck=${DECK:-${default_deck:-inputs/train_70b.toml}}
-[ -n "${DECK:-}" ] || [ -r "$deck" ] || deck=$here/../$deck
-[ -r "$deck" ] || die "cannot read the deck $deck (DECK names it, relative to $PWD)"
-run_ranks "$tessera" train "$deck" "$@"
+train inputs/train_70b.toml "$@"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Trains a model on one node whose GPUs have no room for its state: 8 ranks, all of the node's memory, optimizer and parameters on the host
-# (inputs/finetune_70b_offload.toml) or on local disks (inputs/infinity_175b.toml). Else it is slurm/train_70b.sh, which says how jobs go on.
+# (inputs/finetune_70b_offload.toml) or on local disks (inputs/infinity_175b.toml). slurm/train_70b.sh says how jobs go on.
 #   sbatch slurm/train_70b_offload.sh run.resume=runs/70b/checkpoints/step-00050000
 #   DECK=inputs/infinity_175b.toml sbatch slurm/train_70b_offload.sh zero.offload_optimizer.nvme_path=/local0:/local1
 #SBATCH --job-name=tessera
@@ -15,13 +15,12 @@
 #SBATCH --requeue
 #SBATCH --open-mode=append
 #SBATCH --output=slurm-%j.log
-set -uo pipefail
 asked=false ended=false
 trap 'asked=true' USR1
 trap 'ended=true' TERM
-here=$( (trap '' TERM; scontrol show job "$SLURM_JOB_ID") | sed -n 's|^ *Command=\([^ ]*\)/[^ /]*\( .*\)\{0,1\}$|\1|p')
-[ -e "$here/train_70b.sh" ] || here=slurm
+here=$( (trap '' TERM; scontrol show job "$SLURM_JOB_ID") | sed -n '/^ *Command=/{s|^ *Command=\([^ ]*\)/[^ /]*\( .*\)\{0,1\}$|\1|p;q}')
+[ -e "$here/common.sh" ] || here=slurm
+. "$here/common.sh" || { echo "found no common.sh, neither beside this script nor in $PWD/slurm: submit from the repository's top folder" >&2; exit 6; }
 # Registered buffers of disks count as locked memory: as much as the site allows.
 ulimit -l unlimited 2>/dev/null || ulimit -S -l "$(ulimit -H -l)"
-default_deck=inputs/finetune_70b_offload.toml
-. "$here/train_70b.sh"
+train inputs/finetune_70b_offload.toml "$@"

@@ -17,7 +17,10 @@ enum class ExitCode : int {
   storage = 7,       ///< a write failed: disk full, quota, input/output error
   numerics = 8,      ///< loss or gradient is not finite, or fixed point overflowed
   interrupted = 75,  ///< SIGTERM, SIGINT, SIGUSR1 or SIGHUP arrived; what there was to save is saved; run again to go on
-  lost = 76          ///< a rank or node was lost, or a collective's time limit passed; the last checkpoint is whole; run again to go on
+  lost = 76,         ///< a rank or node was lost, or a collective's time limit passed; the last checkpoint is whole; run again to go on
+  // 77 is what tests end with that were skipped.
+  do_not_requeue = 78,  ///< decided, by a run or by its job script: the fault would be met again, so nobody starts the run again by himself
+  no_progress = 79      ///< of job scripts: start after start saved no newer step
 };
 
 /// What is thrown. `code` becomes the exit status of the process; what() is shown to the user as it stands.

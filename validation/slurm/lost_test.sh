@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # How slurm/train_70b.sh ends a job that Slurm itself would let fail, or start for ever, on a throw-away cluster of five virtual nodes:
 #   a node that dies before Slurm notices costs the steps since the last checkpoint: the job queues itself again;
-#   a run that loses ranks at every start is given up after the bound, and says so;
+#   a run that loses ranks at every start is given up after the bound, and says so; a node at which two starts end is left out of the third;
+#   a job of a chain goes on where the one before it was asked to stop;
 #   USR1 while the site is set up, and before the ranks have begun, queues the job again with nothing lost;
 #   a hard time limit is called one, and a time limit that leaves no time is said at the start.
 # usage: lost_test.sh TESSERA [pmi2|pmix]
@@ -55,8 +56,9 @@ wait \$!
 END
 TESSERA_LOST_TRIES=2 submit losing topology.collective_timeout=10s
 wait_for ended "$job" || give_up "the run that loses rank 2 for ever did not end"
-check "a run that makes no progress ends with status 76" [ "$(job_field "$job" ExitCode)" = 76:0 ]
+check "a run that makes no progress ends with status 79" [ "$(job_field "$job" ExitCode)" = 79:0 ]
 check "it is tried as often as was said" [ "$(starts_of losing)" = 2 ]
+check "the last line of its ends says so" grep -q "given up: status 79$" "$work/losing.ends"
 check "both ends are written down" [ "$(grep -c 'status 76, saved nothing' "$work/losing.ends")" = 2 ]
 check "it names the rank that had no words, at each start" [ "$(grep -cE 'the run lost a rank, a node or patience \(srun: n[1-4]: task 2: ' "$work/losing.log")" = 2 ]
 check "it says why it gives up" grep -q "the last 2 starts saved no newer step, so the job is not queued again" "$work/losing.log"
@@ -102,4 +104,42 @@ wait_for ended "$limit" || give_up "the time limit did not end the job"
 check "Slurm calls it a timeout" [ "$(job_field "$limit" JobState)" = TIMEOUT ]
 check "the job does too" grep -q "the time limit came before the ranks had left" "$work/limit.log"
 check "and not cancelled" bash -c '! grep -q "it was cancelled" "$1"' _ "$work/limit.log"
+
+# 8. Node n3 ends what runs there, at every start; there is a fifth node.
+wrapper breaking.sh <<END
+log=$work/breaking.log
+if [ "\$SLURMD_NODENAME" != n3 ]; then exec "$program" "\$@"; fi
+"$program" "\$@" &
+until [ "\$(grep -c 'first step done' "\$log")" -gt "\${SLURM_RESTART_COUNT:-0}" ]; do sleep 0.1; done
+kill -KILL \$!
+wait \$!
+END
+deck $ENDLESS
+options=()
+submit breaking
+breaking=$job
+wait_for grep -q "start 2: lost n3" "$work/breaking.ends" || give_up "node n3 did not end two starts"
+deck 5
+wait_for ended "$breaking" || give_up "the job with a node that breaks did not end"
+check "the job ends well without the node that ended two starts" [ "$(job_field "$breaking" JobState)" = COMPLETED ]
+check "after three starts" [ "$(starts_of breaking)" = 3 ]
+check "the node is named" grep -q "n3, at which two starts ended, is left out from now on; the job is queued again" "$work/breaking.log"
+check "and the queue knows it" [ "$(job_field "$breaking" ExcNodeList)" = n3 ]
+
+# 9. A chain of two jobs that may not be queued again, with one log.
+export TESSERA=$program
+deck $ENDLESS
+options=(--no-requeue --dependency=singleton --job-name=chain --open-mode=append)
+submit chain
+before=$job
+submit chain
+wait_for has_steps "$work/chain" 3 || give_up "the first job of the chain did not reach step 3"
+deck $(($(last_step "$work/chain") + 1000))
+scancel --batch --signal=USR1 "$before"
+wait_for ended "$job" || give_up "the second job of the chain did not end"
+check "the first job of the chain was asked to stop" [ "$(job_field "$before" ExitCode)" = 75:0 ]
+check "and not queued again" grep -q "Slurm does not queue the job again" "$work/chain.log"
+check "the second one ends the run" [ "$(job_field "$job" JobState)" = COMPLETED ]
+check "both stand in one file" [ "$(grep -c 'start 1: status \(75\|0\), saved' "$work/chain.ends")" = 2 ]
+check "no step is lost or done twice" diff <(seq 1 "$(last_step "$work/chain")") <(steps_of "$work/chain")
 finish
