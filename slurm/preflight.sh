@@ -17,6 +17,5 @@ here=$( (trap '' TERM; scontrol show job "$SLURM_JOB_ID") | sed -n '/^ *Command=
 [ -e "$here/common.sh" ] || here=slurm
 . "$here/common.sh" || { echo "found no common.sh, neither beside this script nor in $PWD/slurm: submit from the repository's top folder" >&2; exit 6; }
 tessera=$(find_tessera) || exit
-name_report
 start_ranks "$tessera" preflight "$@"
 exit "$status"

@@ -34,6 +34,7 @@ expect 0 "tessera " "$prefix/bin/tessera" --version
 expect 0 "run.name = \"quickstart\"" "$prefix/bin/tessera" plan "$share/inputs/quickstart.toml"
 for deck in "$share"/inputs/*.toml; do expect 0 "" "$prefix/bin/tessera" deck print "$deck"; done
 expect 0 "metrics" "$share/scripts/plot_run" --help
+expect 0 "here=$share/slurm" "$prefix/bin/tessera" slurm "$share/inputs/quickstart.toml" --ranks 4
 
 # 2. What documents link to is there.
 documents=$prefix/share/doc/tessera
@@ -67,6 +68,9 @@ mkdir -p runs/x/checkpoints/latest
 expect 4 "$prefix/bin/tessera consolidate runs/x/checkpoints/latest out" job consolidate.sh runs/x out
 ranks=4
 expect 2 "srun: $prefix/bin/tessera consolidate runs/x/checkpoints/latest out" job consolidate.sh runs/x out
+
+expect 6 "usage: slurm/local.sh" "$share/slurm/local.sh"
+for file in slurm/site/infiniband.sh pbs/site/polaris.sh pbs/site.sh pbs/train.pbs pbs/common.sh; do expect 0 "" bash -n "$share/$file"; done
 
 if [ $failures = 0 ]; then echo "what is installed works from where it stands"; fi
 exit $((failures > 0))

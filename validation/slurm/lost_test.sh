@@ -99,13 +99,30 @@ wait_for ended "$job" || give_up "the job with a typo did not end"
 check "a time limit without time to train is said" grep -q "the time limit of 300 s leaves no time to train" "$work/short.log"
 check "and a longer one is not" bash -c '! grep -q "no time to train" "$1"' _ "$work/early.log"
 
-# 7. The hard limit of the first job.
+# 7. A chain of two jobs that may not be queued again, with one log.
+export TESSERA=$program
+deck $ENDLESS
+options=(--exclude=n5 --no-requeue --dependency=singleton --job-name=chain --open-mode=append)
+submit chain
+before=$job
+submit chain
+wait_for has_steps "$work/chain" 3 || give_up "the first job of the chain did not reach step 3"
+deck $(($(last_step "$work/chain") + 1000))
+scancel --batch --signal=USR1 "$before"
+wait_for ended "$job" || give_up "the second job of the chain did not end"
+check "the first job of the chain was asked to stop" [ "$(job_field "$before" ExitCode)" = 75:0 ]
+check "and not queued again" grep -q "Slurm does not queue the job again" "$work/chain.log"
+check "the second one ends the run" [ "$(job_field "$job" JobState)" = COMPLETED ]
+check "both stand in one file" [ "$(grep -c 'start 1: status \(75\|0\), saved' "$work/chain.ends")" = 2 ]
+check "no step is lost or done twice" diff <(seq 1 "$(last_step "$work/chain")") <(steps_of "$work/chain")
+
+# 8. The hard limit of the first job.
 wait_for ended "$limit" || give_up "the time limit did not end the job"
 check "Slurm calls it a timeout" [ "$(job_field "$limit" JobState)" = TIMEOUT ]
 check "the job does too" grep -q "the time limit came before the ranks had left" "$work/limit.log"
 check "and not cancelled" bash -c '! grep -q "it was cancelled" "$1"' _ "$work/limit.log"
 
-# 8. Node n3 ends what runs there, at every start; there is a fifth node.
+# 9. Node n3 ends what runs there, at every start; there is a fifth node.
 wrapper breaking.sh <<END
 log=$work/breaking.log
 if [ "\$SLURMD_NODENAME" != n3 ]; then exec "$program" "\$@"; fi
@@ -125,21 +142,4 @@ check "the job ends well without the node that ended two starts" [ "$(job_field 
 check "after three starts" [ "$(starts_of breaking)" = 3 ]
 check "the node is named" grep -q "n3, at which two starts ended, is left out from now on; the job is queued again" "$work/breaking.log"
 check "and the queue knows it" [ "$(job_field "$breaking" ExcNodeList)" = n3 ]
-
-# 9. A chain of two jobs that may not be queued again, with one log.
-export TESSERA=$program
-deck $ENDLESS
-options=(--no-requeue --dependency=singleton --job-name=chain --open-mode=append)
-submit chain
-before=$job
-submit chain
-wait_for has_steps "$work/chain" 3 || give_up "the first job of the chain did not reach step 3"
-deck $(($(last_step "$work/chain") + 1000))
-scancel --batch --signal=USR1 "$before"
-wait_for ended "$job" || give_up "the second job of the chain did not end"
-check "the first job of the chain was asked to stop" [ "$(job_field "$before" ExitCode)" = 75:0 ]
-check "and not queued again" grep -q "Slurm does not queue the job again" "$work/chain.log"
-check "the second one ends the run" [ "$(job_field "$job" JobState)" = COMPLETED ]
-check "both stand in one file" [ "$(grep -c 'start 1: status \(75\|0\), saved' "$work/chain.ends")" = 2 ]
-check "no step is lost or done twice" diff <(seq 1 "$(last_step "$work/chain")") <(steps_of "$work/chain")
 finish

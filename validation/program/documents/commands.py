@@ -241,6 +241,8 @@ def sbatch(command, _):
     script, after = words[at], words[at + 1:]
     run(["bash", "-n", script], command.line)
     text = open(script).read()
+    if script.endswith(("preflight.sh", "sweep.sh")):
+        return None  # a command of its own, or a file of overrides that is not here
     if script.endswith("consolidate.sh"):
         HELP.check(command.line, ["tessera", "consolidate", *after])
         if len(after) < 2:
@@ -248,8 +250,31 @@ def sbatch(command, _):
         return None
     deck = stand_in(command.variables.get("DECK", "")) or re.findall(r"inputs/\w+\.toml", re.sub(r"(?m)^#.*", "", text) or text)[0]
     nodes = next((word.partition("=")[2] for word in words[:at] if word.startswith("--nodes=")), re.findall(r"#SBATCH --nodes=(\d+)", text)[0])
-    run(["tessera", "deck", "check", deck, "--ranks", str(8 * int(nodes)), *after], command.line)
+    tasks = re.findall(r"#SBATCH --ntasks-per-node=(\d+)", text)[0]
+    run(["tessera", "deck", "check", deck, "--ranks", str(int(tasks) * int(nodes)), *after], command.line)
     return None
+
+
+def qsub(command, _):
+    """There is no PBS: the script is there and parses; deck and overrides are checked on the ranks of its nodes."""
+    words = [stand_in(word) for word in command.words[1:]]
+    if not os.path.exists(words[-1]):
+        return fault(command.line, "names no job script that is here")
+    run(["bash", "-n", words[-1]], command.line)
+    given = dict(pair.partition("=")[::2] for option, value in zip(words, words[1:]) if option == "-v" for pair in value.split(","))
+    given.update({name: command.variables[name] for name, value in given.items() if not value and name in command.variables})
+    nodes = given.get("TESSERA_NODES") or next((re.match(r"select=(\d+)", word)[1] for word in words if word.startswith("select=")), "8")
+    site = pages.read(f"pbs/site/{given['TESSERA_SITE']}.sh") if "TESSERA_SITE" in given else ""
+    ranks = int(nodes) * int(next(iter(re.findall(r"TESSERA_PPN:-(\d+)", site)), "8"))
+    run(["tessera", "deck", "check", given["DECK"], "--ranks", str(ranks), *given.get("OVERRIDES", "").split()], command.line)
+    return None
+
+
+def local(command, _):
+    """The script is there; it is tested with ranks elsewhere, and deck and overrides are checked here."""
+    ranks, deck, *after = command.words[1:]
+    run(["bash", "-n", command.words[0]], command.line)
+    run(["tessera", "deck", "check", deck, "--ranks", ranks, *after], command.line)
 
 
 def script(command, _):
@@ -314,8 +339,10 @@ RULES = [
     Rule(r"tessera runs report ", page, "takes milliseconds"),
     Rule(r"tessera tokenize .*(--tokenizer models/|--train-bpe|\.parquet|--chat)", with_tokenizer, "asks Python's tokenizers, jinja2 or pyarrow"),
     Rule(r"tessera generate .*(runs/ft|runs/llama)", with_tokenizer, "asks Python's tokenizers"),
-    Rule(r"tessera (--version|report|tokenize|import|consolidate|generate|evaluate|inspect|verify|runs|deck)\b", as_it_stands, "takes milliseconds"),
+    Rule(r"tessera (--version|report|tokenize|import|consolidate|generate|evaluate|inspect|verify|runs|deck|slurm)\b", as_it_stands, "takes milliseconds"),
     Rule(r"sbatch ", sbatch, "there is no Slurm; label slurm runs the scripts on a cluster of its own"),
+    Rule(r"qsub ", qsub, "there is no PBS; pbs_and_local runs the script against a stand-in"),
+    Rule(r"slurm/local.sh ", local, "pbs_and_local runs it"),
     Rule(r"scripts/plot_run ", plot, "draws what the runs here left"),
     Rule(r"scripts/(quickstart|setup|test|gpu_check|bundle)\b", script, "installs and builds for minutes, or wants a GPU; CI runs setup and test"),
     Rule(r"cmake ", cmake, "builds for minutes; CI does"),
@@ -323,7 +350,7 @@ RULES = [
     Rule(r"(\$PEER|validation/parity/peer_python) ", named_files, "asks torch and transformers; label peer runs it"),
 ]
 # Words that begin a command: a line of code that begins with one must have a rule.
-FIRST_WORDS = ("tessera", "mpiexec", "srun", "sbatch", "scripts/", "slurm/", "build/", "validation/", "cmake", "ctest", "module", "conda", "spack", "apptainer", "export", "jq", "zcat", "$")
+FIRST_WORDS = ("tessera", "mpiexec", "srun", "sbatch", "qsub", "scripts/", "slurm/", "build/", "validation/", "cmake", "ctest", "module", "conda", "spack", "apptainer", "export", "jq", "zcat", "$")
 
 
 def following(line):
@@ -383,7 +410,7 @@ def check_outside():
 
 def make_scratch():
     """What the lines read: decks and scripts of the tree, token files, runs, a model in the form of Hugging Face's, and other programs' configurations."""
-    for name in ("inputs", "scripts", "slurm"):
+    for name in ("inputs", "scripts", "slurm", "pbs"):
         os.symlink(os.path.join(pages.ROOT, name), name)
     for folder in ("bin", "build/host", "data", "runs", "models", "web", "local", "adapter"):
         os.makedirs(folder)

@@ -11,7 +11,7 @@ import pages
 
 TESSERA = os.environ.get("TESSERA", "build/host/tessera")
 MOST_WORDS = {"README.md": 1200, "docs/architecture.md": 3000}
-FOLDERS = "src|kernels|io|inputs|slurm|validation|scripts|docs"
+FOLDERS = "src|kernels|io|inputs|slurm|pbs|validation|scripts|docs"
 # What looks like a file of this project and is another's, or made by a run, a build or the reader.
 OTHERS = re.compile(r"(^|/)(libcuda\.so.*|gpu_report\.json|gpu_tests\.json|config\.json)$")
 FILES = ("run.lock", "model.safetensors")  # whose names read like keys
