@@ -4,7 +4,7 @@
 #   a deck with a typo ends the job with its status, once, and its consolidation never runs;
 #   a node that fails costs the steps since the last checkpoint, and a job that may not be queued again saves and stops;
 #   ranks that were started as worlds of one are refused, and the cause is named;
-#   what cmake --install has written is submitted from another folder, with nothing else.
+#   what cmake --install has written is submitted from another folder, with nothing else; and so is what tessera slurm prints.
 # usage: slurm_test.sh TESSERA [pmi2|pmix]
 set -uo pipefail
 . "$(dirname "$0")/cluster.sh"
@@ -105,5 +105,13 @@ job=$(cd "$work/elsewhere" && env -u TESSERA DECK="$work/deck.toml" sbatch --par
 wait_for ended "$job" || give_up "the installed job did not end"
 check "the installed script runs the installed program" grep -q "ranks on 2 nodes, $work/prefix/bin/tessera train" "$work/installed.log"
 check "it trains in the folder where it was submitted" diff <(seq 1 5) <(steps_of "$work/elsewhere/run")
+
+# 6. What tessera slurm prints is a job.
+"$TESSERA" slurm "$work/deck.toml" --ranks 4 --ranks-per-node 2 --threads 1 data.train="$work/data/train.h5" run.output_dir="$work/printed" >"$work/printed.sh" 2>"$work/printed.err" ||
+  give_up "tessera slurm: $(cat "$work/printed.err")"
+job=$(sbatch --parsable --time=10 --output="$work/printed.log" "$work/printed.sh" run.seed=2) || give_up "sbatch refused what tessera slurm printed"
+wait_for ended "$job" || give_up "the printed job did not end"
+check "a printed job runs on its nodes" grep -q ": 4 ranks on 2 nodes, .* run.seed=2$" "$work/printed.log"
+check "and trains" diff <(seq 1 5) <(steps_of "$work/printed")
 
 finish
