@@ -335,6 +335,7 @@ RULES = [
     Rule(r"tessera train ", train, "trains the quickstart's model, cut down"),
     Rule(r"tessera plan ", plan, "needs no GPU and no second rank"),
     Rule(r"tessera report .*--measure", measure, "takes 20 s of all cores"),
+    Rule(r"tessera preflight ", options_alone, "whom it names is the machine's; validation/program/commands/preflight_test.cpp starts it"),
     Rule(r"tessera runs report .*--machine", options_alone, "wants a profile of the machine that the run was on; pages.report has one"),
     Rule(r"tessera runs report ", page, "takes milliseconds"),
     Rule(r"tessera tokenize .*(--tokenizer models/|--train-bpe|\.parquet|--chat)", with_tokenizer, "asks Python's tokenizers, jinja2 or pyarrow"),
