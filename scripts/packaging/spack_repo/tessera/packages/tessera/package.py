@@ -16,6 +16,7 @@ class Tessera(CMakePackage):
 
     variant("march", default="native", values=lambda value: True, multi=False, description="-march of the kernels for CPUs, as the compiler spells it")
     variant("tests", default=False, description="Build the tests, and the benchmarks with them")
+    variant("stacks", default=True, description="Show stacks of ranks that keep others waiting")
     variant("prometheus", default=True, description="Serve metrics to Prometheus")
 
     depends_on("c", type="build")
@@ -34,6 +35,7 @@ class Tessera(CMakePackage):
     depends_on("xxhash")
     depends_on("liburing")
     depends_on("openssl")
+    depends_on("elfutils", when="+stacks")
     depends_on("prometheus-cpp", when="+prometheus")
     depends_on("googletest", when="+tests")
     depends_on("benchmark", when="+tests")
@@ -44,6 +46,7 @@ class Tessera(CMakePackage):
     def cmake_args(self):
         return [
             self.define_from_variant("TESSERA_TESTS", "tests"),
+            self.define_from_variant("TESSERA_LIBDW", "stacks"),
             self.define_from_variant("TESSERA_PROMETHEUS", "prometheus"),
             self.define_from_variant("TESSERA_BENCHMARKS", "tests"),
             self.define_from_variant("TESSERA_HOST_ARCH", "march"),
