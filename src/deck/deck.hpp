@@ -259,6 +259,12 @@ struct PreflightKeys {
   friend bool operator==(const PreflightKeys&, const PreflightKeys&) = default;
 };
 
+struct WatchdogKeys {
+  std::int64_t limit = 0;  // seconds; 0: auto
+  WatchdogAction action = WatchdogAction::warn;
+  friend bool operator==(const WatchdogKeys&, const WatchdogKeys&) = default;
+};
+
 struct ActivationKeys {
   Recompute recompute = Recompute::none;
   std::int64_t every = 1;              // layers between two kept streams
@@ -371,6 +377,7 @@ struct Deck {
   MemoryKeys memory;
   NvmeKeys nvme;
   PreflightKeys preflight;
+  WatchdogKeys watchdog;
   friend bool operator==(const Deck&, const Deck&) = default;
 };
 

@@ -120,6 +120,11 @@ enum class Hierarchical : std::uint8_t { automatic, never };
 template <>
 inline constexpr auto enum_words<Hierarchical> = std::to_array<std::string_view>({"auto", "never"});
 
+/// watchdog.action
+enum class WatchdogAction : std::uint8_t { off, warn, end };
+template <>
+inline constexpr auto enum_words<WatchdogAction> = std::to_array<std::string_view>({"off", "warn", "end"});
+
 /// kernels.cuda_graph: whether a GPU's executor makes a graph of a program the second time it runs, and launches that from then on.
 enum class GraphMode : std::uint8_t {
   automatic,  ///< on, but for programs of very many tasks and where CUDA refuses

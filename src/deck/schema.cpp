@@ -20,7 +20,7 @@ std::vector<Key> all_keys() {
   using namespace schema;
   std::vector<Key> keys;
   for (const auto& of_sections : {run_keys, model_keys, data_keys, optimizer_keys, precision_keys, zero_keys, layout_keys, saves_keys,
-                                  guard_keys, machine_keys, preflight_keys})
+                                  guard_keys, machine_keys, preflight_keys, watchdog_keys})
     for (Key& key : of_sections()) keys.push_back(std::move(key));
   add_choices(keys);
   return keys;

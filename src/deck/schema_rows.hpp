@@ -20,6 +20,7 @@ std::vector<Key> saves_keys();
 std::vector<Key> guard_keys();
 std::vector<Key> machine_keys();
 std::vector<Key> preflight_keys();
+std::vector<Key> watchdog_keys();
 
 template <class F>
 FieldRef field_of(F) {

@@ -95,7 +95,7 @@ World::World(Launch& launch, int ranks, const WorldOptions& options)
   place_.host = host_name();
   hosts_ = gather_text(place_.host);
   log_identity(place_.rank, place_.ranks, place_.nodes > 1 ? place_.host : "");
-  if (place_.ranks > 1) handles_->watch = make_watch(*this, hosts_);
+  if (place_.ranks > 1) handles_->watch = make_watch(*this, hosts_, leaders);
   handles_->peers.set_watch(handles_->watch.get());
   // Last: were anything to throw after it, the handler would be left with what is freed. Without marks or a watch nobody can tell who was
   // lost.
@@ -323,8 +323,16 @@ std::string World::map_of_ranks() const {
 
 void World::at_end(std::function<void()> part) const { handles_->ends.push_back(std::move(part)); }
 
-void World::describe_work(std::function<std::string()> describe) const {
+void World::describe_work(std::function<RankWork()> describe) const {
   if (handles_->watch) handles_->watch->whereabouts().set_work(std::move(describe));
+}
+
+void World::watch_progress(const WatchdogOptions& options) const {
+  if (handles_->watch) handles_->watch->watch_progress(options, [this](const std::string& cause) { abort_all(ExitCode::lost, cause); });
+}
+
+std::vector<Straggler> World::take_stragglers() const {
+  return handles_->watch ? handles_->watch->take_stragglers() : std::vector<Straggler>();
 }
 
 std::string name_mpi(std::string_view library_text) {

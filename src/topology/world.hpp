@@ -9,6 +9,9 @@
 #include "base/check.hpp"
 #include "base/identity.hpp"
 #include "topology/failure/start.hpp"
+#include "topology/failure/stragglers.hpp"
+#include "topology/failure/watchdog.hpp"
+#include "topology/failure/whereabouts.hpp"
 #include "topology/launch.hpp"
 
 namespace tessera {
@@ -54,7 +57,11 @@ class World {
   /// "0-3 on n1, 4-7 on n2"
   std::string map_of_ranks() const;
   /// Where this process is will be asked of `describe`, from another thread, when a rank waits too long. This rank only.
-  void describe_work(std::function<std::string()> describe) const;
+  void describe_work(std::function<RankWork()> describe) const;
+  /// From now on, until options that are off, it is said when no rank moves, and by whose fault. This rank only; all do it.
+  void watch_progress(const WatchdogOptions& options) const;
+  /// Ranks that were found to be slow since the last call. On rank 0; elsewhere none.
+  std::vector<Straggler> take_stragglers() const;
   /// Calls `part` when the world ends as it should, the last one first: what was changed of the process for it is put back. This rank only.
   void at_end(std::function<void()> part) const;
   /// From now on a collective of this world, or of a communicator made in it, that waits longer is an error. This rank only.
@@ -103,10 +110,22 @@ class World {
   bool finished_ = false;
 };
 
+/// Lets the world watch progress while it lives.
+class StillnessWatch {
+ public:
+  StillnessWatch(const World& world, const WatchdogOptions& options) : world_(world) { world_.watch_progress(options); }
+  ~StillnessWatch() { world_.watch_progress({}); }
+  StillnessWatch(const StillnessWatch&) = delete;
+  StillnessWatch& operator=(const StillnessWatch&) = delete;
+
+ private:
+  const World& world_;
+};
+
 /// Describes this process's work while it lives.
 class DescribedWork {
  public:
-  DescribedWork(const World& world, std::function<std::string()> describe) : world_(world) { world_.describe_work(std::move(describe)); }
+  DescribedWork(const World& world, std::function<RankWork()> describe) : world_(world) { world_.describe_work(std::move(describe)); }
   ~DescribedWork() { world_.describe_work({}); }
   DescribedWork(const DescribedWork&) = delete;
   DescribedWork& operator=(const DescribedWork&) = delete;

@@ -1,17 +1,24 @@
 #include "schedule/run/executor.hpp"
 
+#include <algorithm>
+
 #include "base/clock.hpp"
 
 namespace tessera {
 
-std::string LanePositions::describe() const {
-  std::string text;
+std::vector<TaskAt> LanePositions::tasks() const {
+  std::vector<TaskAt> all;
   const double now = now_seconds();
   for (std::size_t lane = 0; lane < lane_count; ++lane)
     if (const Task* task = tasks_[lane].load(std::memory_order_acquire))
-      text += fmt::format("{}{}: `{}` for {:.0f} s", text.empty() ? "" : ", ", name_of(static_cast<Lane>(lane)), task->name,
-                          now - since_[lane].load(std::memory_order_relaxed));
-  return text;
+      all.push_back({std::string(name_of(static_cast<Lane>(lane))), task->name, now - since_[lane].load(std::memory_order_relaxed)});
+  return all;
+}
+
+double LanePositions::moved() const {
+  double last = 0;
+  for (const std::atomic<double>& since : since_) last = std::max(last, since.load(std::memory_order_relaxed));
+  return last;
 }
 
 HostExecutor::HostExecutor(TaskTable table, LaneMode mode, LaneWatch watch)
@@ -50,6 +57,7 @@ Timeline HostExecutor::run_traced(ProgramKind kind) {
 void HostExecutor::execute(ProgramKind kind) {
   const OrderedProgram& program = table_.program(kind);
   times_ = {};
+  const RunningProgram running(positions_, kind);
   if (mode_ == LaneMode::inline_order) return run_inline(program);
   for (auto& done : done_) done = 0;
   failed_ = false;
@@ -98,7 +106,7 @@ void HostExecutor::run_task(const OrderedPhase& phase, int task, std::int64_t re
   positions_.enter(lane, what, begin);
   table_.run(phase.section, task, phase.micro_of(repetition).value_or(0));
   const double end = now_seconds();
-  positions_.leave(lane);
+  positions_.leave(lane, end);
   times_.busy[lane] += end - begin;
   if (timeline_) timeline_->lanes[lane].push_back({&what, phase.micro_of(repetition), begin, end});
 }

@@ -9,6 +9,7 @@
 
 #include "deck/modes.hpp"
 #include "schedule/run/timeline.hpp"
+#include "topology/failure/whereabouts.hpp"
 
 namespace tessera {
 
@@ -29,13 +30,34 @@ class LanePositions {
     since_[lane].store(now, std::memory_order_relaxed);
     tasks_[lane].store(&task, std::memory_order_release);
   }
-  void leave(std::size_t lane) { tasks_[lane].store(nullptr, std::memory_order_release); }
-  /// "compute: forward layers.2 for 3 s, gather: gather layers.3 for 3 s"; empty where no lane is at a task.
-  std::string describe() const;
+  void leave(std::size_t lane, double now) {
+    since_[lane].store(now, std::memory_order_relaxed);
+    tasks_[lane].store(nullptr, std::memory_order_release);
+  }
+  /// `name`: of the program that runs, empty between two. Stays where it is.
+  void turn_to(const char* name) { program_.store(name, std::memory_order_release); }
+  const char* program() const { return program_.load(std::memory_order_acquire); }
+  /// Of lanes that are at a task.
+  std::vector<TaskAt> tasks() const;
+  /// now_seconds() when a task began or ended last.
+  double moved() const;
 
  private:
   std::array<std::atomic<const Task*>, lane_count> tasks_{};
   std::array<std::atomic<double>, lane_count> since_{};
+  std::atomic<const char*> program_{""};
+};
+
+/// That a program runs, until it is destroyed.
+class RunningProgram {
+ public:
+  RunningProgram(LanePositions& positions, ProgramKind kind) : positions_(positions) { positions_.turn_to(row_of(kind).name); }
+  ~RunningProgram() { positions_.turn_to(""); }
+  RunningProgram(const RunningProgram&) = delete;
+  RunningProgram& operator=(const RunningProgram&) = delete;
+
+ private:
+  LanePositions& positions_;
 };
 
 /// How an executor looks after tasks that wait for other ranks: a lost lane's peers may never come to what the other lanes wait for.
@@ -64,7 +86,7 @@ class Executor {
   /// Of the last run.
   virtual const LaneTimes& times() const = 0;
   /// What the lanes are at in this moment; any thread may ask.
-  std::string under_way() const { return positions_.describe(); }
+  const LanePositions& under_way() const { return positions_; }
 
  protected:
   LanePositions positions_;

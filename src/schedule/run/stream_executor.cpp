@@ -61,6 +61,7 @@ void StreamExecutor::execute(ProgramKind kind) {
   host_error_ = nullptr, host_failed_ = false;
   Recorded& program = programs_[static_cast<std::size_t>(kind)];
   const double begin = now_seconds();
+  const RunningProgram running(positions_, kind);
   const cuda::Range range(program_rows[static_cast<std::size_t>(kind)].name);
   try {
     if (!trace_ && (program.graph || (program.ran && wants_graph(kind) && capture(kind))))
@@ -76,7 +77,7 @@ void StreamExecutor::execute(ProgramKind kind) {
     end_all();
     throw;
   }
-  for (std::size_t lane = 0; lane < lane_count; ++lane) positions_.leave(lane);
+  for (std::size_t lane = 0; lane < lane_count; ++lane) positions_.leave(lane, now_seconds());
   program.ran = true;
   program.seconds = std::max(program.seconds, now_seconds() - begin);
 }
@@ -267,7 +268,7 @@ void StreamExecutor::note_positions(double since) {
     if (done_[lane] < issued_[lane])
       positions_.enter(lane, *issued_tasks_[lane][static_cast<std::size_t>((done_[lane] + 1) % ring)], since);
     else
-      positions_.leave(lane);
+      positions_.leave(lane, since);
 }
 
 double StreamExecutor::say_after() const {

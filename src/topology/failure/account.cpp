@@ -12,6 +12,8 @@ constexpr std::size_t shown_ranks = 16;
 
 std::string sentence(const RankNote& rank) {
   if (rank.ended) return "has ended";
+  if (rank.behind >= 0)
+    return fmt::format("is heard by way of rank {}. Last heard of {:.0f} s ago: {}", rank.behind, rank.age, rank.note.describe());
   if (rank.answered) return rank.note.describe();
   return fmt::format("does not answer: it is stopped, or its node hangs. Last heard of {:.0f} s ago: {}", rank.age, rank.note.describe());
 }
@@ -21,7 +23,8 @@ std::string sentence(const RankNote& rank) {
 std::string print_notes(std::span<const RankNote> notes) {
   std::string text;
   for (const RankNote& rank : notes)
-    text += fmt::format("rank\t{} {} {} {:.1f}\n{}", rank.rank, rank.answered ? 1 : 0, rank.ended ? 1 : 0, rank.age, rank.note.print());
+    text += fmt::format("rank\t{} {} {} {:.1f} {}\n{}", rank.rank, rank.answered ? 1 : 0, rank.ended ? 1 : 0, rank.age, rank.behind,
+                        rank.note.print());
   return text;
 }
 
@@ -32,7 +35,7 @@ std::vector<RankNote> parse_notes(std::string_view text) {
   for (std::string line; std::getline(lines, line);) {
     if (line.starts_with("rank\t")) {
       RankNote& rank = notes.emplace_back();
-      std::istringstream(line.substr(5)) >> rank.rank >> rank.answered >> rank.ended >> rank.age;
+      std::istringstream(line.substr(5)) >> rank.rank >> rank.answered >> rank.ended >> rank.age >> rank.behind;
       texts.emplace_back();
     } else if (!texts.empty()) {
       texts.back() += line + "\n";
@@ -65,7 +68,8 @@ std::string explain_wait(std::span<const RankNote> notes, std::span<const std::s
     else
       others.push_back(&rank);
   // Who waits elsewhere waits for one of those that wait nowhere.
-  std::ranges::stable_partition(others, [](const RankNote* rank) { return !rank->answered || rank->note.waits.empty(); });
+  std::ranges::stable_partition(others,
+                                [](const RankNote* rank) { return rank->behind < 0 && (!rank->answered || rank->note.waits.empty()); });
   std::string missing;
   for (std::size_t i = 0; i < others.size() && i < shown_ranks; ++i)
     missing += fmt::format("\n  rank {} on {} {}", others[i]->rank, hosts[static_cast<std::size_t>(others[i]->rank)], sentence(*others[i]));

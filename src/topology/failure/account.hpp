@@ -16,6 +16,7 @@ struct RankNote {
   bool ended = false;     ///< it has left the run
   double age = 0;
   Note note;
+  int behind = -1;  ///< the rank by which this one is heard, where that one does not answer either
 };
 
 std::string print_notes(std::span<const RankNote> notes);

@@ -9,7 +9,6 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -104,16 +103,6 @@ int connect_to(const sockaddr* address, socklen_t bytes, const std::string& hell
   return -1;
 }
 
-/// One descriptor a rank.
-void allow_descriptors(int count) {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  const rlim_t wanted = static_cast<rlim_t>(count) + 512;
-  if (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= wanted) return;
-  limit.rlim_cur = limit.rlim_max == RLIM_INFINITY ? wanted : std::min(wanted, limit.rlim_max);
-  setrlimit(RLIMIT_NOFILE, &limit);  // where it fails, the ranks beyond it have no link, which is said
-}
-
 }  // namespace
 
 Link::Link(Link&& other) noexcept { *this = std::move(other); }
@@ -187,12 +176,11 @@ LinkListener::LinkListener(bool local) : secret_(random_secret()) {
 
 LinkListener::~LinkListener() { ::close(socket_); }
 
-std::vector<Link> LinkListener::accept_all(int ranks, double seconds) {
+std::vector<Link> LinkListener::accept_all(std::span<const int> ranks, double seconds) {
   constexpr double hello_seconds = 1;
-  std::vector<Link> links(static_cast<std::size_t>(ranks));
-  allow_descriptors(ranks);
+  std::vector<Link> links(ranks.size());
   const double deadline = now_seconds() + seconds;
-  for (int missing = ranks - 1; missing > 0 && wait_until_ready(socket_, POLLIN, deadline);) {
+  for (std::size_t missing = ranks.size(); missing > 0 && wait_until_ready(socket_, POLLIN, deadline);) {
     Link link(accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     char hello[hello_bytes + 1] = {};
     if (link.socket() < 0) {
@@ -200,11 +188,11 @@ std::vector<Link> LinkListener::accept_all(int ranks, double seconds) {
       continue;
     }
     if (!read_whole(link.socket(), hello, hello_bytes, std::min(deadline, now_seconds() + hello_seconds))) continue;
-    const int rank = std::atoi(hello + secret_digits);
-    if (std::string_view(hello, secret_digits) != secret_ || rank <= 0 || rank >= ranks) continue;
+    const auto found = std::ranges::lower_bound(ranks, std::atoi(hello + secret_digits));
+    if (std::string_view(hello, secret_digits) != secret_ || found == ranks.end() || *found != std::atoi(hello + secret_digits)) continue;
     if (::send(link.socket(), secret_.data(), secret_digits, MSG_NOSIGNAL) != static_cast<ssize_t>(secret_digits)) continue;
     keep_alive(link.socket());
-    Link& place = links[static_cast<std::size_t>(rank)];
+    Link& place = links[static_cast<std::size_t>(found - ranks.begin())];
     missing -= place.socket() < 0 ? 1 : 0;
     place = std::move(link);
   }

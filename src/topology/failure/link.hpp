@@ -1,23 +1,27 @@
-// Connections between rank 0 and every other rank, beside MPI: MPI says nothing of a rank that ends or stops.
+// Connections between ranks beside MPI: MPI says nothing of a rank that ends or stops.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace tessera {
 
+/// `up`: to rank 0. `down`: to all ranks, or to the one that the text names.
 enum class MessageKind : std::uint8_t {
-  note,    ///< a rank's note, each second and when it is told to
-  tell,    ///< rank 0: send your note now
-  ask,     ///< a rank wants everybody's notes; the text is its own note
-  notes,   ///< rank 0's answer
-  floor,   ///< a rank has something to say that ends the run
-  speak,   ///< rank 0: say it
-  silent,  ///< rank 0: another one speaks
-  ending,  ///< rank 0: the run ends with this status; connections may break
-  lost,    ///< rank 0: this rank has ended
-  bye      ///< this rank ends as it should
+  note,    ///< up: of a rank, each second and when it is told to
+  tell,    ///< down: send your note now
+  ask,     ///< up: a rank wants everybody's notes
+  notes,   ///< down: rank 0's answer to one
+  floor,   ///< up: a rank has something to say that ends the run
+  ending,  ///< down: the run ends with this status, and this rank says why; connections may break
+  lost,    ///< to all: this rank has ended
+  gone,    ///< up: this rank ends as it should
+  bye,     ///< to neighbours: I end as I should
+  pulse,   ///< to ranks below: I am alive
+  look,    ///< down: to a rank that is to read another one's stacks
+  stacks   ///< up: what it has read
 };
 struct Message {
   MessageKind kind = MessageKind::note;
@@ -47,11 +51,11 @@ class Link {
   std::string in_, out_;
 };
 
-/// Rank 0's side of the connections, while they are made. Who connects must know a secret that goes over MPI; nobody else is heard, and
-/// nothing listens once all are there.
+/// A rank's side of the connections to those below it, while they are made. Who connects must know a secret that goes over MPI; nobody
+/// else is heard, and nothing listens once all are there.
 class LinkListener {
  public:
-  /// `local`: all ranks are on this host. Throws Error(environment).
+  /// `local`: all ranks that connect are on this host. Throws Error(environment).
   explicit LinkListener(bool local);
   ~LinkListener();
   LinkListener(const LinkListener&) = delete;
@@ -59,15 +63,15 @@ class LinkListener {
 
   /// For connect_link on the other ranks: port, secret and addresses.
   const std::string& offer() const { return offer_; }
-  /// By rank; closed where a rank has not come within `seconds`.
-  std::vector<Link> accept_all(int ranks, double seconds);
+  /// Of these ranks, which rise; closed where one has not come within `seconds`.
+  std::vector<Link> accept_all(std::span<const int> ranks, double seconds);
 
  private:
   int socket_ = -1;
   std::string secret_, offer_;
 };
 
-/// The link to rank 0. Closed where none of its addresses can be reached within `seconds`: `reason` says why.
+/// The link to the rank that made the offer. Closed where none of its addresses can be reached within `seconds`: `reason` says why.
 Link connect_link(const std::string& offer, int rank, double seconds, std::string& reason);
 
 }  // namespace tessera

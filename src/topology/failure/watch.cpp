@@ -3,10 +3,11 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
+#include <cstdio>
 #include <utility>
 
 #include "base/check.hpp"
@@ -18,19 +19,34 @@
 namespace tessera {
 namespace {
 
-constexpr double note_seconds = 1;        // between the notes that rank 0 keeps
-constexpr double question_seconds = 1.5;  // for the ranks' answers, and twice that for rank 0's
-constexpr double floor_seconds = 2;       // for rank 0's word about who speaks
-constexpr double leave_seconds = 1.5;     // from the word that the run ends to the end of this process
 constexpr int look_milliseconds = 250;
+
+/// Between a rank's notes: rank 0 reads those of some thousand ranks a second.
+double note_seconds(int ranks) { return 1 + ranks / 8192; }
+
+/// The one process that may look at this one's stacks where the system allows that to none else (Yama): of the node's next rank.
+void let_next_rank_look(const WatchPlan& plan) {
+  const auto at = [&](int rank) { return static_cast<std::size_t>(rank); };
+  int next = plan.rank;
+  do next = (next + 1) % static_cast<int>(plan.leaders.size());
+  while (plan.leaders[at(next)] != plan.leaders[at(plan.rank)]);
+  // Where the kernel has no Yama the call fails, and is not needed.
+  if (next != plan.rank && plan.processes[at(next)].means_the_same_here()) prctl(PR_SET_PTRACER, plan.processes[at(next)].pid, 0, 0, 0);
+}
 
 }  // namespace
 
-Watch::Watch(int rank, std::vector<std::string> hosts, std::vector<Link> links)
-    : rank_(rank), hosts_(std::move(hosts)), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), links_(std::move(links)) {
+Watch::Watch(WatchPlan plan, WatchLinks links, std::vector<int> unreached)
+    : plan_(std::move(plan)), rank_(plan_.rank), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), links_(std::move(links)) {
   if (wake_ < 0) fail(ExitCode::environment, "no eventfd for the watch over the ranks");
-  members_.resize(hosts_.size());
-  for (Member& member : members_) member.heard = now_seconds();
+  heard_up_ = now_seconds();
+  if (rank_ == 0) members_.resize(plan_.hosts.size());
+  for (Member& member : members_) member.heard = heard_up_;
+  for (int rank : unreached) {
+    if (rank_ == 0) members_[static_cast<std::size_t>(rank)].reached = false;
+    if (rank == rank_) reached_ = false;
+  }
+  let_next_rank_look(plan_);
   thread_ = std::thread([this] {
     pthread_setname_np(pthread_self(), "watch");
     loop();
@@ -41,10 +57,12 @@ Watch::~Watch() {
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
-    for (Link& link : links_) link.send(MessageKind::bye);
+    for (std::size_t i = 0; i < link_count(); ++i) link(i).send(MessageKind::bye);
   }
   wake();
   thread_.join();
+  if (reader_.joinable()) reader_.join();
+  prctl(PR_SET_PTRACER, 0, 0, 0, 0);
   ::close(wake_);
 }
 
@@ -56,184 +74,141 @@ void Watch::wake() const {
 void Watch::loop() {
   while (true) {
     wait_for_events();
-    std::lock_guard lock(mutex_);
-    if (stopping_) return;
-    if (leave_at_ && now_seconds() > *leave_at_) {
-      leave_end_report_to_others();
-      leave_now(static_cast<ExitCode>(status_));
+    std::vector<WatchLine> sayings;
+    std::function<void(const std::string&)> end;
+    {
+      std::lock_guard lock(mutex_);
+      if (stopping_) return;
+      if (leave_at_ && now_seconds() > *leave_at_) {
+        leave_end_report_to_others();
+        leave_now(static_cast<ExitCode>(status_));
+      }
+      read_links();
+      note_regularly();
+      end_question_when_answered();
+      send_stacks_that_were_read();
+      judge_progress();
+      sayings.swap(sayings_);
+      if (watchdog_.ends) end = end_;
     }
-    read_links();
-    if (rank_ != 0 && now_seconds() - noted_at_ > note_seconds) {
-      noted_at_ = now_seconds();
-      links_[0].send(MessageKind::note, whereabouts_.note().print());
+    for (const WatchLine& saying : sayings) {
+      log_line(saying.warns ? LogLevel::warning : LogLevel::info, saying.text);
+      if (end && saying.warns) end(saying.cause);
     }
-    end_question_when_answered();
   }
+}
+
+void Watch::note_regularly() {
+  if (now_seconds() - noted_at_ < note_seconds(plan_.tree.ranks())) return;
+  noted_at_ = now_seconds();
+  if (rank_ != 0) send_up(MessageKind::note, fmt::format("{}\n{}", rank_, whereabouts_.note().print()));
+  for (Link& child : links_.down) child.send(MessageKind::pulse);
+  if (rank_ == 0 && watchdog_.on) compare_ranks();
 }
 
 void Watch::wait_for_events() {
   std::vector<pollfd> watched{{wake_, POLLIN, 0}};
   {
     std::lock_guard lock(mutex_);
-    for (const Link& link : links_)  // a negative descriptor is passed over
-      watched.push_back({link.socket(), static_cast<short>(POLLIN | (link.unsent() ? POLLOUT : 0)), 0});
+    for (std::size_t i = 0; i < link_count(); ++i)  // a negative descriptor is passed over
+      watched.push_back({link(i).socket(), static_cast<short>(POLLIN | (link(i).unsent() ? POLLOUT : 0)), 0});
   }
   poll(watched.data(), watched.size(), look_milliseconds);
   std::uint64_t count = 0;
   if (read(wake_, &count, sizeof count) < 0) return;  // nobody woke us: time, or a link
 }
 
+int Watch::neighbour(std::size_t i) const { return i < links_.down.size() ? plan_.tree.children(rank_)[i] : plan_.tree.parent(rank_); }
+
 void Watch::read_links() {
-  for (std::size_t i = 0; i < links_.size(); ++i) {
-    if (links_[i].socket() < 0) continue;
-    links_[i].flush();
+  for (std::size_t i = 0; i < link_count(); ++i) {
+    if (link(i).socket() < 0) continue;
+    link(i).flush();
     std::vector<Message> messages;
-    const bool open = links_[i].receive(messages);
+    const bool open = link(i).receive(messages);
     bool goodbye = false;
     for (const Message& message : messages) {
       goodbye = goodbye || message.kind == MessageKind::bye;
-      handle(rank_of(i), message);
+      handle(neighbour(i), message);
     }
+    if (i == links_.down.size() && !messages.empty()) heard_up_ = now_seconds();
     if (!open || goodbye) {
-      links_[i].close();
-      link_ended(rank_of(i), goodbye);
+      link(i).close();
+      link_ended(neighbour(i), goodbye);
     }
   }
 }
 
+void Watch::send_up(MessageKind kind, const std::string& text) {
+  if (rank_ == 0)
+    handle(0, {kind, text});
+  else
+    links_.up.send(kind, text);
+}
+
+void Watch::send_down(MessageKind kind, const std::string& text) {
+  for (Link& child : links_.down) child.send(kind, text);
+}
+
+void Watch::send_to(int rank, MessageKind kind, const std::string& text) {
+  if (rank == rank_) return handle(rank_, {kind, text});
+  const std::vector<int>& children = plan_.tree.children(rank_);
+  const auto found = std::ranges::lower_bound(children, plan_.tree.way_down(rank_, rank));
+  if (found != children.end()) links_.down[static_cast<std::size_t>(found - children.begin())].send(kind, text);
+}
+
 void Watch::handle(int from, const Message& message) {
-  Member& member = members_[static_cast<std::size_t>(from)];
+  int first = -1, second = -1;  // most texts begin with numbers
+  std::sscanf(message.text.c_str(), "%d %d", &first, &second);
+  const bool mine = rank_ == 0;  // what goes up ends with rank 0, the others pass it on
   switch (message.kind) {
     case MessageKind::note:
-      member.note = Note::parse(message.text);
-      member.heard = now_seconds();
-      member.asked = false;
+      mine ? take_note(message.text) : send_up(message.kind, message.text);
       break;
     case MessageKind::tell:
-      links_[0].send(MessageKind::note, whereabouts_.note().print());
+      send_down(message.kind, message.text);
+      if (rank_ != 0) send_up(MessageKind::note, fmt::format("{}\n{}", rank_, whereabouts_.note().print()));
       break;
     case MessageKind::ask:
-      askers_.insert(from);
-      begin_question();
+      mine ? ask_all(first) : send_up(message.kind, message.text);
       break;
     case MessageKind::notes:
-      notes_ = message.text;
+      if (first != rank_) return send_to(first, message.kind, message.text);
+      notes_ = message.text.substr(message.text.find('\n') + 1);
       answered_.notify_all();
       break;
     case MessageKind::floor:
-      grant_floor(from, std::atoi(message.text.c_str()));
+      mine ? grant_floor(first, second) : send_up(message.kind, message.text);
       break;
     case MessageKind::ending:
-      leave_after_others(std::atoi(message.text.c_str()));
-      [[fallthrough]];
-    case MessageKind::silent:
-    case MessageKind::speak:
-      ending_ = true;
-      may_speak_ = message.kind == MessageKind::speak;
-      answered_.notify_all();
+      send_down(message.kind, message.text);
+      run_ends(first, second);
       break;
     case MessageKind::lost:
-      if (!ending_) tell_lost(std::atoi(message.text.c_str()));
+      if (!ending_) tell_lost(first, from);
+      break;
+    case MessageKind::gone:
+      if (mine)
+        members_[static_cast<std::size_t>(first)].ended = true;
+      else
+        send_up(message.kind, message.text);
+      break;
+    case MessageKind::look:
+      first == rank_ ? read_stacks_of(second) : send_to(first, message.kind, message.text);
+      break;
+    case MessageKind::stacks:
+      mine ? take_stacks(message.text) : send_up(message.kind, message.text);
       break;
     case MessageKind::bye:
+    case MessageKind::pulse:
       break;
   }
 }
 
 void Watch::link_ended(int from, bool goodbye) {
-  members_[static_cast<std::size_t>(from)].ended = true;
-  if (!goodbye && !ending_) tell_lost(from);
-  answered_.notify_all();  // rank 0 gives no answer any more
-}
-
-void Watch::tell_lost(int rank) {
-  int none = -1;
-  lost_.compare_exchange_strong(none, rank);  // the first one: others may have ended over it
-  if (rank_ != 0) return;
-  for (Link& link : links_) link.send(MessageKind::lost, std::to_string(lost_.load()));
-}
-
-void Watch::begin_question() {
-  if (askers_.size() > 1) return;  // it is under way
-  asked_at_ = now_seconds();
-  for (std::size_t r = 1; r < links_.size(); ++r) {
-    members_[r].asked = links_[r].socket() >= 0;
-    links_[r].send(MessageKind::tell);
-  }
-}
-
-void Watch::end_question_when_answered() {
-  if (askers_.empty()) return;
-  const bool open = std::ranges::any_of(members_, [](const Member& m) { return m.asked && !m.ended; });
-  if (open && now_seconds() - asked_at_ < question_seconds) return;
-  std::vector<RankNote> notes;
-  for (std::size_t r = 0; r < members_.size(); ++r) {
-    const Member& m = members_[r];
-    const bool answered = r == 0 || (!m.asked && links_[r].socket() >= 0);
-    notes.push_back({static_cast<int>(r), answered, m.ended, now_seconds() - m.heard, r == 0 ? whereabouts_.note() : m.note});
-  }
-  const std::string text = print_notes(notes);
-  for (int asker : askers_)
-    if (asker != 0) links_[static_cast<std::size_t>(asker)].send(MessageKind::notes, text);
-  if (askers_.contains(0)) notes_ = text;
-  askers_.clear();
-  answered_.notify_all();
-}
-
-std::string Watch::explain(const std::string& wait) {
-  std::unique_lock lock(mutex_);
-  if (rank_ != 0 && links_[0].socket() < 0) return "nothing is known of the other ranks, since rank 0 could not be reached at the start";
-  notes_.reset();
-  if (rank_ == 0) {
-    askers_.insert(0);
-    begin_question();
-    wake();
-  } else {
-    links_[0].send(MessageKind::ask);
-  }
-  const auto limit = std::chrono::duration<double>(2 * question_seconds);
-  answered_.wait_for(lock, limit, [this] { return notes_.has_value() || (rank_ != 0 && links_[0].socket() < 0); });
-  if (notes_) return explain_wait(parse_notes(*notes_), hosts_, wait);
-  return fmt::format("rank 0 on {} does not answer: it is stopped, or its node hangs", hosts_[0]);
-}
-
-/// Who speaks ends all ranks. Where that does not reach this one, as with srun, it goes by itself.
-void Watch::leave_after_others(int status) {
-  status_ = status;
-  leave_at_ = now_seconds() + leave_seconds;
-}
-
-void Watch::grant_floor(int rank, int status) {
-  if (ending_) {
-    if (rank != 0) links_[static_cast<std::size_t>(rank)].send(MessageKind::silent);
-    return;
-  }
-  ending_ = true;
-  for (std::size_t r = 1; r < links_.size(); ++r)
-    links_[r].send(static_cast<int>(r) == rank ? MessageKind::speak : MessageKind::ending, std::to_string(status));
-  may_speak_ = rank == 0;
-  if (rank != 0) leave_after_others(status);
-  answered_.notify_all();
-}
-
-bool Watch::take_floor(int status) {
-  std::unique_lock lock(mutex_);
-  if (rank_ == 0) {
-    if (ending_) return false;
-    grant_floor(0, status);
-    return true;
-  }
-  if (ending_) return false;
-  if (links_[0].socket() >= 0) {
-    links_[0].send(MessageKind::floor, std::to_string(status));
-    answered_.wait_for(lock, std::chrono::duration<double>(floor_seconds),
-                       [this] { return may_speak_.has_value() || links_[0].socket() < 0; });
-    if (may_speak_) return *may_speak_;
-  }
-  // Nobody can give the floor: the lower ranks first, whose word ends the others.
-  lock.unlock();
-  std::this_thread::sleep_for(std::chrono::milliseconds(100 * std::min(rank_ - 1, 20)));
-  return true;
+  if (from != plan_.tree.parent(rank_)) send_up(MessageKind::gone, std::to_string(from));
+  if (!goodbye && !ending_) tell_lost(from, from);
+  answered_.notify_all();  // rank 0 may give no answer any more
 }
 
 }  // namespace tessera

@@ -1,19 +1,45 @@
 // What a process is doing, kept for the moment in which others ask why the run does not go on.
 #pragma once
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <map>
 #include <mutex>
 #include <string>
+#include <vector>
 
 namespace tessera {
+
+/// A lane at a task.
+struct TaskAt {
+  std::string lane, task;
+  double seconds = 0;  ///< so far
+};
+
+/// What a rank has computed since it began its steps: sums, so that whoever compares ranks needs no note of a certain step.
+struct Spent {
+  int role = 0;                           ///< ranks of the same role do the same work
+  std::int64_t steps = 0;                 ///< the sums are of
+  std::map<std::string, double> seconds;  ///< by kind of work: "forward"
+};
+
+/// What a process says of its own work.
+struct RankWork {
+  std::int64_t step = 0;  ///< that is under way, from 1 on; 0: none
+  std::string program;    ///< of the schedule, that runs; empty outside
+  std::vector<TaskAt> tasks;
+  std::string beside;       ///< what it does where no task runs, or what tasks wait for that is no rank
+  double longest_step = 0;  ///< seconds, of the latest; 0 while they are too few. Not told to others
+  double still = -1;        ///< seconds since a task began or ended, or it turned to something else; below 0: not known
+  Spent spent;
+};
 
 /// What another rank is told. Text between processes is print()'s.
 struct Note {
   std::map<std::string, double> waits;  ///< collectives that this rank waits in, and for how many seconds
-  std::string work;                     ///< the tasks of its lanes; empty where none run
+  RankWork work;
   std::string print() const;
-  static Note parse(const std::string& text);
+  static Note parse(std::string_view text);
   std::string describe() const;
 };
 
@@ -24,7 +50,7 @@ class Whereabouts {
   void begin_wait(const void* who, std::string what);
   void end_wait(const void* who);
   /// `describe` is asked until it is replaced; no call is under way when this returns.
-  void set_work(std::function<std::string()> describe);
+  void set_work(std::function<RankWork()> describe);
   Note note() const;
 
  private:
@@ -34,7 +60,7 @@ class Whereabouts {
   };
   mutable std::mutex mutex_;
   std::map<const void*, Wait> waits_;
-  std::function<std::string()> work_;
+  std::function<RankWork()> work_;
 };
 
 /// Notes a wait once it has lasted, and takes the note back when it ends. The note of a wait that failed stays: who asks while this rank is

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "deck/ramp.hpp"
 #include "kernels/cuda/devices.hpp"
 #include "kernels/elementwise/elementwise.hpp"
@@ -326,11 +327,17 @@ std::optional<RouterFigures> Engine::router_figures() const {
   return figures_of(totals, sums.subspan(kernels::router_sums), s, value<kernels::StepInputs>("inputs").tokens);
 }
 
-std::string Engine::under_way() const {
+void Engine::add_under_way(RankWork& work) const {
   const std::lock_guard lock(changes_);
-  if (!executor_) return "the change of a phase";
-  const std::string tasks = executor_->under_way(), disk = memory_.disk() ? memory_.disk()->under_way() : "";
-  return disk.empty() || tasks.empty() ? tasks : fmt::format("{}; {}", tasks, disk);
+  if (!executor_) {
+    work.beside = "the change of a phase";
+    return;
+  }
+  const LanePositions& at = executor_->under_way();
+  work.program = at.program();
+  work.tasks = at.tasks();
+  if (at.moved() > 0) work.still = std::min(work.still, std::max(0.0, now_seconds() - at.moved()));
+  if (!work.tasks.empty()) work.beside = memory_.disk() ? memory_.disk()->under_way() : "";
 }
 
 std::vector<float> Engine::gradient_of(const std::string& tensor) const {

@@ -166,7 +166,7 @@ class Engine {
   }
   const LaneTimes& times() const { return executor_->times(); }
   /// What the lanes are at; any thread may ask.
-  std::string under_way() const;
+  void add_under_way(RankWork& work) const;
   /// How a disk tier works; empty where there is none.
   std::string how_disks_work() const { return memory_.disk() ? memory_.disk()->how() : ""; }
 

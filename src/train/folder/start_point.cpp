@@ -128,6 +128,17 @@ Origin find_origin(const std::string& resume, const std::string& checkpoints) {
   return start;
 }
 
+std::vector<std::string> checkpoints_before(const std::string& checkpoints, const io::Lineage& lineage, std::int64_t step, std::int64_t older) {
+  const io::CheckpointSurvey survey = io::survey_checkpoints(checkpoints);
+  if (!survey.fault.empty())
+    fail(ExitCode::checkpoint, "{} The run cannot go back by itself: mend the path or the file system.", survey.fault);
+  std::vector<std::string> paths;
+  for (const io::CheckpointEntry& entry : io::by_descent(survey, lineage))
+    if (entry.step < step) paths.push_back(entry.path);
+  paths.erase(paths.begin(), paths.begin() + std::min<std::int64_t>(older, std::max<std::int64_t>(std::ssize(paths) - 1, 0)));
+  return paths;
+}
+
 io::Lineage first_lineage(const std::string& checkpoint) {
   io::CheckpointLine line;
   line.number = 1;

@@ -17,7 +17,7 @@ Checkpoints::Checkpoints(const RunParts& run, std::string last, std::vector<io::
 
 Verdict Checkpoints::after(const StepEnd& end) {
   done_ = end.done;
-  run_.stage = "the saving of a checkpoint";
+  run_.position.turn_to("the saving of a checkpoint");
   saver_.look();
   if (end.last && run_.claim) run_.claim->say_leaving();
   // A resume that is not proven yet must not take the place of what it went on from.

@@ -32,7 +32,7 @@ CopiesWatch::CopiesWatch(const RunParts& run, ProgressLog& progress)
 Verdict CopiesWatch::after(const StepEnd& end) {
   const std::int64_t every = run_.deck.guards.digest_every;
   if (every == 0 || end.done % every != 0) return Verdict::go_on;
-  run_.stage = "the comparison of copies";
+  run_.position.turn_to("the comparison of copies");
   std::vector<CopyDigest> mine = run_.engine.digest_copies();
   const std::vector<DifferentCopies> differing = compare_copies(run_.world, mine);
   if (differing.empty()) {

@@ -64,7 +64,7 @@ void Guards::say(const StepEnd& end, const std::string& line) {
 }
 
 std::string Guards::diagnose(const StepEnd& end) {
-  run_.stage = "the search for what is not finite";
+  run_.position.turn_to("the search for what is not finite");
   const bool mine = run_.engine.own_sums().not_finite;
   const std::optional<Finding> finding = run_.engine.find_not_finite();  // settles a late update, which the state is looked at after
   if (const std::string state = first_line(run_.world, run_.engine.state_not_finite()); !state.empty())

@@ -183,10 +183,17 @@ constexpr Metric table[] = {
      nullptr,
      "Where that wall time went, over all starts, by part.",
      {.many = "part", .name = "goodput_seconds"}},
+    {"stragglers",
+     "",
+     MetricOf::straggler,
+     nullptr,
+     "Of a rank that was found to be slow, once: its seconds of work in a step over the median of ranks with the same work.",
+     {.many = "rank", .name = "straggler_ratio"}},
 };
 
 constexpr std::string_view name_of(MetricOf of) {
-  return of == MetricOf::any ? "any" : of == MetricOf::step ? "step" : of == MetricOf::evaluation ? "evaluation" : "save";
+  constexpr std::string_view names[] = {"any", "step", "evaluation", "save", "straggler"};
+  return names[static_cast<std::size_t>(of)];
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 namespace tessera {
 
 /// Of which row of metrics.jsonl.
-enum class MetricOf : std::uint8_t { any, step, evaluation, save };
+enum class MetricOf : std::uint8_t { any, step, evaluation, save, straggler };
 
 /// What of a metric does not follow from its name.
 struct Shown {

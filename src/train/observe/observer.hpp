@@ -1,6 +1,5 @@
 // What looks at each step of a run when it is made: a file each. Their order is that of src/train/run/step_loop.cpp.
 #pragma once
-#include <atomic>
 #include <optional>
 
 #include "base/progress.hpp"
@@ -12,6 +11,7 @@
 #include "train/engine/engine.hpp"
 #include "train/engine/machine_rate.hpp"
 #include "train/folder/run_folder.hpp"
+#include "train/observe/run_position.hpp"
 
 namespace tessera {
 namespace io {
@@ -46,7 +46,7 @@ struct RunParts {
   std::int64_t first_step = 0;              ///< steps that are done as the first one begins
   double launched = 0;                      ///< now_seconds() of the launch
   io::MetricsEndpoint* endpoint = nullptr;  ///< rank 0's, with metrics.prometheus
-  std::atomic<const char*>& stage;
+  RunPosition& position;
   GoingBack& going_back;       ///< of who answers roll_back
   std::string went_back = {};  ///< why this start began; empty where somebody has started it
 };

@@ -9,7 +9,7 @@ namespace tessera {
 
 void Replays::before(std::int64_t done) {
   if (!due(done + 1)) return;
-  run_.stage = "the step's first computation";
+  run_.position.turn_to("the step's first computation");
   first_ = run_.engine.step({.rehearsal = true, .document_squares = run_.feed.document_squares()});
   own_ = run_.engine.own_sums();
 }

@@ -1,5 +1,7 @@
 #include "train/observe/warnings.hpp"
 
+#include <fmt/format.h>
+
 #include "base/clock.hpp"
 #include "train/observe/ledger.hpp"
 #include "train/save/save_room.hpp"
@@ -10,7 +12,18 @@ Verdict Warnings::after(const StepEnd& end) {
   if (run_.world.rank() != 0) return Verdict::go_on;
   seconds_ = seconds_ == 0 ? end.figures.seconds : 0.9 * seconds_ + 0.1 * end.figures.seconds;
   for (const std::string& line : signs_.after(end.figures, now_seconds() - run_.launched)) say(end.done, line);
+  name_stragglers(end.done);
   return Verdict::go_on;
+}
+
+void Warnings::name_stragglers(std::int64_t step) {
+  for (const Straggler& s : run_.world.take_stragglers()) {
+    say(step, fmt::format("rank {} on {} is slow: its own work takes {:.1f} ms a step, that of ranks with the same work {:.1f} ms, most of "
+                          "the difference in {}; see whether something else runs there, and clocks and temperatures",
+                          s.rank, s.host, 1e3 * s.seconds, 1e3 * s.median, s.kind));
+    metrics_.record({{"step", step},
+                     {"stragglers", io::NamedNumbers{{fmt::format("rank {} on {}: {}", s.rank, s.host, s.kind), s.seconds / s.median}}}});
+  }
 }
 
 void Warnings::saved(std::int64_t step, double seconds) {

@@ -14,6 +14,23 @@
 #include "train/run/banner.hpp"
 
 namespace tessera {
+namespace {
+
+/// Seconds of a step's work that waits for no other rank, by kind. Of a GPU's steps they are known where one has a breakdown.
+std::map<std::string, double> own_seconds(const StepEnd& end, const LaneTimes& times, bool on_gpu) {
+  std::map<std::string, double> seconds;
+  if (end.breakdown) {
+    for (const TimePart part : {TimePart::forward, TimePart::backward, TimePart::head, TimePart::optimizer, TimePart::other})
+      seconds[time_parts[static_cast<std::size_t>(part)].name] = end.breakdown->of(part).exposed;
+  } else if (!on_gpu) {
+    for (const LaneInfo& lane : lanes)
+      if (const double busy = times.busy[static_cast<std::size_t>(lane.lane)]; !lane.collective && busy > 0) seconds[lane.name] = busy;
+  }
+  if (!seconds.empty()) seconds["data"] = end.data_seconds;
+  return seconds;
+}
+
+}  // namespace
 
 StepLoop::StepLoop(const RunParts& run, ResumeProof& proof, const std::string& checkpoint, std::vector<io::CheckpointData> data)
     : run_(run),
@@ -22,7 +39,7 @@ StepLoop::StepLoop(const RunParts& run, ResumeProof& proof, const std::string& c
       progress_(run),
       trace_(run, progress_),
       breakdown_(run, progress_),
-      warnings_(run, progress_),
+      warnings_(run, metrics_, progress_),
       checkpoints_(run, checkpoint, std::move(data), proof, metrics_, progress_, warnings_),
       guards_(run, checkpoints_.saver(), progress_),
       replays_(run),
@@ -48,6 +65,11 @@ std::optional<ExitCode> StepLoop::run() {
   if (done < steps) run_.ledger.training();
   checkpoints_.catch_up();
   Verdict verdict = Verdict::go_on;
+  const WatchdogKeys& keys = run_.deck.watchdog;
+  const StillnessWatch watch(run_.world, {.on = keys.action != WatchdogAction::off,
+                                          .ends = keys.action == WatchdogAction::end,
+                                          .limit_seconds = static_cast<double>(keys.limit),
+                                          .most_seconds = static_cast<double>(run_.deck.topology.collective_timeout) / 2});
   for (; done < steps && verdict == Verdict::go_on; ++done) {
     cross_border(done);
     verdict = step_after(done);
@@ -86,6 +108,7 @@ Verdict StepLoop::step_after(std::int64_t done) {
               .router = run_.engine.router_figures(),
               .verdict = report.stop != 0 && !ends ? Verdict::stop : Verdict::go_on};
   if (breakdown_.wants_timeline(done)) end.breakdown = break_down(timeline, run_.engine.schedule(), run_.engine.planned().request.mesh);
+  run_.position.end_step(seconds, own_seconds(end, run_.engine.times(), run_.deck.run.device == RunDevice::cuda));
   for (Observer* observer : observers_) {
     end.last = ends || end.verdict == Verdict::stop;
     end.verdict = std::max(end.verdict, observer->after(end));
@@ -97,7 +120,7 @@ Verdict StepLoop::step_after(std::int64_t done) {
 void StepLoop::enter_phase_after(std::int64_t done) {
   const std::size_t phase = phase_after(run_.deck, done);
   if (phase == run_.engine.phase()) return;
-  run_.stage = "the change to another phase";
+  run_.position.turn_to("the change to another phase");
   run_.world.together([] {});  // what a rank reads of another's memory it has read
   run_.engine.enter(phase);
 }
@@ -115,13 +138,14 @@ void StepLoop::cross_border(std::int64_t done) {
 }
 
 StepReport StepLoop::make_step(std::int64_t done, double& data_seconds, Timeline* timeline) {
+  run_.position.begin_step(done);
   enter_phase_after(done);
-  run_.stage = "the reading of a batch";
+  run_.position.turn_to("the reading of a batch");
   const double begin = now_seconds();
   run_.feed.read(done);
   data_seconds = now_seconds() - begin;
   for (Observer* observer : observers_) observer->before(done);
-  run_.stage = "the step's end";
+  run_.position.turn_to("the step's end");
   return run_.engine.step({.stop = stop_requested(), .timeline = timeline, .document_squares = run_.feed.document_squares()});
 }
 

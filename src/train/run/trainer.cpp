@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <atomic>
 #include <optional>
 #include <utility>
 
@@ -14,7 +13,6 @@
 #include "deck/ramp.hpp"
 #include "exchange/carried_files.hpp"
 #include "exchange/initial_weights.hpp"
-#include "io/checkpoint/survey.hpp"
 #include "io/files/path_state.hpp"
 #include "memory/runtime.hpp"
 #include "model/record/flops.hpp"
@@ -39,6 +37,7 @@
 #include "train/engine/fit.hpp"
 #include "train/engine/machine_rate.hpp"
 #include "train/folder/run_folder.hpp"
+#include "train/folder/start_point.hpp"
 #include "train/observe/exposition.hpp"
 #include "train/observe/ledger.hpp"
 #include "train/run/banner.hpp"
@@ -166,7 +165,7 @@ class Training {
                          .first_step = first_step_,
                          .launched = begin_,
                          .endpoint = endpoint_.get(),
-                         .stage = stage_,
+                         .position = position_,
                          .going_back = going_back_,
                          .went_back = std::exchange(going_back_.why, "")};
     together([&] {
@@ -181,7 +180,7 @@ class Training {
   /// To the newest good checkpoint before the last step, or an older one each time that no checkpoint followed.
   void go_back(StartPoint& start) {
     begin_ = now_seconds();
-    stage_ = "the way back to a checkpoint";
+    position_.turn_to("the way back to a checkpoint");
     const std::int64_t taken = engine_->run_values().sample_cursor;
     std::vector<std::string> candidates;
     world_.together([&] {
@@ -192,7 +191,7 @@ class Training {
              "its keys or this machine. Look at the steps before, and begin a run of its own from an earlier checkpoint with other keys: "
              "run.output_dir=NEW run.resume={}/step-N",
              going_back_.why, went_back_ - 1, start.folder.checkpoints());
-      if (world_.rank() == 0) candidates = checkpoints_before_last_step(start.folder);
+      if (world_.rank() == 0) candidates = checkpoints_before(start.folder.checkpoints(), claim_->lineage(), going_back_.step, went_back_ - 1);
     });
     start.checkpoint = choose_verified(world_, "the run, which goes back by itself,", candidates);
     read_initial(start);
@@ -210,19 +209,6 @@ class Training {
       claim_->go_back(start.checkpoint, going_back_.why);
     });
     ledger_.emplace();
-  }
-
-  /// Rank 0's, the one to take first.
-  std::vector<std::string> checkpoints_before_last_step(const RunFolder& folder) const {
-    const io::CheckpointSurvey survey = io::survey_checkpoints(folder.checkpoints());
-    if (!survey.fault.empty())
-      fail(ExitCode::checkpoint, "{} The run cannot go back by itself: mend the path or the file system.", survey.fault);
-    std::vector<std::string> paths;
-    for (const io::CheckpointEntry& entry : io::by_descent(survey, claim_->lineage()))
-      if (entry.step < going_back_.step) paths.push_back(entry.path);
-    const auto older = std::min<std::int64_t>(went_back_ - 1, std::max<std::int64_t>(std::ssize(paths) - 1, 0));
-    paths.erase(paths.begin(), paths.begin() + older);
-    return paths;
   }
 
   /// The model that new weights are those of: what cannot be served is said before time is spent.
@@ -306,9 +292,11 @@ class Training {
     measure_yardstick();
     together([&] { require_attention(model_shape(deck_)), require_fp8(model_shape(deck_)); });
     engine_.emplace(std::move(plans), EngineOptions{.lanes = lanes_, .kernel_choices = kernel_choices_file(deck_, gpu)}, std::move(links));
+    position_.set_role(role_of(mesh, world_.rank()));
     work_.emplace(world_, [this] {
-      const std::string tasks = engine_->under_way();
-      return tasks.empty() ? std::string(stage_.load()) : tasks;
+      RankWork work = position_.work();
+      engine_->add_under_way(work);
+      return work;
     });
     feed_.emplace(world_, *engine_, *train_, validation_ ? &*validation_ : nullptr);
     if (overhead_) overhead_->count("libraries", engine_->room()[static_cast<std::size_t>(Tier::device)]);
@@ -393,7 +381,7 @@ class Training {
   std::int64_t restore(const std::string& checkpoint) {
     if (checkpoint.empty()) {
       if (!initial_) return engine_->initialise_weights(), 0;
-      stage_ = "the reading of initial weights";
+      position_.turn_to("the reading of initial weights");
       load_initial_weights(world_, *engine_, *initial_);
       initial_.reset();
       return 0;
@@ -411,7 +399,7 @@ class Training {
                 samples_of_step(batch));
     });
     engine_->begin_in(phase_after(deck_, step));
-    stage_ = "the loading of a checkpoint";
+    position_.turn_to("the loading of a checkpoint");
     load_checkpoint(world_, *engine_, checkpoint);
     info("resumed from {} at step {} of {}", checkpoint, step, deck_.run.steps);
     return step;
@@ -441,8 +429,8 @@ class Training {
   std::optional<Engine> engine_;
   std::optional<BatchFeed> feed_;
   std::optional<DeviceOverhead> overhead_;
-  std::atomic<const char*> stage_{""};  ///< beside the engine's tasks
-  std::optional<DescribedWork> work_;   ///< of the engine: goes before it
+  RunPosition position_;
+  std::optional<DescribedWork> work_;  ///< of the engine: goes before it
 };
 
 }  // namespace

@@ -142,6 +142,7 @@ VALUES = {
     "memory.device": [..., '"2 GB"'],
     "memory.host": [..., '"1 GiB"'],
     "memory.pinned": [..., '"1 GiB"'],
+    "watchdog.limit": [..., '"1 h"'],
     "nvme.block_size": [..., "4096", "65536"],
     "nvme.queue_depth": [..., "1", "3"],
     "nvme.threads": [..., "2"],
