@@ -43,6 +43,7 @@ def stopped(folder, reference):
     check("stopped: what each is at", re.search(r"train .* s  ranks? [02].*waits in ", output) and re.search(r"rank 1 on \S+: no answer; last: ", output), output)
     check("stopped: its threads and stacks", re.search(r"stacks of rank 1 on \S+, process %d:\n  threads? %d.*stopped" % (pid, pid), output)
           and has_stacks(output, pid, r" in (tessera|lib)"), output)
+    runs.wait_until(lambda: state(pid) == "T", "the rank to be stopped again after somebody has looked")
     check("stopped: looking at it leaves it stopped", state(pid) == "T", state(pid))
     os.kill(pid, signal.SIGCONT)
     output = said(run, "the run goes on after")

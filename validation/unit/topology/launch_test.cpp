@@ -87,7 +87,11 @@ int play(int ranks, bool fails) {
     EXPECT_EQ(world.ranks(), ranks);
     EXPECT_EQ(world.rank(), launch().rank());
     bind_process(world);
-    const DescribedWork work(world, [] { return std::string("a test"); });
+    const DescribedWork work(world, [] {
+      RankWork at;
+      at.beside = "a test";
+      return at;
+    });
     Arena arena(Tier::shared, 1 << 16, "tessera.test");
     Node node(world);
     node.register_arena(arena);
