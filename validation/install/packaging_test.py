@@ -61,7 +61,7 @@ class Packaging(unittest.TestCase):
                 self.assertIn(name, asked)
 
     def test_spack_sets_options_that_cmake_has(self):
-        arguments = Recipe({"tests": False, "prometheus": True, "march": "x86-64-v3"}).package.cmake_args()
+        arguments = Recipe({"tests": False, "stacks": True, "prometheus": True, "march": "x86-64-v3"}).package.cmake_args()
         self.assertIn("-DTESSERA_HOST_ARCH=x86-64-v3", arguments)
         ours = {argument[2:].split("=")[0] for argument in arguments}
         self.assertLessEqual({name for name in ours if not name.startswith("CMAKE_")}, option_names())
