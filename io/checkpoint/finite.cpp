@@ -7,8 +7,7 @@
 #include <cmath>
 #include <vector>
 
-#include "base/check.hpp"
-#include "io/checkpoint/format.hpp"
+#include "io/checkpoint/state_sum.hpp"
 
 namespace tessera::io {
 namespace {
@@ -45,18 +44,13 @@ std::string describe_not_finite(const CheckpointLayout& layout, const std::strin
 }
 
 std::string find_not_finite(const CheckpointLayout& layout, int rank, int ranks, std::span<const ShardSlice> slices) {
-  std::vector<GroupSlice> held;
-  for (int shard = rank; shard < layout.shards; shard += ranks)  // what no step changes is a shard of its own
-    for (const GroupSlice& slice : slices_of_groups(layout, shard)) held.push_back(slice);
   std::vector<float> own;
-  for (const ShardSlice& slice : slices) {
-    const auto of = std::ranges::find_if(held, [&](const GroupSlice& h) { return h.group == slice.group && h.of.unit == slice.unit; });
-    TESSERA_REQUIRE(of != held.end(), "unit {} of group {} is not held by rank {}", slice.unit, slice.group, rank);
+  for (const auto& [slice, begin] : place_slices(layout, rank, ranks, slices)) {
     constexpr std::int64_t most = std::int64_t{1} << 20;
-    for (std::int64_t at = 0; at < slice.data.elements(); at += most) {
-      const std::span<const float> values = slice.data.values(at, std::min(most, slice.data.elements() - at), own);
+    for (std::int64_t at = 0; at < slice->data.elements(); at += most) {
+      const std::span<const float> values = slice->data.values(at, std::min(most, slice->data.elements() - at), own);
       if (const std::int64_t bad = first_not_finite(values); bad >= 0)
-        return describe_not_finite(layout, layout.groups[static_cast<std::size_t>(slice.group)], slice.unit, of->of.begin + at + bad,
+        return describe_not_finite(layout, layout.groups[static_cast<std::size_t>(slice->group)], slice->unit, begin + at + bad,
                                    values[static_cast<std::size_t>(bad)]);
     }
   }

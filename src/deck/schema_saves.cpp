@@ -27,9 +27,10 @@ std::vector<Key> saves_keys() {
       {KEY(checkpoint.retries), .type = integer, .unit = "saves", .limits = {.least = 0, .most = 1e6}, .fallback = "3",
        .help = "A save that fails is tried again after the next step, so many times in a row, before it ends the run."},
       {KEY(checkpoint.verify_resume), .type = boolean, .fallback = "false",
-       .help = "Loss and gradient norm of the two steps after each save are kept beside it, and a run that goes on from there must have "
-               "them bit "
-               "for bit, at any layout that promises bits; a run makes two steps more after its last save. With run.reproducible."},
+       .help =
+           "Loss and gradient norm of the two steps after each save, and a digest of the state after each, are kept beside it, and a run "
+           "that goes on from there must have them bit "
+           "for bit, at any layout that promises bits; a run makes two steps more after its last save. With run.reproducible."},
 
       // [evaluate]
       {KEY(evaluate.every), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",

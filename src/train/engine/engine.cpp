@@ -1,5 +1,4 @@
 #include "train/engine/engine.hpp"
-#include "io/checkpoint/finite.hpp"
 
 #include <fmt/format.h>
 
@@ -11,6 +10,8 @@
 
 #include "base/clock.hpp"
 #include "deck/ramp.hpp"
+#include "io/checkpoint/finite.hpp"
+#include "io/checkpoint/state_sum.hpp"
 #include "kernels/cuda/devices.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/fixed/fixed.hpp"
@@ -268,6 +269,13 @@ std::optional<Finding> Engine::find_not_finite() {
 
 std::string Engine::state_not_finite() const {
   return io::find_not_finite(checkpoint_layout(), plan_.request.rank, plan_.request.mesh.ranks(), state_.checkpoint_slices());
+}
+
+std::string Engine::digest_of_state(const World& world) {
+  settle();
+  io::StateSum sum = io::sum_of_state(checkpoint_layout(), plan_.request.rank, plan_.request.mesh.ranks(), state_.checkpoint_slices());
+  for (std::uint64_t& half : sum) half = static_cast<std::uint64_t>(world.sum(static_cast<std::int64_t>(half)));
+  return Hash128{.high = sum[0], .low = sum[1]}.hex();
 }
 
 void Engine::leave_out(std::int64_t samples) {

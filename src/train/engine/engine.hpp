@@ -142,6 +142,8 @@ class Engine {
   std::optional<Finding> find_not_finite();
   /// The first value of this rank's weights and optimizer state that is not finite: "adam_v of ..., element 17 ... is nan"; else "".
   std::string state_not_finite() const;
+  /// Of all ranks' state, whatever the layout: weights and what the optimizer keeps, 32 hexadecimal digits. Collective.
+  std::string digest_of_state(const World& world);
   /// Of what other ranks have copies of too, beside disks. Collective where an update is pending.
   std::vector<CopyDigest> digest_copies();
   /// The next step takes samples from so much further on, which no step takes. Collective over the group.

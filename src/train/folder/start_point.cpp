@@ -128,7 +128,8 @@ Origin find_origin(const std::string& resume, const std::string& checkpoints) {
   return start;
 }
 
-std::vector<std::string> checkpoints_before(const std::string& checkpoints, const io::Lineage& lineage, std::int64_t step, std::int64_t older) {
+std::vector<std::string> checkpoints_before(const std::string& checkpoints, const io::Lineage& lineage, std::int64_t step,
+                                            std::int64_t older) {
   const io::CheckpointSurvey survey = io::survey_checkpoints(checkpoints);
   if (!survey.fault.empty())
     fail(ExitCode::checkpoint, "{} The run cannot go back by itself: mend the path or the file system.", survey.fault);

@@ -19,9 +19,10 @@ struct Origin {
 /// "there is nothing" starts anew.
 Origin find_origin(const std::string& resume, const std::string& checkpoints);
 
-/// Where a run goes back to by itself: its checkpoints before a step, the one to take first; `older`: so many of the newest are left out, but
-/// for the last. Error(checkpoint) where the folder cannot be read.
-std::vector<std::string> checkpoints_before(const std::string& checkpoints, const io::Lineage& lineage, std::int64_t step, std::int64_t older);
+/// Where a run goes back to by itself: its checkpoints before a step, the one to take first; `older`: so many of the newest are left out,
+/// but for the last. Error(checkpoint) where the folder cannot be read.
+std::vector<std::string> checkpoints_before(const std::string& checkpoints, const io::Lineage& lineage, std::int64_t step,
+                                            std::int64_t older);
 
 /// The line of descent that a run which starts from `checkpoint` ("": from new weights) goes on with. It stays in the line of the run's own
 /// newest checkpoint; from any other one it begins a new line.

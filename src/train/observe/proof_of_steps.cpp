@@ -10,7 +10,8 @@ Verdict ProofOfSteps::after(const StepEnd& end) {
 }
 
 void ProofOfSteps::compare(const StepFigures& figures) {
-  if (const std::string proven = proof_.after(figures); !proven.empty()) progress_.note(proven);
+  if (const std::string proven = proof_.after(figures, [this] { return run_.engine.digest_of_state(run_.world); }); !proven.empty())
+    progress_.note(proven);
 }
 
 void ProofOfSteps::finish(std::int64_t done) {

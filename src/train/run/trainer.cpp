@@ -19,7 +19,6 @@
 #include "schedule/build/describe_mesh.hpp"
 #include "schedule/build/micro_batches.hpp"
 #include "schedule/plan/cross_check.hpp"
-#include "schedule/plan/recompute_choice.hpp"
 #include "schedule/run/connect.hpp"
 #include "schedule/run/make_executor.hpp"
 #include "topology/communicators/make_communicator.hpp"
@@ -30,7 +29,6 @@
 #include "train/data/data_identity.hpp"
 #include "train/data/run_tokenizer.hpp"
 #include "train/data/training_data.hpp"
-#include "train/engine/agree_on_recompute.hpp"
 #include "train/engine/device.hpp"
 #include "train/engine/device_overhead.hpp"
 #include "train/engine/engine.hpp"
@@ -42,6 +40,7 @@
 #include "train/observe/ledger.hpp"
 #include "train/run/banner.hpp"
 #include "train/run/kernel_choices.hpp"
+#include "train/run/plans.hpp"
 #include "train/run/step_loop.hpp"
 #include "train/save/resume_proof.hpp"
 #include "train/save/save_room.hpp"
@@ -191,7 +190,8 @@ class Training {
              "its keys or this machine. Look at the steps before, and begin a run of its own from an earlier checkpoint with other keys: "
              "run.output_dir=NEW run.resume={}/step-N",
              going_back_.why, went_back_ - 1, start.folder.checkpoints());
-      if (world_.rank() == 0) candidates = checkpoints_before(start.folder.checkpoints(), claim_->lineage(), going_back_.step, went_back_ - 1);
+      if (world_.rank() == 0)
+        candidates = checkpoints_before(start.folder.checkpoints(), claim_->lineage(), going_back_.step, went_back_ - 1);
     });
     start.checkpoint = choose_verified(world_, "the run, which goes back by itself,", candidates);
     read_initial(start);
@@ -240,13 +240,7 @@ class Training {
     });
   }
 
-  /// A part of the start. Whoever was asked to stop before it takes all ranks out of it: there is nothing to save yet.
-  void together(const std::function<void()>& part) {
-    world_.together([&] {
-      leave_if_stopped();
-      part();
-    });
-  }
+  void together(const std::function<void()>& part) const { start_together(world_, part); }
 
   void build_engine() {
     const Binding binding = bind_process(world_);
@@ -268,8 +262,8 @@ class Training {
       // NCCL takes what it needs before the plan takes what is left.
       std::vector<Schedule> drafts;
       for (std::size_t phase = 0; phase < phases_of(deck_); ++phase) {
-        drafts.push_back(draft_schedule(deck_in_phase(deck_, phase), mesh));
-        require_same_schedules(mesh, drafts.back());
+        drafts.push_back(draft_schedule(world_, deck_in_phase(deck_, phase), mesh));
+        require_same_schedules(world_, mesh, drafts.back());
       }
       links.communicators =
           make_communicators(world_, mesh, wanted_communicators(pointers_to(drafts, [](const Schedule& s) { return &s; })),
@@ -279,9 +273,10 @@ class Training {
     }
     std::vector<RunPlan> plans;
     for (std::size_t phase = 0; phase < phases_of(deck_); ++phase) {
-      plans.push_back(plan_for_this_machine(deck_in_phase(deck_, phase), mesh, {.node = world_.place().local_ranks, .gpu = gpu.sharing}));
-      require_same_schedules(mesh, plans.back().schedule);
-      if (plans.back().request.stage.count > 1) require_fitting_stages(plans.back());
+      plans.push_back(
+          plan_for_this_machine(world_, deck_in_phase(deck_, phase), mesh, {.node = world_.place().local_ranks, .gpu = gpu.sharing}));
+      require_same_schedules(world_, mesh, plans.back().schedule);
+      if (plans.back().request.stage.count > 1) require_fitting_stages(world_, plans.back());
     }
     if (!on_gpus && world_.ranks() > 1)
       links.communicators =
@@ -320,62 +315,6 @@ class Training {
     yardstick_.emplace(
         known_gemm_rate(dtype, backend, world_.place().local_ranks) * world_.ranks(),
         [=] { return measure_gemm_rate(dtype, backend, small); }, world_.ranks() == 1 && backend == kernels::Backend::host ? 3 : 0);
-  }
-
-  /// Stages run schedules of their own: one rank plays those of all roles together, and each must have that of its role.
-  void require_fitting_stages(const RunPlan& mine) {
-    std::string hashes;
-    together([&] {
-      if (world_.rank() != 0) return;
-      const std::vector<RunPlan> roles = plan_roles(mine.request);
-      if (const std::string fault = cross_check(roles); !fault.empty())
-        fail(ExitCode::internal, "the stages do not fit together: {}. This is a defect of Tessera; please report it with the deck.", fault);
-      for (const RunPlan& role : roles) hashes += fmt::format("{}:{}\n", role.request.rank, role.schedule.hash().hex());
-    });
-    hashes = world_.broadcast_text(hashes);
-    const int role = role_of(mine.request.mesh, world_.rank());
-    together([&] {
-      if (hashes.find(fmt::format("{}:{}\n", role, mine.schedule.hash().hex())) == hashes.npos)
-        fail(
-            ExitCode::environment,
-            "the schedule of rank {} on {} is not the one that rank 0 makes for it: all ranks must run the same binary with the same deck; "
-            "compare the nodes",
-            world_.rank(), world_.place().host);
-    });
-  }
-
-  /// Settles what the deck leaves to the memory that there is, and refuses what does not fit.
-  /// Before it is known what fits: of its communicators alone.
-  Schedule draft_schedule(const Deck& deck, const Mesh& mesh) {
-    std::optional<Schedule> draft;
-    together([&] {
-      BuildRequest request = request_for(deck, mesh, world_.rank(), Purpose::training);
-      drop_most(request);
-      draft = build_schedule(request);
-    });
-    return std::move(*draft);
-  }
-
-  /// Ranks with the same parameters run the same schedule; the others meet them in collectives, which must be the same.
-  void require_same_schedules(const Mesh& mesh, const Schedule& schedule) const {
-    world_.require_same_lines("schedule", schedule.lines(), group_of(mesh, owner_axes(mesh), world_.rank()).world.front());
-    for (const Axis axis : all_axes)  // stages of a pipeline are compared by themselves
-      if (axis != Axis::pp && mesh.size(axis) > 1 && !contains(alike_axes(mesh), axis))
-        world_.require_same_lines(fmt::format("order of collectives along {}", name_of(axis)), schedule.collectives_along(axis),
-                                  group_of(mesh, axes({axis}), world_.rank()).world.front());
-  }
-
-  RunPlan plan_for_this_machine(const Deck& deck, const Mesh& mesh, const Sharing& sharing) {
-    BuildRequest request = request_for(deck, mesh, world_.rank(), Purpose::training);
-    MemoryLimits limits;
-    together([&] { limits = limits_here(deck_, world_.ranks(), sharing); });
-    request.recompute = agree_on_recompute(world_, request, limits);
-    std::optional<RunPlan> plan;
-    together([&] {
-      plan = plan_run(request);
-      require_fits(*plan, limits);
-    });
-    return std::move(*plan);
   }
 
   std::int64_t restore(const std::string& checkpoint) {

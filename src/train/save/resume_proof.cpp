@@ -81,7 +81,8 @@ void ResumeProof::read(const std::string& checkpoint) {
       expected_.push_back({.step = row.at("step").get<std::int64_t>(),
                            .loss = row.at("loss").get<double>(),
                            .grad_norm = row.at("grad_norm").get<double>(),
-                           .learning_rate = row.at("learning_rate").get<double>()});
+                           .learning_rate = row.at("learning_rate").get<double>(),
+                           .state = row.contains("state") ? row.at("state").get<std::string>() : ""});
   } catch (const JsonError& error) {
     fail(ExitCode::checkpoint, "{}: it cannot be understood ({}). Remove it, or restore the folder from a copy. {}", path, error.what(),
          way_on);
@@ -107,8 +108,18 @@ void ResumeProof::read(const std::string& checkpoint) {
 void ResumeProof::compare(const Figures& found) {
   const Figures expected = expected_.front();
   expected_.erase(expected_.begin());
+  const std::string here = describe(program_identity());
+  if (expected.step == found.step && expected.loss == found.loss && expected.grad_norm == found.grad_norm && !expected.state.empty() &&
+      expected.learning_rate == found.learning_rate && expected.state != found.state)
+    fail(ExitCode::checkpoint,
+         "checkpoint.verify_resume: step {} after the resume from {} has the loss and the gradient norm of the run that saved it, and "
+         "another "
+         "state after it (digest {}, there {}): moments or weights that this step's batch does not read are not what they were{}. Compare "
+         "the "
+         "machine with that of the run. {}",
+         found.step, checkpoint_, found.state, expected.state,
+         saved_by_ == here ? "" : fmt::format(" (saved by: {}; this program: {})", saved_by_, here), way_on);
   if (expected.step != found.step || expected.loss != found.loss || expected.grad_norm != found.grad_norm) {
-    const std::string here = describe(program_identity());
     fail(ExitCode::checkpoint,
          "checkpoint.verify_resume: step {} after the resume from {} has loss {} and gradient norm {}, and in the run that saved it it had "
          "{} and {}. Weights, moments, data or arithmetic are not what they were{}. Compare the token files and the machine with those of "
@@ -120,9 +131,14 @@ void ResumeProof::compare(const Figures& found) {
   if (expected.learning_rate != found.learning_rate) expected_.clear();
 }
 
-std::string ResumeProof::after(const StepFigures& step) {
+std::string ResumeProof::after(const StepFigures& step, const std::function<std::string()>& state) {
   if (!on_) return "";
-  const Figures figures{.step = step.step, .loss = step.loss, .grad_norm = step.grad_norm, .learning_rate = step.learning_rate};
+  const bool wanted = to_compare_ > 0 || (begun_ < step.step && step.step <= begun_ + steps);
+  const Figures figures{.step = step.step,
+                        .loss = step.loss,
+                        .grad_norm = step.grad_norm,
+                        .learning_rate = step.learning_rate,
+                        .state = wanted ? state() : ""};
   std::string line;
   if (to_compare_ > 0) {
     world_.together([&] {
@@ -130,8 +146,8 @@ std::string ResumeProof::after(const StepFigures& step) {
     });
     to_compare_ = world_.sum(std::ssize(expected_));
     if (to_compare_ == 0)
-      line = fmt::format("the resume is proven: up to step {} loss and gradient norm are those of the run that saved {}", figures.step,
-                         checkpoint_);
+      line = fmt::format("the resume is proven: up to step {} loss, gradient norm and state are those of the run that saved {}",
+                         figures.step, checkpoint_);
   }
   if (world_.rank() != 0) return line;
   for (Pending& save : pending_) {
@@ -144,6 +160,7 @@ std::string ResumeProof::after(const StepFigures& step) {
 }
 
 void ResumeProof::save_begins(std::int64_t step) {
+  begun_ = step;
   if (on_ && world_.rank() == 0) pending_.push_back({.step = step});
 }
 
@@ -166,7 +183,8 @@ void ResumeProof::write(const Pending& save) const {
                   {"hardware", describe_hardware(deck_.run.device)},
                   {"steps", Json::array()}};
     for (const Figures& f : save.figures)
-      proof["steps"].push_back({{"step", f.step}, {"loss", f.loss}, {"grad_norm", f.grad_norm}, {"learning_rate", f.learning_rate}});
+      proof["steps"].push_back(
+          {{"step", f.step}, {"loss", f.loss}, {"grad_norm", f.grad_norm}, {"learning_rate", f.learning_rate}, {"state", f.state}});
     const std::string text = proof.dump(2) + "\n";
     io::AtomicFile out(resume_proof_file(folder));
     out.file().write(0, text.data(), text.size());

@@ -1,8 +1,9 @@
 // checkpoint.verify_resume: whether a run that goes on from a checkpoint makes the steps that the run made which saved it. Beside a
-// checkpoint stand the loss and the gradient norm of the two steps after it, to the bit: the first is made of its weights and the data, the
-// second of the optimizer's moments as well. Nothing is computed for it but the two steps after a run's last save.
+// checkpoint stand the loss and the gradient norm of the two steps after it, to the bit, and a digest of the state after each: weights and
+// moments, whatever the layout. Nothing is computed for it but these digests and the two steps after a run's last save.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,8 +29,9 @@ class ResumeProof {
   ResumeProof(const World& world, const Deck& deck, std::string root, const std::string& checkpoint, std::vector<io::CheckpointData> data);
 
   /// A step is done. AgreedError(checkpoint) that names step and figures where they are not those of the run that saved the checkpoint; a
-  /// line for the log where the last of them is as it must be, else "".
-  std::string after(const StepFigures& step);
+  /// line for the log where the last of them is as it must be, else "". `state` gives the digest of all ranks' state, where it is asked
+  /// for: on all of them.
+  std::string after(const StepFigures& step, const std::function<std::string()>& state);
   /// A save of the state after so many steps begins, and stands.
   void save_begins(std::int64_t step);
   void save_stands(std::int64_t step);
@@ -41,6 +43,7 @@ class ResumeProof {
   struct Figures {
     std::int64_t step = 0;
     double loss = 0, grad_norm = 0, learning_rate = 0;
+    std::string state;  ///< "" in older proofs
   };
   struct Pending {
     std::int64_t step = 0;
@@ -59,6 +62,7 @@ class ResumeProof {
   std::string root_, checkpoint_, saved_by_;  // the last two: what the run went on from, and which program saved it
   std::vector<Figures> expected_;             // rank 0's: those still to come
   std::int64_t to_compare_ = 0;               // how many they are, on all ranks
+  std::int64_t begun_ = -steps;               // the latest save
   std::vector<Pending> pending_;              // rank 0's
 };
 

@@ -93,7 +93,12 @@ def check_refusals(folder):
     def change_second_norm(there):
         there["steps"][1]["grad_norm"] = next_up(there["steps"][1]["grad_norm"])
 
-    cases = [("the last bit of a loss", tamper(change_loss), ["step 5 after the resume", "has loss"]),
+    def change_state(there):
+        state = there["steps"][0]["state"]
+        there["steps"][0]["state"] = state[:-1] + ("0" if state[-1] != "0" else "1")
+
+    cases = [("the digest of the state after a step", tamper(change_state), ["step 5 after the resume", "another state after it"]),
+             ("the last bit of a loss", tamper(change_loss), ["step 5 after the resume", "has loss"]),
              ("the last bit of the norm of the second step", tamper(change_second_norm), ["step 6 after the resume", "gradient norm"]),
              ("no JSON", lambda name: open(proof_path(folder, name, 4), "w").close(), ["resume_proof.json: it cannot be understood"]),
              ("a figure that is a word", tamper(lambda t: t["steps"][0].update(loss="small")), ["resume_proof.json: it cannot be understood"]),
