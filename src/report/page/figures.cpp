@@ -83,7 +83,7 @@ RunFigures figures_of_run(const RunHistory& run, const std::optional<StepTraces>
   f.starts = static_cast<std::int64_t>(run.starts.size());
   bool open = false;
   for (const io::Event& event : run.events) {
-    if (event.event == "start") f.killed += open, open = true;
+    if (event.event == "start") f.killed += open && io::field_text(event.fields, "went_back").empty(), open = true;
     if (event.event == "end") open = false;
   }
   if (traced) f.slow = slow_ranks(traced->ranks);

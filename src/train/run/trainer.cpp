@@ -168,7 +168,9 @@ class Training {
                          .going_back = going_back_,
                          .went_back = std::exchange(going_back_.why, "")};
     together([&] {
-      if (world_.rank() == 0) ledger_->begin(parts);
+      if (world_.rank() != 0) return;
+      ledger_->begin(parts);
+      if (!parts.went_back.empty()) ledger_->warned(first_step_, parts.went_back);
     });
     StepLoop loop(parts, *proof_, start.checkpoint, data_);
     const std::optional<ExitCode> status = loop.run();

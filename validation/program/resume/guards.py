@@ -73,7 +73,7 @@ def spikes(folder, data):
     line = json.load(open(os.path.join(folder.run("back"), "checkpoints", "line.json")))
     check("so does the line of descent", line[-1]["from_step"] == begun and "the loss is" in line[-1].get("why", ""), str(line))
     listed = runs.tessera("runs", folder.path).stdout
-    check("tessera runs reads the folder", "back" in listed, listed)
+    check("tessera runs says so", any(line.startswith("back") and "1 warning" in line for line in listed.splitlines()) and "went back to step" in listed, listed)
 
     chosen = LAYOUTS if FULL else [LAYOUTS[DRAW % len(LAYOUTS)]]
     for ranks, layout in chosen:
