@@ -166,9 +166,12 @@ def train_small(command, launch, deck, number):
         small += ["data.validation=data/val.h5"]
     # Not at a port that somebody has, nor for strangers.
     small += [f"{key}={here}" for key, here in (("metrics.prometheus", "0"), ("metrics.prometheus_folder", ".")) if launch.value(key, "")]
+    if launch.value("run.machine", ""):  # the profile that lies here is one of GPUs
+        small += ['run.machine=""']
     if step := launch.value("run.trace", "14" if launch.value("run.resume", "") else ""):
         small += [f"run.steps={step.rpartition('.')[2]}"]
-    run(launch.start(ranks, [*launch.words[1:], *small, f"run.output_dir=runs/try-{number}"]), command.line)
+    words = [word for word in launch.words[1:] if word != "KEY=VALUE"]  # whichever somebody tries
+    run(launch.start(ranks, [*words, *small, f"run.output_dir=runs/try-{number}"]), command.line)
 
 
 def plan(command, launch):
