@@ -8,6 +8,7 @@
 #include "commands/commands.hpp"
 #include "commands/plan_options.hpp"
 #include "commands/plan_phases.hpp"
+#include "io/files/path_state.hpp"
 #include "kernels/parallel.hpp"
 #include "report/job_header.hpp"
 #include "schedule/plan/recompute_choice.hpp"
@@ -96,7 +97,7 @@ std::string folder_of_scripts() {
   std::error_code unknown;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", unknown);
   const std::filesystem::path installed = program.parent_path().parent_path() / "share/tessera/slurm";
-  return std::filesystem::exists(installed / "common.sh", unknown) ? installed.string() : "slurm";
+  return io::look_at((installed / "common.sh").string()).exists() ? installed.string() : "slurm";
 }
 
 int cores_of(const PlanOptions& o, const Deck& deck, const std::optional<MachineProfile>& machine) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/check.hpp"
+#include "deck/ramp.hpp"
 #include "train/observe/ledger.hpp"
 #include "train/observe/loss_scale.hpp"
 
@@ -69,16 +70,16 @@ std::string Guards::diagnose(const StepEnd& end) {
   const std::optional<Finding> finding = run_.engine.find_not_finite();  // settles a late update, which the state is looked at after
   if (const std::string state = first_line(run_.world, run_.engine.state_not_finite()); !state.empty())
     return fmt::format("Weights or optimizer state were bad first: {}.", state);
-  const std::int64_t last = run_.engine.run_values().sample_cursor - 1,
-                     first = last + 1 - run_.engine.planned().request.deck.batch.global / run_.engine.planned().request.deck.batch.parts;
+  const std::int64_t end_of_step = run_.engine.run_values().sample_cursor,
+                     begin = end_of_step - samples_of_step(run_.engine.planned().request.deck.batch);
   const std::string data =
-      fmt::format("Weights and optimizer state are finite; the step took samples {} to {} of the run's order.", first, last);
+      fmt::format("Weights and optimizer state are finite; the step took samples {} to {} of the run's order.", begin, end_of_step - 1);
   if (const std::string task = first_line(run_.world, finding ? fmt::format("`{}` writes {}, whose element {} is {}", finding->task,
                                                                             finding->value, finding->element, finding->text)
                                                               : "");
       !task.empty())
     return fmt::format("{} First on {}.", data, task);
-  const std::string seen = first_line(run_.world, mine ? "it was the first to see it" : "");
+  const std::string seen = first_line(run_.world, mine ? "it has met a value that is not finite" : "");
   if (end.report.overflow) return fmt::format("{} A gradient exceeds the range of exact sums.", data);
   return fmt::format("{} Computed once more the step is finite: a processor or memory has erred ({}).", data,
                      seen.empty() ? "no rank has seen where" : seen);
