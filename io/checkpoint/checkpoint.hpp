@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -233,6 +234,8 @@ class CheckpointReader {
                 std::int64_t begin = 0) const;
   /// A range of a unit, of all its slices together: the fast path where a run resumes with the same layout.
   void read_unit(const std::string& group, int unit, std::int64_t begin, std::span<float> out) const;
+  /// From now on no shard is opened and values are zeros: `files` gets the number of each file that would be read.
+  void only_note(std::set<int>& files);
   /// Reads everything and compares all checksums. `progress(done_bytes, total_bytes)`. Ranks share the work: each takes its `part` of
   /// `parts`.
   void verify(const std::function<void(std::int64_t, std::int64_t)>& progress, int part = 0, int parts = 1) const;

@@ -76,6 +76,7 @@ struct CheckpointReader::Impl {
   std::list<ShardFile> files;                                         // most recently used first
   std::list<BlockAtHand> blocks;                                      // most recently used first
   std::size_t most_blocks = 1;
+  std::set<int>* noted = nullptr;                                                                   // see only_note
   std::array<AlignedFloats, 2> windows{AlignedFloats{nullptr, &std::free}, {nullptr, &std::free}};  // of window_elements, once needed
 
   void open(const std::string& path) {
@@ -181,9 +182,15 @@ struct CheckpointReader::Impl {
       while (slice_begin(unit.elements, holders, k + 1) <= begin) ++k;
       auto from = slice_begin(unit.elements, holders, k), to = slice_begin(unit.elements, holders, k + 1);
       auto n = std::min<std::int64_t>(static_cast<std::int64_t>(out.size()), to - begin);
-      const int shard = holder_of(unit, k);
-      auto& s = file(file_of(index.layout, shard));
-      read_slice(s, s.slice_of(shard, group, number), begin - from, out.first(static_cast<std::size_t>(n)));
+      const int shard = holder_of(unit, k), number_of_file = file_of(index.layout, shard);
+      const auto here = out.first(static_cast<std::size_t>(n));
+      if (noted) {
+        noted->insert(number_of_file);
+        std::ranges::fill(here, 0.0f);
+      } else {
+        auto& s = file(number_of_file);
+        read_slice(s, s.slice_of(shard, group, number), begin - from, here);
+      }
       begin += n;
       out = out.subspan(static_cast<std::size_t>(n));
     }
@@ -260,6 +267,8 @@ const std::string& CheckpointReader::folder() const { return impl_->folder; }
 std::string CheckpointReader::digest() const { return impl_->envelope.hash.hex(); }
 
 bool CheckpointReader::gone() const { return impl_->gone(); }
+
+void CheckpointReader::only_note(std::set<int>& files) { impl_->noted = &files; }
 
 void CheckpointReader::require_shards() const {
   impl_->unless_gone([&] {

@@ -12,6 +12,7 @@
 #include <random>
 #include <string_view>
 
+#include "base/clock.hpp"
 #include "base/own_files.hpp"
 
 namespace tessera {
@@ -21,6 +22,8 @@ namespace {
 std::string g_path, g_path_of_saves, g_unfinished;
 std::atomic<bool> g_reported{false};
 std::atomic<std::int64_t> g_saved{-1};
+std::int64_t g_copied = -1;
+double g_copied_told = 0;
 
 char* append(char* at, std::string_view text) { return std::copy(text.begin(), text.end(), at); }
 
@@ -32,6 +35,14 @@ bool write_file(const char* path, std::string_view text) noexcept {
   return close(file) == 0 && whole;
 }
 
+void tell_progress() {
+  std::string text;
+  if (g_saved.load() >= 0) text += fmt::format("saved {}\n", g_saved.load());
+  if (g_copied >= 0) text += fmt::format("copied {}\n", g_copied);
+  if (write_file(g_unfinished.c_str(), text) && rename(g_unfinished.c_str(), g_path_of_saves.c_str()) == 0) return;
+  unlink(g_unfinished.c_str());
+}
+
 }  // namespace
 
 void prepare_end_report(const std::string& path) {
@@ -40,7 +51,7 @@ void prepare_end_report(const std::string& path) {
   // Processes in PID namespaces of their own may have one number.
   g_unfinished = fmt::format("{}.{}.{}.{:08x}", path, host, getpid(), std::random_device()());
   g_path = path, g_path_of_saves = path + ".saved";
-  g_reported = false, g_saved = -1;
+  g_reported = false, g_saved = g_copied = -1, g_copied_told = 0;
 }
 
 void forget_end_report() {
@@ -50,10 +61,14 @@ void forget_end_report() {
 
 void note_saved(std::int64_t step, bool told) {
   g_saved.store(step);
-  if (g_path.empty() || !told) return;
-  if (write_file(g_unfinished.c_str(), fmt::format("saved {}\n", step)) && rename(g_unfinished.c_str(), g_path_of_saves.c_str()) == 0)
-    return;
-  unlink(g_unfinished.c_str());
+  if (!g_path.empty() && told) tell_progress();
+}
+
+void note_copied(std::int64_t step, bool told) {
+  g_copied = step;
+  if (g_path.empty() || !told || now_seconds() - g_copied_told < 1) return;
+  g_copied_told = now_seconds();
+  tell_progress();
 }
 
 void report_end(int status) noexcept {

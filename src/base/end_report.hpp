@@ -15,6 +15,10 @@ void forget_end_report();
 /// the file `path`.saved), since all of them may be killed without a word.
 void note_saved(std::int64_t step, bool told);
 
+/// The state after this step can be gone on from without a checkpoint: progress too, for whoever starts the run again. A line "copied STEP"
+/// beside the other, at most one a second.
+void note_copied(std::int64_t step, bool told);
+
 /// Writes "status N" and "saved STEP" (or "saved nothing"), a line each. The first end that is reported stands: the file appears whole and
 /// is never replaced, also where ranks of several nodes write over a shared file system. Does nothing without a path, and in all calls of a
 /// process but the first. May be called in a signal's handler. A file that cannot be written is not worth another error here.

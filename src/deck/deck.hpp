@@ -308,6 +308,11 @@ struct CheckpointKeys {
   std::string staging;                               // a folder of the node's own disk; "": none
   std::int64_t retries = 3;                          // of a save that failed
   bool verify_resume = false;                        // the steps after a resume are compared with those of the run that saved
+  std::int64_t neighbour_every = 0;                  // steps between copies of the state in other nodes' memory; 0: none
+  std::string neighbour_folder = "/dev/shm";         // where they lie
+  bool allow_same_node = false;                      // a rank's copy may lie on its own node
+  /// Whether the state is copied beside a step, for whoever writes it then.
+  bool copies_state() const { return async || neighbour_every > 0; }
   friend bool operator==(const CheckpointKeys&, const CheckpointKeys&) = default;
 };
 

@@ -208,6 +208,11 @@ void check_offload(Draft& draft) {
         {"checkpoint.async", "zero.offload_optimizer.device", "zero.offload_param.device"},
         "a save beside the steps is written from a copy of the state in the host's memory, and this state lies on disks since the host "
         "has no room for it; set checkpoint.async = false, or name a disk of the nodes with checkpoint.staging in its place");
+  if (draft.good({"checkpoint.neighbour_every"}) && draft.deck.checkpoint.neighbour_every > 0 &&
+      (zero.offload_optimizer.device == OffloadDevice::nvme || zero.offload_param.device == OffloadDevice::nvme))
+    draft.fault({"checkpoint.neighbour_every", "zero.offload_optimizer.device", "zero.offload_param.device"},
+                "copies for neighbours lie in the memory of nodes, four of each rank's state, and this state lies on disks since the host "
+                "has no room for one; set checkpoint.neighbour_every = 0 and save more often (checkpoint.every)");
   if (zero.offload_param.device == OffloadDevice::none) return;
   if (zero.stage != 3)
     draft.fault({"zero.offload_param.device", "zero.stage"},
@@ -321,6 +326,13 @@ void check_staging(Draft& draft) {
                 "both let the steps go on while a save is written, one from the node's disk, one from its memory; leave one out");
 }
 
+void check_neighbours(Draft& draft) {
+  if (!draft.good({"checkpoint.neighbour_every"}) || draft.deck.checkpoint.neighbour_every > 0) return;
+  for (const char* key : {"checkpoint.neighbour_folder", "checkpoint.allow_same_node"})
+    if (draft.differs(key))
+      draft.idle(key, "checkpoint.neighbour_every", "has no effect with checkpoint.neighbour_every = 0; set that, or leave this key out");
+}
+
 void check_proof_of_resumes(Draft& draft) {
   if (!draft.good({"checkpoint.verify_resume", "run.reproducible"})) return;
   if (draft.deck.checkpoint.verify_resume && !draft.deck.run.reproducible)
@@ -389,6 +401,7 @@ void check_rules(Draft& draft) {
   check_activation(draft);
   check_retention(draft);
   check_staging(draft);
+  check_neighbours(draft);
   check_proof_of_resumes(draft);
   check_pipeline(draft);
   note_idle_limits(draft);

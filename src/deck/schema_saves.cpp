@@ -31,6 +31,13 @@ std::vector<Key> saves_keys() {
            "Loss and gradient norm of the two steps after each save, and a digest of the state after each, are kept beside it, and a run "
            "that goes on from there must have them bit "
            "for bit, at any layout that promises bits; a run makes two steps more after its last save. With run.reproducible."},
+      {KEY(checkpoint.neighbour_every), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",
+       .help = "Steps between copies of each rank's state in the memory of its own node and of another one, made beside the steps: a start "
+               "after a lost rank or node goes on from them and reads no disk; 0: none."},
+      {KEY(checkpoint.neighbour_folder), .type = text, .unit = "path", .fallback = "\"/dev/shm\"",
+       .help = "Where those copies lie: a folder in the memory of each node, which outlives the processes of a run."},
+      {KEY(checkpoint.allow_same_node), .type = boolean, .fallback = "false",
+       .help = "A rank's state may be copied to a rank of its own node, with which it would be lost: for trials on one machine."},
 
       // [evaluate]
       {KEY(evaluate.every), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",

@@ -95,6 +95,8 @@ std::string_view name_of(Tier tier) {
       return "shared";
     case Tier::nvme:
       return "nvme";
+    case Tier::copies:
+      return "copies";
   }
   return "?";
 }
@@ -102,7 +104,7 @@ std::string_view name_of(Tier tier) {
 Arena::Arena(Tier tier, std::size_t bytes, std::string_view label, FirstTouch touch)
     : tier_(tier), touch_(touch), bytes_(bytes), label_(label) {
   if (bytes == 0) return;
-  if (tier == Tier::device || tier == Tier::pinned || tier == Tier::nvme) {
+  if (tier == Tier::device || tier == Tier::pinned || tier == Tier::nvme || tier == Tier::copies) {
     data_ = allocate(tier, bytes, label_);
     return;
   }

@@ -34,7 +34,7 @@ Schedule ScheduleBuilder::build() {
   if (frame_.training()) build_train();
   if (frame_.request.evaluation_micro_batches > 0) build_evaluate();
   build_publish();
-  if (frame_.training() && frame_.deck.checkpoint.async) build_saving();
+  if (frame_.training() && frame_.deck.checkpoint.copies_state()) build_saving();
   if (frame_.request.text.capacity > 0) build_text();
   free_idle_requests();
   return std::move(schedule_);
@@ -130,6 +130,7 @@ void ScheduleBuilder::build_publish() {
 
 void ScheduleBuilder::build_saving() {
   SectionBuilder snapshot = section(no_step_, "snapshot");
+  std::int64_t changing = 0, constant = 0;  // bytes that a save of this rank's has, in fp32
   for (const Held& held : schedule_.state) {
     const Unit& unit = frame_.unit_at(held.unit);
     const Range mine = saved_part(frame_.layout, held, frame_.request.group(unit.owners));
@@ -138,6 +139,7 @@ void ScheduleBuilder::build_saving() {
     };
     if (unit.frozen) {  // no step changes it: it is read where it lies
       const Use there = in(held.use.buffer, held.use.offset, held.elements, mine);
+      constant += mine.size() * 4;
       schedule_.copies.push_back({held.group, held.unit, mine, there, held.type, held.of, held.own});
       continue;
     }
@@ -145,6 +147,7 @@ void ScheduleBuilder::build_saving() {
     const Range copied = held.of == kernels::Extent::element ? mine : held.elements;
     const Use from = in(held.use.buffer, held.use.offset, held.elements, copied);
     const std::int64_t bytes = from.bytes;
+    changing += copied.size() * 4;
     const int copy =
         buffers_.declare(fmt::format("snapshot.{}.{}", held.group, unit.name), Category::snapshot, frame_.below_tier, bytes, Life::run);
     snapshot.emit({.name = fmt::format("copy {} {}", held.group, unit.name),
@@ -154,12 +157,28 @@ void ScheduleBuilder::build_saving() {
                    .bytes_moved = static_cast<double>(bytes)});
     schedule_.copies.push_back({held.group, held.unit, mine, in(copy, 0, copied, mine), held.type, held.of, held.own});
   }
+  // This rank's and that of the rank whose state it keeps, of a step and of the one before until that is whole.
+  if (frame_.deck.checkpoint.neighbour_every > 0)
+    buffers_.declare("copies.neighbours", Category::snapshot, Tier::copies, 4 * changing + 2 * constant, Life::run);
+  if (frame_.deck.checkpoint.neighbour_every > 0) announce_copies(snapshot);
   // Whoever saves has made the updates that a step had left. Only what changes the state waits for its copy: the update of a unit, at the
   // end.
   add_phase(ProgramKind::saving, snapshot);
   std::vector<Program::Phase>& phases = schedule_.program(ProgramKind::saving).phases;
   const auto& step = schedule_.program(frame_.updates_late() ? ProgramKind::first : ProgramKind::train).phases;
   phases.insert(phases.end(), step.begin(), step.end());
+}
+
+void ScheduleBuilder::announce_copies(SectionBuilder& snapshot) {
+  const int awaited = buffers_.declare("copies.awaited", Category::scalars, Tier::host, 8, Life::run);
+  const int none = buffers_.declare("copies.none", Category::scalars, Tier::host, 8, Life::run);  // always 0
+  Task done{.name = "say that copies are made",
+            .op = Copy{},
+            .lane = frame_.on_gpu() ? Lane::host_snapshot : Lane::snapshot,
+            .uses = {{awaited, 0, 8, Access::write}, {none, 0, 8, Access::read}}};
+  for (const Held& copy : schedule_.copies)
+    if (!frame_.unit_at(copy.unit).frozen) done.uses.push_back({copy.use.buffer, copy.use.offset, copy.use.bytes, Access::read});
+  snapshot.emit(std::move(done));
 }
 
 Schedule build_schedule(const BuildRequest& request) { return ScheduleBuilder(request).build(); }

@@ -13,7 +13,7 @@ std::int64_t bytes_of(const TierBytes& tiers, MemoryKind kind) {
     case MemoryKind::device:
       return of(Tier::device);
     case MemoryKind::host:
-      return of(Tier::host) + of(Tier::shared) + of(Tier::pinned);
+      return of(Tier::host) + of(Tier::shared) + of(Tier::pinned) + of(Tier::copies);
     case MemoryKind::pinned:
       return of(Tier::pinned);
     case MemoryKind::nvme:

@@ -8,7 +8,7 @@
 namespace tessera {
 
 /// Tiers that count together: device, which is a GPU's memory or, where state is offloaded on host ranks, what kernels use of the host's;
-/// host, shared and pinned; pinned, which is a part of the host's; nvme, which is no memory but runs out like it.
+/// host, shared, pinned and copies; pinned, which is a part of the host's; nvme, which is no memory but runs out like it.
 enum class MemoryKind : std::uint8_t { device, host, pinned, nvme };
 inline constexpr int memory_kinds = 4;
 inline constexpr MemoryKind all_memory_kinds[memory_kinds] = {MemoryKind::device, MemoryKind::host, MemoryKind::pinned, MemoryKind::nvme};

@@ -26,8 +26,11 @@ Change pageable_optimizer_change() {
 Change pageable_param_change() {
   return {"zero.offload_param.pin_memory=false", [](Deck& d) { d.zero.offload_param.pin_memory = false; }};
 }
-Change waiting_saves_change() {
-  return {"checkpoint.async=false", [](Deck& d) { d.checkpoint.async = false; }};
+Change waiting_saves_change(const CheckpointKeys& now) {
+  const std::string neighbours = now.neighbour_every > 0 ? "checkpoint.neighbour_every=0" : "",
+                    saves = now.async ? "checkpoint.async=false" : "";
+  return {saves + (saves.empty() || neighbours.empty() ? "" : " ") + neighbours,
+          [](Deck& d) { d.checkpoint.async = false, d.checkpoint.neighbour_every = 0; }};
 }
 std::optional<Change> example_path_change(const Deck& deck) {
   if (!deck.zero.offload_optimizer.nvme_path.empty() || !deck.zero.offload_param.nvme_path.empty()) return std::nullopt;

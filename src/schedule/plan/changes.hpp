@@ -23,7 +23,7 @@ Change offload_activation_change(OffloadDevice device);
 Change pageable_optimizer_change();
 Change pageable_param_change();
 /// Saves stop the steps, and need no copy of the state.
-Change waiting_saves_change();
+Change waiting_saves_change(const CheckpointKeys& now);
 /// Of a deck that names no folder for what it lays on disks, an example of one; nothing of others.
 std::optional<Change> example_path_change(const Deck& deck);
 Change micro_change(std::int64_t micro);

@@ -218,6 +218,10 @@ TierBytes touched_bytes(const Schedule& schedule, const MemoryPlan& plan) {
       for (const Use& use : task.uses) touch(use);
   // Padding at the end of frozen tensors that every rank has whole: no task reads it.
   for (const Held& held : schedule.state) touch(held.use);
+  // Files, which whoever writes copies of the state fills.
+  for (std::size_t b = 0; b < schedule.buffers.size(); ++b)
+    if (schedule.buffers[b].tier == Tier::copies)
+      touch({.buffer = static_cast<int>(b), .offset = 0, .bytes = schedule.buffers[b].bytes, .access = Access::write});
   return touched;
 }
 

@@ -89,9 +89,9 @@ Levels pin_axis(const Deck& deck, const Lacks& lacks) {
 
 /// The copy of the state that saves are written from.
 Levels save_axis(const Deck& deck, const Lacks& lacks) {
-  if (!deck.checkpoint.async || !(lacks(MemoryKind::host) || lacks(MemoryKind::pinned) || kernel_memory(deck) == MemoryKind::host))
+  if (!deck.checkpoint.copies_state() || !(lacks(MemoryKind::host) || lacks(MemoryKind::pinned) || kernel_memory(deck) == MemoryKind::host))
     return {};
-  return {{waiting_saves_change()}};
+  return {{waiting_saves_change(deck.checkpoint)}};
 }
 
 Levels micro_axis(const Deck& deck) {
@@ -132,7 +132,7 @@ bool is_sound(const BuildRequest& request) {
              parameters = zero.offload_param.device != OffloadDevice::none;
   if (optimizer && zero.stage == 0) return false;
   if (parameters && (!optimizer || zero.stage != 3 || zero.offload_optimizer.ratio < 1)) return false;
-  if (request.deck.checkpoint.async &&
+  if (request.deck.checkpoint.copies_state() &&
       (zero.offload_optimizer.device == OffloadDevice::nvme || zero.offload_param.device == OffloadDevice::nvme))
     return false;
   if (request.stage.count > 1 && request.deck.activation.offload != OffloadDevice::none) return false;
@@ -312,6 +312,8 @@ class Search {
         request.deck.zero.offload_param.pin_memory != request_.deck.zero.offload_param.pin_memory)
       words.push_back("copies to and from the GPU that do not run beside kernels");
     if (request.deck.checkpoint.async != request_.deck.checkpoint.async) words.push_back("steps wait for saves");
+    if (request.deck.checkpoint.neighbour_every != request_.deck.checkpoint.neighbour_every)
+      words.push_back("a lost rank or node costs the steps since the last save");
     if (request.deck.zero.prefetch_bucket_size != request_.deck.zero.prefetch_bucket_size)
       words.push_back("units are gathered when they are needed and not ahead");
     return words.empty() ? "no more FLOPs and no more bytes moved" : fmt::format("{}", fmt::join(words, "; "));

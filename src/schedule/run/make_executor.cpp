@@ -59,7 +59,7 @@ LaneMode lane_mode(const Deck& deck, int ranks, int cores) {
   // Who waits for a disk takes no core, nor does a stage that waits for another; and what stages send must not wait for what they receive.
   if (uses_disks(deck) || deck.mesh.pp > 1) return LaneMode::threads;
   // A rank alone has no lanes beside compute but that of copies for saves, which takes a core seldom.
-  if (ranks == 1) return deck.checkpoint.async && cores > 1 ? LaneMode::threads : LaneMode::inline_order;
+  if (ranks == 1) return deck.checkpoint.copies_state() && cores > 1 ? LaneMode::threads : LaneMode::inline_order;
   return cores > 2 ? LaneMode::threads : LaneMode::inline_order;
 }
 

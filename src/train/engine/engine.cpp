@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <utility>
@@ -147,7 +148,7 @@ void Engine::begin_in(std::size_t phase) {
 
 void Engine::enter(std::size_t phase) {
   if (phase == phase_) return;
-  TESSERA_REQUIRE(!copies_, "a phase is entered while its state is to be copied");
+  TESSERA_REQUIRE(copy_ != StateCopy::awaited, "a phase is entered while its state is to be copied");
   settle();
   const std::vector<io::CheckpointValue> values = state_.values().saved();
   begin_in(phase);
@@ -245,10 +246,9 @@ StepReport Engine::step(const StepOptions& options) {
   for (std::int64_t m = 0; m < accumulation(); ++m) set_weight(m, micro_batch_at(plan_.request.deck, data().size, data().rank, m) ? 1 : 0);
   const bool late = schedule().updates_late();
   if (options.rehearsal) settle();
-  run_step(!options.rehearsal && std::exchange(copies_, false) ? ProgramKind::saving
-           : late && !pending_                                 ? ProgramKind::first
-                                                               : ProgramKind::train,
-           options.timeline);
+  const bool copies = !options.rehearsal && copy_ == StateCopy::awaited;
+  if (copies) copy_ = StateCopy::made;
+  run_step(copies ? ProgramKind::saving : late && !pending_ ? ProgramKind::first : ProgramKind::train, options.timeline);
   const StepReport report = value<StepReport>("report");
   pending_ = late && !report.not_finite && !options.rehearsal;
   return report;
@@ -298,7 +298,12 @@ void Engine::run_step(ProgramKind kind, Timeline* timeline) {
 
 void Engine::copy_with_next_step() {
   TESSERA_REQUIRE(!pending_ && schedule().has(ProgramKind::saving));
-  copies_ = true;
+  copy_ = StateCopy::awaited;
+  if (plan_.request.deck.checkpoint.neighbour_every > 0) value<std::int64_t>("copies.awaited") = 1;
+}
+
+bool Engine::copies_are_made() const {
+  return std::atomic_ref(const_cast<std::int64_t&>(value<std::int64_t>("copies.awaited"))).load(std::memory_order_acquire) == 0;
 }
 
 void Engine::settle() {

@@ -89,8 +89,13 @@ class Engine {
   void settle();
   /// Where saves go on beside steps: has the next step copy what a save writes before it changes it. Of a settled engine.
   void copy_with_next_step();
-  /// Whether there was no step since, and then none will copy.
-  bool cancel_copy() { return std::exchange(copies_, false); }
+  /// Whether there was no step since, and then none will copy. Whoever else has asked for the same copy hears the same.
+  bool cancel_copy() {
+    if (copy_ == StateCopy::awaited) copy_ = StateCopy::cancelled;
+    return copy_ == StateCopy::cancelled;
+  }
+  /// Whether the step under way has copied all, for another thread, with checkpoint.neighbour_every.
+  bool copies_are_made() const;
   /// What a step has copied: valid until another copies.
   std::vector<io::ShardSlice> copied_slices() const { return state_.copied_slices(); }
   io::CheckpointLayout checkpoint_layout() const { return state_.checkpoint_layout(); }
@@ -215,7 +220,8 @@ class Engine {
   std::array<int, std::size(input_rows)> inputs_{};  ///< buffers that the host fills, by row
   bool counts_targets_;                              ///< of ranks that have the same targets, along tp, the first counts them
   bool pending_ = false;                             ///< a step has left its update
-  bool copies_ = false;                              ///< the next step copies the state
+  enum class StateCopy : std::uint8_t { none, awaited, made, cancelled };
+  StateCopy copy_ = StateCopy::none;  ///< that the next step makes, or the last one has made
   double waited_for_copies_ = 0, learning_rate_ = 0;
 };
 

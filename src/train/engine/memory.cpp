@@ -12,7 +12,7 @@ RankMemory::RankMemory(const RunPlan& plan, const TierBytes& room, Node* node, c
     : plan_(plan), on_gpu_(plan.schedule.shape.backend == kernels::Backend::cuda), node_(node) {
   for (std::size_t t = 0; t < tier_count; ++t) {
     const Tier tier = static_cast<Tier>(t);
-    if (room[t] == 0 || tier == Tier::nvme) continue;
+    if (room[t] == 0 || tier == Tier::nvme || tier == Tier::copies) continue;  // those are files
     // Without a GPU the tier that kernels use is the host's, of which collectives touch what they like.
     const Tier from = tier != Tier::device || on_gpu_ ? tier : plan.request.mesh.ranks() > 1 ? Tier::shared : Tier::host;
     // Beside a GPU the host holds little: a new run need not wait for its pages.

@@ -28,6 +28,8 @@ struct RunFolder {
   std::string joined_trace(std::int64_t first, std::int64_t last) const {
     return fmt::format("{}/trace/steps-{:08}-{:08}.json", path, first, last);
   }
+  /// Where copies of the state lie in the memory of nodes (CopiesRecord).
+  std::string neighbours() const { return path + "/neighbours.json"; }
   std::string lock() const { return path + "/run.lock"; }
   /// Of starts whose standard error has lost its reader.
   std::string log() const { return path + "/log.txt"; }

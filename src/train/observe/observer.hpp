@@ -6,10 +6,12 @@
 #include "io/metrics/metrics.hpp"
 #include "model/record/flops.hpp"
 #include "schedule/trace/breakdown.hpp"
+#include "topology/neighbours.hpp"
 #include "train/data/batch_feed.hpp"
 #include "train/engine/device_overhead.hpp"
 #include "train/engine/engine.hpp"
 #include "train/engine/machine_rate.hpp"
+#include "train/folder/copies_record.hpp"
 #include "train/folder/run_folder.hpp"
 #include "train/observe/run_position.hpp"
 
@@ -47,8 +49,10 @@ struct RunParts {
   double launched = 0;                      ///< now_seconds() of the launch
   io::MetricsEndpoint* endpoint = nullptr;  ///< rank 0's, with metrics.prometheus
   RunPosition& position;
-  GoingBack& going_back;       ///< of who answers roll_back
-  std::string went_back = {};  ///< why this start began; empty where somebody has started it
+  Neighbours* neighbours = nullptr;  ///< null without checkpoint.neighbour_every
+  CopiesRecord copies = {};          ///< where their copies lie
+  GoingBack& going_back;             ///< of who answers roll_back
+  std::string went_back = {};        ///< why this start began; empty where somebody has started it
 };
 
 /// Of each file of a mixture the mean over its targets in the last step's batch; no number where it has none there.

@@ -32,7 +32,7 @@ std::map<std::string, double> own_seconds(const StepEnd& end, const LaneTimes& t
 
 }  // namespace
 
-StepLoop::StepLoop(const RunParts& run, ResumeProof& proof, const std::string& checkpoint, std::vector<io::CheckpointData> data)
+StepLoop::StepLoop(const RunParts& run, ResumeProof& proof, const std::string& checkpoint, const std::vector<io::CheckpointData>& data)
     : run_(run),
       exposition_(run),
       metrics_(run, exposition_),
@@ -40,7 +40,7 @@ StepLoop::StepLoop(const RunParts& run, ResumeProof& proof, const std::string& c
       trace_(run, progress_),
       breakdown_(run, progress_),
       warnings_(run, metrics_, progress_),
-      checkpoints_(run, checkpoint, std::move(data), proof, metrics_, progress_, warnings_),
+      checkpoints_(run, checkpoint, data, proof, metrics_, progress_, warnings_),
       guards_(run, checkpoints_.saver(), progress_),
       replays_(run),
       copies_(run, progress_),
@@ -52,10 +52,11 @@ StepLoop::StepLoop(const RunParts& run, ResumeProof& proof, const std::string& c
                return !report.not_finite;
              }),
       evaluation_(run, guards_, metrics_, progress_),
+      neighbours_(run, checkpoints_.saver(), data, progress_),
       // What strangers see of a step that ends the run, what ends it or takes it back, what is seen of a step before what it leads to, and
       // saves last.
       observers_{&exposition_, &replays_,  &guards_, &copies_, &breakdown_,  &metrics_,    &run.ledger,
-                 &progress_,   &warnings_, &proof_,  &trace_,  &evaluation_, &checkpoints_},
+                 &progress_,   &warnings_, &proof_,  &trace_,  &evaluation_, &neighbours_, &checkpoints_},
       began_from_(checkpoint) {}
 
 std::optional<ExitCode> StepLoop::run() {
@@ -75,7 +76,8 @@ std::optional<ExitCode> StepLoop::run() {
     verdict = step_after(done);
   }
   if (verdict == Verdict::roll_back) {
-    checkpoints_.saver().finish();  // what is under way is of a step before
+    neighbours_.phase_ends();  // what is under way is of a step before
+    checkpoints_.saver().finish();
     progress_.finish(done);
     return {};
   }

@@ -8,6 +8,7 @@
 #include "train/observe/exposition.hpp"
 #include "train/observe/guards.hpp"
 #include "train/observe/metrics_log.hpp"
+#include "train/observe/neighbour_copies.hpp"
 #include "train/observe/progress_log.hpp"
 #include "train/observe/proof_of_steps.hpp"
 #include "train/observe/replays.hpp"
@@ -20,7 +21,7 @@ namespace tessera {
 class StepLoop {
  public:
   /// Collective. `checkpoint`: what the run goes on from, "" for none; `data`, what it is trained on, are rank 0's.
-  StepLoop(const RunParts& run, ResumeProof& proof, const std::string& checkpoint, std::vector<io::CheckpointData> data);
+  StepLoop(const RunParts& run, ResumeProof& proof, const std::string& checkpoint, const std::vector<io::CheckpointData>& data);
   /// Makes all that are left, and says how the run ended: ok, or interrupted; none where it is to go back (RunParts::going_back).
   std::optional<ExitCode> run();
   /// Whether a checkpoint was saved.
@@ -49,7 +50,8 @@ class StepLoop {
   CopiesWatch copies_;
   ProofOfSteps proof_;
   Evaluation evaluation_;
-  std::array<Observer*, 13> observers_;
+  NeighbourCopies neighbours_;
+  std::array<Observer*, 14> observers_;
   std::string began_from_;  ///< the checkpoint, or ""
 };
 

@@ -39,6 +39,7 @@
 #include "train/observe/exposition.hpp"
 #include "train/observe/ledger.hpp"
 #include "train/run/banner.hpp"
+#include "train/run/copies_at_start.hpp"
 #include "train/run/kernel_choices.hpp"
 #include "train/run/plans.hpp"
 #include "train/run/step_loop.hpp"
@@ -116,8 +117,10 @@ class Training {
     // 4. Plan, memory, lanes.
     build_engine();
     // 5. State: a checkpoint, a model that run.init names, or new weights.
-    first_step_ = restore(start.checkpoint);
-    proof_.emplace(world_, deck_, start.folder.checkpoints(), start.checkpoint, data_);
+    copies_.emplace(world_, deck_, *engine_, start);
+    const std::optional<std::int64_t> copied = copies_->restore(start, data_, position_);
+    first_step_ = copied ? *copied : restore(start.checkpoint);
+    proof_.emplace(world_, deck_, start.folder.checkpoints(), copied ? "" : start.checkpoint, data_);
     // 6. Nothing can be refused any more: the folder is ours.
     std::string staged;  // where the last start did, by rank 0
     together([&] {
@@ -131,6 +134,7 @@ class Training {
       foresee_full_disk(*engine_, world_.ranks(), deck_, first_step_, start.folder.checkpoints(), claim_->lineage());
     });
     clear_last_staging(world_, world_.broadcast_text(staged), deck_, start.folder);
+    copies_->claim(start);
     // 7. Steps, and those from a checkpoint on where the run goes back by itself.
     while (true) {
       bool saved = false;
@@ -165,6 +169,8 @@ class Training {
                          .launched = begin_,
                          .endpoint = endpoint_.get(),
                          .position = position_,
+                         .neighbours = copies_->neighbours(),
+                         .copies = copies_->record(),
                          .going_back = going_back_,
                          .went_back = std::exchange(going_back_.why, "")};
     together([&] {
@@ -203,6 +209,7 @@ class Training {
     going_back_.why +=
         fmt::format("; the run went back to step {}{}", first_step_,
                     left_out > 0 ? fmt::format(", and leaves out {} samples that the steps since were made of", left_out) : "");
+    copies_->remove();  // they are of what nobody sees any more
     // With other data the steps that follow are others, and rightly so.
     proof_.emplace(world_, deck_, start.folder.checkpoints(), left_out > 0 ? "" : start.checkpoint, data_);
     world_.together([&] {
@@ -368,6 +375,7 @@ class Training {
   std::optional<KernelRuntime> runtime_;
   std::optional<Node> node_;
   std::optional<Engine> engine_;
+  std::optional<CopiesAtStart> copies_;
   std::optional<BatchFeed> feed_;
   std::optional<DeviceOverhead> overhead_;
   RunPosition position_;

@@ -36,7 +36,8 @@ std::vector<int> files_of_ranks(const World& world, const std::string& wish) {
   return files;
 }
 
-/// What of a rank's slices lies in a shard.
+}  // namespace
+
 std::vector<io::ShardSlice> slices_in(const io::CheckpointLayout& layout, int shard, std::vector<io::ShardSlice> slices) {
   const std::vector<io::UnitSlice> held = io::slices_of(layout, shard);
   std::erase_if(slices,
@@ -44,7 +45,16 @@ std::vector<io::ShardSlice> slices_in(const io::CheckpointLayout& layout, int sh
   return slices;
 }
 
-}  // namespace
+io::CheckpointMeta meta_of_save(const Deck& deck, const io::Lineage& lineage, const std::vector<io::CheckpointData>& data) {
+  return {.seed = static_cast<std::uint64_t>(deck.run.seed),
+          .deck = print_deck(deck),
+          .identity = deck_identity(deck).hex(),
+          .version = version(),
+          .program = describe(program_identity()),
+          .lineage = lineage,
+          .values = {},
+          .data = data};
+}
 
 Saver::Saver(const World& world, Engine& engine, const Deck& deck, const RunFolder& folder, RunClaim* claim, std::string last,
              std::vector<io::CheckpointData> data, std::function<void(const Saved&)> note)
@@ -236,18 +246,9 @@ void Saver::write_index() {
   if (!claim_) return;
   std::vector<int> linked;
   for (int shard = world_.ranks(); linked_ && shard < layout_.shards; ++shard) linked.push_back(io::file_of(layout_, shard));
-  io::write_index(root(), layout_,
-                  {.step = step_,
-                   .sample_cursor = sample_cursor_,
-                   .seed = static_cast<std::uint64_t>(deck_.run.seed),
-                   .deck = print_deck(deck_),
-                   .identity = deck_identity(deck_).hex(),
-                   .version = version(),
-                   .program = describe(program_identity()),
-                   .lineage = claim_->lineage(),
-                   .values = values_,
-                   .data = data_},
-                  linked);
+  io::CheckpointMeta meta = meta_of_save(deck_, claim_->lineage(), data_);
+  meta.step = step_, meta.sample_cursor = sample_cursor_, meta.values = values_;
+  io::write_index(root(), layout_, meta, linked);
   const io::Retention retention{.newest = deck_.checkpoint.keep, .every = deck_.checkpoint.keep_every};
   io::commit_checkpoint(root(), step_, what_ == SaveOf::state ? retention : io::Retention());
 }

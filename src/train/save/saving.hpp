@@ -51,6 +51,8 @@ class Saver {
   void look();
   /// Waits for the save under way.
   void finish();
+  /// Whether what a step has copied, or is to copy, is this save's.
+  bool reads_copies() const { return awaits_copy_ || (part_ != Part::none && copied_); }
   /// The checkpoint that the run would go on from now; "" for none.
   const std::string& last() const { return last_; }
 
@@ -117,6 +119,11 @@ class Saver {
   std::array<std::string, 2> constants_in_;  ///< of state and weights: the last save of this start, where anything is frozen
   std::vector<SaveOf> failed_;               ///< what is to be tried again, with the state that there is then
 };
+
+/// What a save says of its run, but for its step and what follows from that.
+io::CheckpointMeta meta_of_save(const Deck& deck, const io::Lineage& lineage, const std::vector<io::CheckpointData>& data);
+/// What of a rank's slices lies in a shard.
+std::vector<io::ShardSlice> slices_in(const io::CheckpointLayout& layout, int shard, std::vector<io::ShardSlice> slices);
 
 /// The first of rank 0's candidates that verifies to the last byte, and a warning for each before it; all ranks share the reading. "" where
 /// there are no candidates; Error(checkpoint) where none verifies. `who` chooses: "run.resume = newest-good".

@@ -130,6 +130,8 @@ VALUES = {
     "checkpoint.weights_every": [..., "2"],
     "checkpoint.files": [..., '"node"', "1", "2"],
     "checkpoint.staging": [..., '"{folder}/staging"'],
+    "checkpoint.neighbour_every": [..., "1", "2"],
+    "checkpoint.neighbour_folder": [..., '"{folder}/memory"'],
     "checkpoint.retries": [..., "0"],
     "evaluate.every": [..., "1", "4"],
     "evaluate.batches": [..., "1", "3"],
@@ -162,6 +164,7 @@ NOT_DRAWN = {
     **{f"zero.error_feedback.{leaf}": "goes with zero.quantized_gradients" for leaf in ("enabled", "beta", "reset_interval")},
     **{f"preflight.{leaf}": "is read by tessera preflight alone" for leaf in ("slower", "slower_exchange", "slower_disk", "temperature", "throttled", "mended_errors",
                                                                               "memory_errors", "free_space", "same_nodes")},
+    "checkpoint.allow_same_node": "the driver says so where checkpoint.neighbour_every is drawn",
     "data.chat_template": "is kept beside a tokenizer: validation/tokenizers/check_chats.py",
 }
 

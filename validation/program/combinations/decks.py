@@ -178,5 +178,5 @@ def make_files(folder):
         subprocess.run([runs.TESSERA, "tokenize", path, os.path.join(folder.path, name)], stdin=subprocess.DEVNULL, capture_output=True, check=True)
         os.replace(os.path.join(folder.path, name, "train.h5"), os.path.join(folder.path, name + ".h5"))
         os.rmdir(os.path.join(folder.path, name))
-    for name in ("disk", "disk2", "staging", "tmp"):
+    for name in ("disk", "disk2", "staging", "tmp", "memory"):
         os.mkdir(os.path.join(folder.path, name))

@@ -15,7 +15,8 @@ NEAR = {'"fp32"': (1e-4, 2e-3), '"bf16"': (1e-2, 5e-2), '"fp16"': (1e-2, 5e-2), 
 FAR = 0.5  # of a gradient's norm in bf16 after updates, which round otherwise: whether rounding is all of it, the same deck in fp32 tells
 STATUSES = (2, 3, 4, 5, 6)  # of ExitCode: those of a run that is refused before its first step
 FIGURES = ("val_loss", "targets", "document_squares", "dropped", "expert_load", "router_balance", "router_z", "samples_of_files", "targets_of_files", "loss_of_files")
-OF_RUN = {"metrics.jsonl", "events.jsonl", "metrics.csv", "tensorboard", "deck.toml", "run.lock", "checkpoints", "weights", "trace", "tokenizer"}
+OF_RUN = {"metrics.jsonl", "events.jsonl", "metrics.csv", "tensorboard", "deck.toml", "run.lock", "checkpoints", "weights", "trace", "tokenizer",
+          "neighbours.json"}
 
 
 class Fault(Exception):
@@ -49,6 +50,8 @@ class Trial:
         os.environ.pop("TESSERA_RANKS_PER_NODE", None)
         if (node := self.schema.value(deck, NODE)) != "0":
             os.environ["TESSERA_RANKS_PER_NODE"] = node
+        if self.schema.value(deck, "checkpoint.neighbour_every") != "0":  # all ranks may be on one node here
+            keys["checkpoint__allow_same_node"] = True
         try:
             done = self.folder.train(name, int(self.schema.value(deck, RANKS)), **keys)
             self.place.count(done)
@@ -126,6 +129,7 @@ class Trial:
         for folder in ("disk", "disk2", "tmp"):
             left |= {f"{folder}/{entry}" for entry in os.listdir(os.path.join(self.place.path, folder))}
         left |= {os.path.relpath(path, self.place.path) for path in glob.glob(os.path.join(self.place.path, "staging", "**"), recursive=True) if os.path.isfile(path)}
+        left |= {f"memory/{entry}" for entry in os.listdir(os.path.join(self.place.path, "memory"))}
         left |= {entry for entry in os.listdir(self.place.path) if entry.startswith(".")}
         if left:
             raise Fault("left behind", ", ".join(sorted(left)))

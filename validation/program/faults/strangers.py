@@ -12,7 +12,7 @@ import runs  # noqa: E402
 
 STORAGE = 7
 KEYS = {"run__reproducible": True, "run__threads": 1, "batch__global": 2, "run__steps": 3, "run__trace": 2, "checkpoint__every": 1,
-        "checkpoint__weights_every": 2, "checkpoint__verify_resume": True, "checkpoint__retries": 0}
+        "checkpoint__weights_every": 2, "checkpoint__verify_resume": True, "checkpoint__retries": 0, "checkpoint__neighbour_every": 1, "checkpoint__allow_same_node": True}
 # Below the folder of the test, where RUN is the run's. What a run of KEYS leaves must be here, under its name or the one it is first made under.
 TAKEN, REFUSED, STANDS = "taken", "refused", "stands"
 NAMES = {
@@ -26,6 +26,7 @@ NAMES = {
     "RUN/checkpoints/latest": REFUSED,  # it is read first
     "RUN/checkpoints/latest.partial": TAKEN,
     "RUN/checkpoints/step-00000001.partial": TAKEN,
+    "RUN/neighbours.json.partial": TAKEN,
     "RUN/weights": REFUSED,
     "RUN/weights/latest": TAKEN,
     "RUN/weights/latest.partial": TAKEN,
