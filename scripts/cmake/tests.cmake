@@ -23,6 +23,11 @@ function(tessera_starts_ranks test)
   set_property(TEST ${test} APPEND PROPERTY ENVIRONMENT "${tessera_launch_environment}")
 endfunction()
 
+#   tessera_waits(TEST...): the tests wait for events most of their time, so scripts/profile_tests runs them beside those that compute.
+function(tessera_waits)
+  set_property(TEST ${ARGN} APPEND PROPERTY LABELS waits)
+endfunction()
+
 #   tessera_rank_test(NAME RANKS COMMAND...): the command on so many ranks.
 function(tessera_rank_test name ranks)
   add_test(NAME ${name} COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} ${ARGN})

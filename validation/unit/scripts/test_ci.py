@@ -23,6 +23,11 @@ add_test(wrong "sh" "-c" "echo why; exit 3")
 add_test(stuck "sh" "-c" "trap '' TERM; sleep 100 & echo \\$! > child; wait; wait")
 set_tests_properties(stuck PROPERTIES WORKING_DIRECTORY "FOLDER")
 add_test(missing "no/such/program")
+add_test(waits1 "sh" "-c" "touch one && until test -e computed; do sleep 0.05; done && rm one")
+add_test(waits2 "sh" "-c" "! test -e one")
+set_tests_properties(waits1 waits2 PROPERTIES LABELS waits RUN_SERIAL ON WORKING_DIRECTORY "FOLDER")
+add_test(computes "sh" "-c" "touch computed")
+set_tests_properties(computes PROPERTIES PROCESSORS 2 WORKING_DIRECTORY "FOLDER")
 """
 
 
@@ -53,7 +58,7 @@ class ProfileTests(unittest.TestCase):
 
     def test_results_and_what_children_took(self):
         report = os.path.join(self.folder, "report.json")
-        done = self.run_tests("-E", "stuck|missing", "--json", report)
+        done = self.run_tests("-E", "stuck|missing|waits|computes", "--json", report)
         self.assertEqual(done.returncode, 8, done.stdout)
         self.assertEqual({name: row["result"] for name, row in self.rows().items()}, {"busy": "passed", "away": "skipped", "word": "passed", "wrong": "failed"})
         self.assertGreaterEqual(self.rows()["busy"]["processor"], 0.4)
@@ -68,6 +73,10 @@ class ProfileTests(unittest.TestCase):
         self.assertEqual(self.run_tests("-R", "away", "--more").returncode, 0)
         self.assertEqual(set(self.rows()), {"busy", "away"})
         self.assertEqual(self.run_tests("-R", "nothing").returncode, 2)
+
+    def test_what_waits_runs_beside_the_others_one_at_a_time(self):
+        done = self.run_tests("-R", "waits|computes", "--timeout", "600")
+        self.assertEqual(done.returncode, 0, done.stdout)
 
     def test_a_program_that_is_not_there_fails(self):
         done = self.run_tests("-R", "missing")
