@@ -241,7 +241,8 @@ const HintWord* find_alias(std::string_view word) {
   return it == std::end(aliases) ? nullptr : it;
 }
 
-bool near_enough(int distance, std::size_t length) { return distance <= std::max(1, static_cast<int>(length) / 3); }
+/// The most edits that a word of so many letters may be away.
+int near_enough(std::size_t length) { return std::max(1, static_cast<int>(length) / 3); }
 
 std::string show(std::string_view name) { return is_section(name) ? fmt::format("[{}]", name) : std::string(name); }
 
@@ -255,17 +256,29 @@ Hint from_alias(const HintWord& alias, std::string_view what) {
 
 std::span<const HintWord> hint_words() { return aliases; }
 
-int edit_distance(std::string_view a, std::string_view b) {
-  std::vector<int> before, last(b.size() + 1), row(b.size() + 1);
-  std::iota(last.begin(), last.end(), 0);
+int edit_distance(std::string_view a, std::string_view b, int most) {
+  const auto beyond = [&](std::size_t more, std::size_t less) { return more > less && more - less > static_cast<std::size_t>(most); };
+  if (beyond(a.size(), b.size()) || beyond(b.size(), a.size())) return most + 1;
+  const std::size_t width = b.size() + 1;
+  std::vector<int> rows(3 * width);
+  int *before = rows.data(), *last = before + width, *row = last + width;
+  std::iota(last, last + width, 0);
+  int least_of_last = 0;
   for (std::size_t i = 1; i <= a.size(); ++i) {
-    row[0] = static_cast<int>(i);
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] != b[j - 1])});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) row[j] = std::min(row[j], before[j - 2] + 1);
+    int least = row[0] = static_cast<int>(i);
+    for (std::size_t j = 1; j < width; ++j) {
+      int d = last[j - 1] + (a[i - 1] != b[j - 1]);
+      if (last[j] < d) d = last[j] + 1;
+      if (row[j - 1] < d) d = row[j - 1] + 1;
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && before[j - 2] < d) d = before[j - 2] + 1;
+      row[j] = d;
+      if (d < least) least = d;
     }
-    before = last;
-    last = row;
+    // No later row is below the two before it.
+    if (least > most && least_of_last > most) return most + 1;
+    least_of_last = least;
+    int* const free = before;
+    before = last, last = row, row = free;
   }
   return last[b.size()];
 }
@@ -274,8 +287,9 @@ std::string_view nearest(std::string_view word, std::span<const std::string_view
   std::string_view best;
   int least = 0;
   for (std::string_view w : words) {
-    int d = edit_distance(word, w);
-    if (near_enough(d, std::max(word.size(), w.size())) && (best.empty() || d < least)) best = w, least = d;
+    const int near = near_enough(std::max(word.size(), w.size())), most = best.empty() ? near : std::min(near, least - 1);
+    if (most < 0) break;
+    if (const int d = edit_distance(word, w, most); d <= most) best = w, least = d;
   }
   return best;
 }
@@ -284,7 +298,7 @@ Hint hint_for_key(std::string_view name) {
   std::string_view leaf = last_word(name);
   if (const HintWord* alias = find_alias(name)) return from_alias(*alias, "key");
   // The keys of DeepSpeed's offload sections have words that mean something else elsewhere (ratio, buffer_size).
-  const auto may_mean = [&](const Key& key) { return key.section() == section_of(name) && edit_distance(leaf, key.leaf()) <= 2; };
+  const auto may_mean = [&](const Key& key) { return key.section() == section_of(name) && edit_distance(leaf, key.leaf(), 2) <= 2; };
   if (section_of(name).starts_with("zero.offload_") && std::ranges::none_of(deck_keys(), may_mean)) {
     return {fmt::format("is not a key here: {}", state_buffers), ""};
   }
@@ -297,8 +311,12 @@ Hint hint_for_key(std::string_view name) {
   int least = 0;
   for (const Key& key : deck_keys()) {
     // A misspelt word in the right section, or a misspelt path.
-    int d = std::min(edit_distance(leaf, key.leaf()) + (key.section() == section_of(name) ? 0 : 1), edit_distance(name, key.name));
-    if (near_enough(d, std::max(leaf.size(), key.leaf().size())) && (!best || d < least)) best = &key, least = d;
+    const int near = near_enough(std::max(leaf.size(), key.leaf().size())), most = best ? std::min(near, least - 1) : near;
+    const int elsewhere = key.section() == section_of(name) ? 0 : 1;
+    if (most < 0) break;
+    int d = edit_distance(leaf, key.leaf(), most) + elsewhere;
+    if (d > 0) d = std::min(d, edit_distance(name, key.name, most));
+    if (d <= most) best = &key, least = d;
   }
   if (best) return {fmt::format("is not a key; did you mean {}?", best->name), std::string(best->name)};
   std::string list;

@@ -2,6 +2,8 @@
 #include "deck/schema.hpp"
 
 #include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "deck/schema_rows.hpp"
 
@@ -28,18 +30,28 @@ std::vector<Key> all_keys() {
 
 const std::vector<Key> table = all_keys();
 
+// Each line of a deck is looked up, and a table that is searched from its begin takes most of a parser's time.
+const std::unordered_map<std::string_view, const Key*> by_name = [] {
+  std::unordered_map<std::string_view, const Key*> found;
+  for (const Key& key : table) found.emplace(key.name, &key);
+  return found;
+}();
+const std::unordered_set<std::string_view> sections = [] {
+  std::unordered_set<std::string_view> found;
+  for (const Key& key : table)
+    for (std::size_t dot = key.name.find('.'); dot != key.name.npos; dot = key.name.find('.', dot + 1)) found.insert(key.name.substr(0, dot));
+  return found;
+}();
+
 }  // namespace
 
 std::span<const Key> deck_keys() { return table; }
 
 const Key* find_key(std::string_view name) {
-  auto it = std::find_if(table.begin(), table.end(), [&](const Key& k) { return k.name == name; });
-  return it == table.end() ? nullptr : &*it;
+  const auto it = by_name.find(name);
+  return it == by_name.end() ? nullptr : it->second;
 }
 
-bool is_section(std::string_view name) {
-  return std::any_of(table.begin(), table.end(),
-                     [&](const Key& k) { return k.name.size() > name.size() && k.name.starts_with(name) && k.name[name.size()] == '.'; });
-}
+bool is_section(std::string_view name) { return sections.contains(name); }
 
 }  // namespace tessera

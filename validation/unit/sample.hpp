@@ -41,6 +41,9 @@ class Sample {
   }
   /// Whether the case of this number is among one of `parts`, of which every number is in one.
   static bool takes(std::size_t number, std::size_t parts) { return full() || (number + draw()) % parts == 0; }
+  /// How many of what a test draws by `seed` it takes: `most` in full runs.
+  static int cases(int count, int most) { return full() ? most : count; }
+  static std::uint64_t seed() { return draw(); }
   static bool full() { return std::getenv("TESSERA_TEST_FULL") != nullptr; }
   static std::string describe() { return full() ? "TESSERA_TEST_FULL=1" : "TESSERA_TEST_DRAW=" + std::to_string(draw()); }
 

@@ -7,6 +7,7 @@
 #include <set>
 #include <sstream>
 
+#include "../sample.hpp"
 #include "deck/update_keys.hpp"
 #include "deck/value.hpp"
 #include "small_deck.hpp"
@@ -109,11 +110,12 @@ void randomise(const Key& key, Deck& deck, std::mt19937_64& random) {
 
 // Each key in turn takes random values; whenever the rules between keys allow the deck, it must survive printing and parsing bit for bit.
 TEST(Print, RandomDecksRoundTrip) {
-  std::mt19937_64 random(7);
+  std::mt19937_64 random(test::Sample::seed());
   const Deck base = parse_small().deck;
   int valid = 0;
+  const int rounds = test::Sample::cases(3, 12);
   for (const Key& key : deck_keys()) {
-    for (int round = 0; round < 12; ++round) {
+    for (int round = 0; round < rounds; ++round) {
       Deck deck = base;
       randomise(key, deck, random);
       if (HasFatalFailure()) return;
@@ -135,7 +137,7 @@ TEST(Print, RandomDecksRoundTrip) {
       EXPECT_EQ(deck_hash(parsed.deck), deck_hash(deck));
     }
   }
-  EXPECT_GT(valid, 300);
+  EXPECT_GT(valid, 25 * rounds) << test::Sample::describe();
 }
 
 TEST(Print, HashSeesEveryKey) {
