@@ -9,9 +9,8 @@ import os
 import sys
 
 import runs
+from drawn import DRAW, FULL
 
-FULL = bool(os.environ.get("TESSERA_TEST_FULL"))
-DRAW = int(os.environ.get("TESSERA_TEST_DRAW", "1"))
 STEPS, TRACED = 3, 3
 KEYS = {"run__steps": STEPS, "batch__global": 8, "run__breakdown_every": 1, "run__trace": TRACED}
 DISK = {"zero__offload_optimizer__device": "nvme", "zero__offload_optimizer__buffer_count": 5}

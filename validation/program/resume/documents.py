@@ -9,6 +9,7 @@ import random
 import sys
 
 import runs
+from drawn import half
 
 check = runs.Checks()
 MODEL = {"model__vocab": 257, "model__heads": 4, "model__kv_heads": 4, "model__layers": 4, "batch__global": 10, "batch__micro": 1, "batch__sequence_length": 48,
@@ -59,10 +60,10 @@ def check_layouts(folder, kind, common, device):
         check(f"{name}: the bits of one rank", folder.losses(name) == later(folder.losses(kind)) and folder.hashes(name) == folder.hashes(kind)
               and all(rows(folder, name, key) == later(values) for key, values in wanted.items()), f"{folder.losses(name)} instead of {folder.losses(kind)}")
 
-    for ranks, keys in LAYOUTS[device]:
+    for ranks, keys in half(LAYOUTS[device], device == "cuda"):
         same("-".join([kind, f"ranks{ranks}"] + [f"{key.split('__')[-1]}={value}" for key, value in keys.items()]), ranks, **keys)
-    half = common["checkpoint__every"]
-    same(f"{kind}-resumed", 2, half, run__resume=folder.run(kind) + f"/checkpoints/step-{half:08d}", zero__stage=2)
+    middle = common["checkpoint__every"]
+    same(f"{kind}-resumed", 2, middle, run__resume=folder.run(kind) + f"/checkpoints/step-{middle:08d}", zero__stage=2)
     fast = {**common, "precision__compute": "fp32"}
     folder.train(f"{kind}-fast", 1, **fast)
     for ranks, keys in NEAR[device]:

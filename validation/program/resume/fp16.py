@@ -4,14 +4,12 @@ resumes; a scale that cannot fall ends the run with what to do.
     fp16.py [--device host|cuda]"""
 import argparse
 import json
-import os
 import sys
 
 import runs
+from drawn import DRAW, FULL
 
 check = runs.Checks()
-FULL = bool(os.environ.get("TESSERA_TEST_FULL"))
-DRAW = int(os.environ.get("TESSERA_TEST_DRAW", "1"))
 # A scale far above what the gradients of so small a model bear, and a window of few steps: it falls, rises and falls again.
 SCALE = {"precision__compute": "fp16", "precision__loss_scale__initial_power": 26, "precision__loss_scale__window": 2, "precision__loss_scale__hysteresis": 1}
 LAYOUTS = {

@@ -9,11 +9,10 @@ import os
 import re
 
 import runs
+from drawn import DRAW, FULL
 
 os.environ.setdefault("TESSERA_EMULATED_CAPABILITY", "9")
 check = runs.Checks()
-FULL = bool(os.environ.get("TESSERA_TEST_FULL"))
-DRAW = int(os.environ.get("TESSERA_TEST_DRAW", "1"))
 RECIPES = {"tensorwise": {}, "tensorwise_delayed": {"precision__fp8_history": 3}, "rowwise": {}, "blockwise": {}}
 STATE = {"zero__offload_optimizer__device": "host"}
 LAYOUTS = [(2, {"zero__stage": 1}), (3, {"zero__stage": 2, "activation__recompute": "full"}), (2, {"zero__stage": 3, "run__lanes": "threads"}),

@@ -10,10 +10,9 @@ import sys
 
 import memory_of
 import runs
+from drawn import DRAW, FULL
 
 check = runs.Checks()
-FULL = bool(os.environ.get("TESSERA_TEST_FULL"))
-DRAW = int(os.environ.get("TESSERA_TEST_DRAW", "1"))
 LENGTH, UNUSED = 12, 200  # of a sample; a token that no text has
 BAD = 415  # the sample that is like no other: it comes between steps 12 and 36
 KEYS = {"batch__global": 4, "model__layers": 1, "run__reproducible": True, "checkpoint__every": 6, "checkpoint__keep": 0, "learning_rate__schedule": "constant",

@@ -6,14 +6,12 @@ and the same from run to run; nearer with their errors kept (zero.error_feedback
 import argparse
 import array
 import math
-import os
 import re
 
 import runs
+from drawn import DRAW, FULL, half
 
 check = runs.Checks()
-FULL = bool(os.environ.get("TESSERA_TEST_FULL"))
-DRAW = int(os.environ.get("TESSERA_TEST_DRAW", "1"))
 STATE = {"zero__offload_optimizer__device": "host"}
 LAYOUTS = {
     "host": [(2, {}), (3, {"activation__recompute": "full", "run__lanes": "threads"}), (4, {"zero__hpz_partition_size": 2}),
@@ -36,10 +34,6 @@ KEPT = {"host": [(2, {"zero__stage": 2, "batch__micro": 2}), (4, {"zero__stage":
 
 def name_of(kind, ranks, keys):
     return "-".join([f"{kind}-ranks{ranks}"] + [f"{key.split('__', 1)[1]}={value}" for key, value in keys.items()])
-
-
-def drawn(layouts, device):
-    return [layout for number, layout in enumerate(layouts) if FULL or device == "cuda" or (number + DRAW) % 2 == 0]
 
 
 def as_planned(name, done):
@@ -71,7 +65,7 @@ def weights(folder, common, device):
     check("weights in 8 bits are others, and near", 0 < apart(losses, folder.losses("plain")) < 0.02, f"{losses} {folder.losses('plain')}")
     evaluated = lambda name: [row["val_loss"] for row in folder.metrics(name) if "val_loss" in row]
     layouts = LAYOUTS[device]
-    for ranks, keys in drawn(layouts, device):
+    for ranks, keys in half(layouts, device == "cuda"):
         name = name_of("weights", ranks, keys)
         as_planned(name, folder.train(name, ranks, **{**exact, **keys}))
         check(f"{name}: the bits of one rank", folder.losses(name) == losses and folder.hashes(name) == hashes and evaluated(name) == evaluated("alone"),
@@ -102,7 +96,7 @@ def beside(folder, common):
 def gradients(folder, common, device):
     folder.train("fast", 1, **common)
     plain = folder.losses("fast")
-    for ranks, keys in drawn(SUMS[device], device):
+    for ranks, keys in half(SUMS[device], device == "cuda"):
         name = name_of("gradients", ranks, keys)
         asked = {**common, **keys, "zero__quantized_gradients": True}
         as_planned(name, folder.train(name, ranks, **asked))

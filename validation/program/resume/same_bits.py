@@ -6,10 +6,9 @@ to 1e-5. Usage: same_bits.py reproducible|fast|gradients|tensor|shared_keys|cont
                 same_bits.py optimizers [--dtype fp32|bf16] [--device host|cuda]      each optimizer over a part of the layouts, and across a resume
                 same_bits.py shapes [--seed N]      models and layouts drawn at random: 2 models of 3 layouts; with TESSERA_TEST_FULL=1 in the
                                                     environment 8 of 12
-Runs have 8 steps of 28 sequences, on GPUs 3 of 3, or of 5 in `reproducible` and `fast`. A third of the matrix is made, of `pipeline`, `frozen` and `lora` a part
-by type and device, and of `experts` on GPUs a half: which, TESSERA_TEST_DRAW says, so that landings cover all. With TESSERA_TEST_FULL=1 they have 20 of 60 and 5
-of 5, `reproducible` runs every mode of recompute at every stage on 1, 2 and 3 ranks too, `gradients` all of its layouts, and `pipeline`, `frozen`, `lora` and
-`experts` all of theirs in each type and on each device.
+Runs have 8 steps of 28 sequences, on GPUs 3 of 3, or of 5 in `reproducible` and `fast`. A third of the matrix is made, and of the other modes' layouts a half on the
+host and another one, or a third, on GPUs: which, TESSERA_TEST_DRAW says, so that landings cover all. With TESSERA_TEST_FULL=1 they have 20 of 60 and 5 of 5,
+`reproducible` runs every mode of recompute at every stage on 1, 2 and 3 ranks too, and each mode all of its layouts in each type and on each device.
 The reference of a fast mode on GPUs runs on the host: both devices must agree."""
 import argparse
 import fnmatch
@@ -23,9 +22,7 @@ import struct
 import sys
 
 import runs
-
-FULL = bool(os.environ.get("TESSERA_TEST_FULL"))
-DRAW = int(os.environ.get("TESSERA_TEST_DRAW", "1"))
+from drawn import DRAW, FULL, half
 
 
 def drawn(layouts):
@@ -229,7 +226,7 @@ def experts_over_ranks(folder, dtype, device):
     def last_row(name):
         return {key: row[key] for row in folder.metrics(name) if row["step"] == steps for key in ("val_loss", "dropped", "expert_load", "router_balance") if key in row}
 
-    for name in (f"ep2-stage{stage}-dp{dp}" for stage, dp in device["ep_layouts"]):
+    for name in (f"ep2-stage{stage}-dp{dp}" for stage, dp in half(device["ep_layouts"], device is DEVICES["cuda"])):
         if last_row(name) != last_row("ep2"):
             print(f"FAIL {name}: {last_row(name)} instead of {last_row('ep2')}")
             good = False
@@ -247,13 +244,15 @@ def experts_over_ranks(folder, dtype, device):
     good &= same("ep2-pp2", "ep2", 4, **{**common, "mesh__ep": 2, **stage_keys(1, 2, 2)})
     if device is DEVICES["cuda"]:
         return good
-    good &= same("ep2-pp2-dp2", "ep2", 8, **{**common, "mesh__ep": 2, **stage_keys(3, 2, 2)})
-    good &= same("ep2-pp2-zero_bubble", "ep2", 4, **{**common, "mesh__ep": 2, **stage_keys(2, 2, 1), **ordered("zero_bubble", 2)})
+    if FULL or DRAW % 2:
+        good &= same("ep2-pp2-dp2", "ep2", 8, **{**common, "mesh__ep": 2, **stage_keys(3, 2, 2)})
+    if FULL or not DRAW % 2:
+        good &= same("ep2-pp2-zero_bubble", "ep2", 4, **{**common, "mesh__ep": 2, **stage_keys(2, 2, 1), **ordered("zero_bubble", 2)})
     dropless = {**common, "experts__capacity_factor": '"dropless"', "model__shared_ff_width": 0, "batch__global": 18}  # a last group of exchanges with an empty one
     folder.train("dropless", 1, **dropless)
     folder.train("dropless-ep2", 2, mesh__ep=2, **dropless)
     good &= near("dropless-ep2", folder.losses("dropless-ep2"), folder.losses("dropless"), dtype)
-    for zero, pp, dp in ((2, 1, 2), (1, 2, 1), (3, 1, 3)):
+    for zero, pp, dp in half(((2, 1, 2), (1, 2, 1), (3, 1, 3)), False):
         keys = stage_keys(zero, pp, dp) if pp > 1 else layout_keys(zero, dp)
         name = f"dropless-ep2-stage{zero}-pp{pp}-dp{dp}"
         good &= same(name, "dropless-ep2", 2 * pp * dp, **{**keys, **dropless, "mesh__ep": 2})
@@ -274,12 +273,6 @@ EXPERTS_BESIDE_FULL = [({"tp": 2}, ((0, 1, 2), (1, 1, 3), (2, 2, 2), (3, 1, 4)))
                        ({"tp": 2, "cp": 2}, ((3, 1, 2), (1, 2, 1))), ({"tp": 2, "cp": 2, "ep": 2}, ()), ({"tp": 4, "ep": 2}, ()), ({"tp": 4}, ((3, 1, 2), (2, 2, 1)))]
 
 
-def half_on_gpus(device):
-    """A function that says of one comparison after the other whether it is left to another draw: on GPUs every other one is."""
-    turn = itertools.count()
-    return lambda: not FULL and device is DEVICES["cuda"] and (next(turn) + DRAW) % 2 == 0
-
-
 def experts_beside(folder, dtype, device):
     """Experts beside mesh.tp and mesh.cp, with a shared one and both losses: near what one rank gives where nothing is dropped, the same bits, loads and
     evaluations at equal sizes of these axes, and likewise with room for some tokens only, which is a rank's own."""
@@ -292,7 +285,7 @@ def experts_beside(folder, dtype, device):
         return [{k: row[k] for k in ("val_loss", "router_balance", "router_z", "dropped", "expert_load") if k in row} for row in folder.metrics(name) if "saved" not in row]
 
     folder.train("beside-alone", 1, **common)
-    full, left = FULL and device is DEVICES["host"], half_on_gpus(device)
+    full, left = FULL and device is DEVICES["host"], left_to_others(dtype, device)
     for sizes, layouts in EXPERTS_BESIDE + (EXPERTS_BESIDE_FULL if full else []):
         axes, ranks = {f"mesh__{axis}": size for axis, size in sizes.items()}, math.prod(sizes.values())
         for room in ({}, {"experts__capacity_factor": 1.1}) if full or "cp" in sizes else ({},):
@@ -345,8 +338,8 @@ def balanced_by_bias(folder, dtype, device):
         return (alike and runs.same(name + " losses", folder.losses(name), {s: v for s, v in folder.losses(reference).items() if s > after}) and
                 runs.same(name + " state", folder.hashes(name), folder.hashes(reference)))
 
-    half, left = steps // 2, half_on_gpus(device)
-    folder.train("biased", 1, checkpoint__every=half, checkpoint__keep=0, **common)
+    middle, left = steps // 2, left_to_others(dtype, device)
+    folder.train("biased", 1, checkpoint__every=middle, checkpoint__keep=0, **common)
     biases = biases_of(runs.read_state(folder.latest("biased")))
     moved = [b / rate for values in biases.values() for b in values]
     if len(biases) != plain["model__layers"] or len(moved) != 4 * len(biases) or any(b != round(b) or abs(b) > steps for b in moved) or not any(moved):
@@ -362,13 +355,15 @@ def balanced_by_bias(folder, dtype, device):
             continue
         keys = stage_keys(zero, pp, dp) if pp > 1 else layout_keys(zero, dp)
         good &= same(f"biased-stage{zero}-pp{pp}-dp{dp}", "biased", pp * dp, **with_memory_between(folder, pp * dp, {**keys, **common}))
-    start = folder.run("biased") + f"/checkpoints/step-{half:08d}"
-    good &= same("biased-resumed", "biased", 2, half, run__resume=start, zero__stage=2, **common)
+    start = folder.run("biased") + f"/checkpoints/step-{middle:08d}"
+    good &= same("biased-resumed", "biased", 2, middle, run__resume=start, zero__stage=2, **common)
     if device is DEVICES["cuda"]:
         return good
     folder.train("biased-ep2-tp2", 4, mesh__ep=2, mesh__tp=2, **common)
     good &= near("biased-ep2-tp2", folder.losses("biased-ep2-tp2"), folder.losses("biased"), dtype)
     for zero, pp, dp in ((3, 1, 2), (1, 2, 1)):
+        if left():
+            continue
         keys = stage_keys(zero, pp, dp) if pp > 1 else layout_keys(zero, dp)
         good &= same(f"biased-ep2-tp2-stage{zero}-pp{pp}-dp{dp}", "biased-ep2-tp2", 4 * pp * dp,
                      **with_memory_between(folder, 4 * pp * dp, {**keys, **common, "mesh__ep": 2, "mesh__tp": 2}))
@@ -399,14 +394,14 @@ def killed(folder, common, cut):
 def experts(folder, dtype, device):
     if device is DEVICES["cuda"]:
         return experts_beside(folder, dtype, device) & balanced_by_bias(folder, dtype, device) & experts_over_ranks(folder, dtype, device)
-    few = {**device, "fp32": [(0, 2), (1, 3), (2, 4), (3, 1), (3, 3)], "bf16": [(0, 3), (3, 2)], "resumes": ((3, 3, AFTER[0]), (1, 2, AFTER[2])),
+    few = {**device, "fp32": half([(0, 2), (1, 3), (2, 4), (3, 1), (3, 3)], False), "bf16": [(0, 3), (3, 2)], "resumes": ((3, 3, AFTER[0]), (1, 2, AFTER[2])),
            "keys": {**device["keys"], **EXPERTS}}
     good = reproducible(folder, dtype, few)
     rows = [row for row in folder.metrics("reference") if "dropped" in row]
     if not any(row["dropped"] > 0 for row in rows) or any(len(row["expert_load"]) != 4 for row in rows):
         print(f"FAIL no token of the reference was dropped, or loads are not of 4 experts: {rows}")
         good = False
-    for other in ("stage1-ranks3", "stage3-ranks3") if dtype == "fp32" else ("stage0-ranks3",):
+    for other in (f"stage{stage}-ranks{ranks}" for stage, ranks in few[dtype]):
         for row, there in zip(rows, (row for row in folder.metrics(other) if "dropped" in row)):
             for key in ("router_balance", "router_z", "dropped", "most_loaded", "expert_load"):
                 if row[key] != there[key]:
@@ -555,35 +550,37 @@ def gradients(folder, dtype, device):
 
 def over_axes(folder, dtype, device, meshes, layouts, more, of_cut=None):
     """Ranks along axes that cut what a rank computes: the same bits over stages, data-parallel ranks and resume at equal sizes of the axes, near what one
-    rank gives, and from any point of one on with any other. `meshes` are sizes by axis, `layouts` stages and data-parallel ranks: all for the first mesh,
-    the last one for the others. `of_cut` are keys of all runs but those of one rank."""
+    rank gives, and from any point of one on with any other. `meshes` are sizes by axis, the first and one that is drawn; `layouts` stages and data-parallel
+    ranks: half of them for the first mesh, the last one for the other; all of both where there is time. `of_cut` are keys of all runs but those of one rank."""
     steps, good = device["steps"], True
     common = {"run__reproducible": True, "precision__compute": dtype, "run__steps": steps, "model__heads": 4, "model__kv_heads": 4, "model__vocab": 263,
               **device["keys"], **more}
-    half = steps // 2
-    folder.train("alone", 1, checkpoint__every=half, checkpoint__keep=0, **common)
+    middle = steps // 2
+    folder.train("alone", 1, checkpoint__every=middle, checkpoint__keep=0, **common)
     alone = folder.losses("alone")
-    for mesh in meshes:
+    on_gpus = device is DEVICES["cuda"]
+    others = meshes[1:]
+    for mesh in meshes if FULL or not others else [meshes[0], others[DRAW % len(others)]]:
         ranks, sizes = math.prod(mesh.values()), {**{f"mesh__{axis}": size for axis, size in mesh.items()}, **(of_cut or {})}
         keys = {**common, **sizes}
         reference = "-".join(f"{axis}{size}" for axis, size in mesh.items())
-        folder.train(reference, ranks, checkpoint__every=half, checkpoint__keep=0, **keys)
+        folder.train(reference, ranks, checkpoint__every=middle, checkpoint__keep=0, **keys)
         losses, hashes = folder.losses(reference), folder.hashes(reference)
         good &= near(reference, losses, alone, dtype)
-        for stage, dp in layouts if mesh == meshes[0] else layouts[-1:]:
+        for stage, dp in half(layouts, on_gpus) if mesh == meshes[0] else layouts[-1:]:
             name = f"{reference}-stage{stage}-dp{dp}"
             folder.train(name, ranks * dp, **with_memory_between(folder, ranks * dp, {**layout_keys(stage, dp), **keys}))
             good &= runs.same(name + " losses", folder.losses(name), losses)
             good &= runs.same(name + " state", folder.hashes(name), hashes)
-        later = {s: v for s, v in losses.items() if s > half}
-        start = folder.run(reference) + f"/checkpoints/step-{half:08d}"
+        later = {s: v for s, v in losses.items() if s > middle}
+        start = folder.run(reference) + f"/checkpoints/step-{middle:08d}"
         name = f"{reference}-resumed"
         folder.train(name, ranks * 2, run__resume=start, zero__stage=3, zero__param_persistence_threshold=0, **keys)
         good &= runs.same(name + " losses", folder.losses(name), later)
         good &= runs.same(name + " state", folder.hashes(name), hashes)
         for name, n, of, other in ((f"{reference}-alone", 1, reference, {}), (f"alone-{reference}", ranks, "alone", sizes)):
-            folder.train(name, n, run__resume=folder.run(of) + f"/checkpoints/step-{half:08d}", **{**common, **other})
-            good &= near(name, folder.losses(name), {s: v for s, v in alone.items() if s > half}, dtype)
+            folder.train(name, n, run__resume=folder.run(of) + f"/checkpoints/step-{middle:08d}", **{**common, **other})
+            good &= near(name, folder.losses(name), {s: v for s, v in alone.items() if s > middle}, dtype)
     return good
 
 
@@ -613,9 +610,8 @@ def shared_keys(folder, dtype, device):
         return (runs.same(name + " losses", folder.losses(name), folder.losses(reference)) and
                 runs.same(name + " state", folder.hashes(name), folder.hashes(reference)))
 
-    for schedule, zero, dp, recompute in (("1f1b", 3, 1, "none"), ("zero_bubble", 1, 2, "selective"), ("zero_bubble", 2, 1, "full"), ("interleaved", 0, 1, "full")):
-        if device is DEVICES["cuda"] and (schedule, zero) != ("zero_bubble", 2):
-            continue
+    orders = (("1f1b", 3, 1, "none"), ("zero_bubble", 1, 2, "selective"), ("zero_bubble", 2, 1, "full"), ("interleaved", 0, 1, "full"))
+    for schedule, zero, dp, recompute in half(orders, False) if device is DEVICES["host"] else orders[2:3]:
         keys = {**stage_keys(zero, 2, dp), **ordered(schedule, 2), "activation__recompute": recompute, "activation__every": 1, "activation__keep": "[]"}
         good &= same(f"{schedule}-pp2-dp{dp}-{recompute}", "tp2", 4 * dp, **keys)
     fast_keys = {**common, "run__reproducible": False, "run__log_every": 1, "mesh__tp": 2}
@@ -684,7 +680,8 @@ def ring(folder, dtype, device):
     good &= runs.same("few heads", folder.hashes("few-heads-dp2"), folder.hashes("few-heads-dp1"))
     common = {**few, "model__layers": 4, "model__tied": False, "mesh__cp": 2, **RING}
     folder.train("one-stage", 2, **common)
-    for schedule, zero, dp, recompute in (("1f1b", 1, 1, "full"), ("zero_bubble", 3, 1, "full"), ("zero_bubble", 1, 2, "selective"), ("interleaved", 2, 1, "none")):
+    orders = (("1f1b", 1, 1, "full"), ("zero_bubble", 3, 1, "full"), ("zero_bubble", 1, 2, "selective"), ("interleaved", 2, 1, "none"))
+    for schedule, zero, dp, recompute in half(orders, False):
         name = f"{schedule}-pp2-cp2-dp{dp}-{recompute}"
         keys = {**stage_keys(zero, 2, dp), **ordered(schedule, 2), "activation__recompute": recompute, "activation__every": 1, "activation__keep": "[]"}
         folder.train(name, 4 * dp, **{**common, **keys})
@@ -762,7 +759,7 @@ def pipeline(folder, dtype, device):
         good &= same(name, pp * dp, after, run__resume=folder.run(before) + f"/checkpoints/step-{after:08d}", checkpoint__every=save, checkpoint__keep=0, **keys)
         before = name
     # Fewer micro-batches than stages, down to one, and a last one that is empty.
-    for micros in (1, 2, 3, 5):
+    for micros in half((1, 2, 3, 5), dtype == "bf16"):
         few, reference = {"batch__micro": 1, "batch__global": micros}, f"few{micros}"
         folder.train(reference, 1, **{**common, **few})
         losses, hashes = folder.losses(reference), folder.hashes(reference)
@@ -832,7 +829,7 @@ def replicas(folder, dtype, device):
     folder.train("alone", 1, checkpoint__every=steps // 2, checkpoint__keep=0, **common)
     losses, hashes = folder.losses("alone"), folder.hashes("alone")
     value = lambda name: [row["val_loss"] for row in folder.metrics(name) if "val_loss" in row]
-    for number, (ranks, keys) in enumerate(groups_of_ranks(device)):
+    for number, (ranks, keys) in half(enumerate(groups_of_ranks(device)), False):
         name = f"groups{number}-ranks{ranks}"
         start = {"run__resume": folder.run("alone") + f"/checkpoints/step-{steps // 2:08d}"} if number % 2 else {}
         done = folder.train(name, ranks, **{**common, **keys, **start})
@@ -855,7 +852,8 @@ def nodes(folder, dtype, device):
     """Ranks of pretended nodes, whose collectives go through shared memory inside them: in fast mode too the bits of collectives that do not."""
     good = True
     common = {**LARGE, "precision__compute": dtype, "run__threads": 1, "zero__param_persistence_threshold": 0}
-    for stage, ranks, of_node, mode in ((0, 4, 2, "fast"), (3, 4, 2, "fast"), (2, 6, 3, "fast"), (1, 6, 2, "exact"), (3, 6, 2, "exact"), (2, 5, 2, "exact")):
+    layouts = [(0, 4, 2, "fast"), (3, 4, 2, "fast"), (2, 6, 3, "fast"), (1, 6, 2, "exact"), (3, 6, 2, "exact"), (2, 5, 2, "exact")]
+    for stage, ranks, of_node, mode in half(layouts, False):
         name, keys = f"{mode}-stage{stage}-ranks{ranks}-of{of_node}", {**common, "zero__stage": stage, "run__reproducible": mode == "exact"}
         os.environ.pop("TESSERA_RANKS_PER_NODE", None)
         folder.train(name + "-one-node", ranks if mode == "fast" else 1, **keys)
@@ -900,7 +898,7 @@ def frozen(folder, dtype, device):
     steps, good = device["steps"], True
     plain = {"run__reproducible": True, "precision__compute": dtype, "run__steps": steps, "run__threads": 1, "model__layers": 4, **heads_of(device),
              "model__vocab": 263, **device["keys"], "model__freeze": json.dumps(FROZEN)}
-    half = steps // 2
+    middle = steps // 2
     left = left_to_others(dtype, device)
 
     def same(name, reference, ranks, after=0, **keys):
@@ -913,14 +911,14 @@ def frozen(folder, dtype, device):
     for kind, more in (("dense", {}), ("tied", {"model__tied": True}), ("experts", {**experts_of(device), "model__layers": of_model(device, 4, 3)})):
         common = {**plain, **more}
         reference = f"frozen-{kind}"
-        folder.train(reference, 1, checkpoint__every=half, checkpoint__keep=0, **common)
-        start = folder.run(reference) + f"/checkpoints/step-{half:08d}"
+        folder.train(reference, 1, checkpoint__every=middle, checkpoint__keep=0, **common)
+        start = folder.run(reference) + f"/checkpoints/step-{middle:08d}"
         good &= stayed(reference, runs.read_state(start), runs.read_state(folder.latest(reference)), dtype)
         layouts = {"dense": ((0, 1, 3), (1, 1, 2), (2, 1, 4), (3, 1, 2), (3, 1, 3), (1, 2, 2), (3, 4, 1)), "tied": ((3, 1, 2), (1, 2, 1)), "experts": ((3, 1, 3),)}
         for zero, pp, dp in layouts[kind][-2:] if device is DEVICES["cuda"] else layouts[kind]:
             keys = stage_keys(zero, pp, dp) if pp > 1 else layout_keys(zero, dp)
             good &= same(f"{reference}-stage{zero}-pp{pp}-dp{dp}", reference, pp * dp, **{**keys, **common})
-        good &= same(f"{reference}-resumed", reference, 2, half, run__resume=start, **{**layout_keys(3, 2), **common})
+        good &= same(f"{reference}-resumed", reference, 2, middle, run__resume=start, **{**layout_keys(3, 2), **common})
         axes = {"dense": ({"tp": 2}, {"cp": 2}), "tied": ({"tp": 2},), "experts": ({"ep": 2, "tp": 2},)}[kind]
         for sizes in axes[:1] if device is DEVICES["cuda"] else axes:
             cut, ranks = {f"mesh__{axis}": size for axis, size in sizes.items()}, math.prod(sizes.values())
@@ -956,8 +954,8 @@ def lora(folder, dtype, device):
     steps, good = device["steps"], True
     plain = {"run__reproducible": True, "precision__compute": dtype, "run__steps": steps, "run__threads": 1, "model__layers": 4, "model__heads": 4, "model__kv_heads": 2,
              "model__vocab": 263, **device["keys"]}
-    half = steps // 2
-    left = left_to_others(dtype, device) if device is DEVICES["cuda"] else lambda: False
+    middle = steps // 2
+    left = left_to_others(dtype, device)
 
     def same(name, reference, ranks, after=0, **keys):
         if not after and left():
@@ -971,14 +969,14 @@ def lora(folder, dtype, device):
         if kind == "experts":
             common.update(experts_of(device), model__layers=of_model(device, 4, 2), model__heads=of_model(device, 4, 2))
         reference = f"lora-{kind}"
-        folder.train(reference, 1, checkpoint__every=half, checkpoint__keep=0, **common)
-        start = folder.run(reference) + f"/checkpoints/step-{half:08d}"
+        folder.train(reference, 1, checkpoint__every=middle, checkpoint__keep=0, **common)
+        start = folder.run(reference) + f"/checkpoints/step-{middle:08d}"
         good &= stayed(reference, runs.read_state(start), runs.read_state(folder.latest(reference)), dtype, is_base)
         layouts = {"dense": ((0, 1, 3), (1, 1, 2), (2, 1, 4), (3, 1, 2), (3, 1, 3), (1, 2, 2), (3, 4, 1)), "tied": ((3, 1, 2), (1, 2, 1)), "experts": ((3, 1, 3),)}
         for zero, pp, dp in layouts[kind][-2:] if device is DEVICES["cuda"] else layouts[kind]:
             keys = stage_keys(zero, pp, dp) if pp > 1 else layout_keys(zero, dp)
             good &= same(f"{reference}-stage{zero}-pp{pp}-dp{dp}", reference, pp * dp, **{**keys, **common})
-        good &= same(f"{reference}-resumed", reference, 2, half, run__resume=start, **{**layout_keys(3, 2), **common})
+        good &= same(f"{reference}-resumed", reference, 2, middle, run__resume=start, **{**layout_keys(3, 2), **common})
         axes = {"dense": ({"tp": 2}, {"tp": 4}, {"cp": 2}), "tied": ({"tp": 2, "cp": 2},), "experts": ({"ep": 2, "tp": 2},)}[kind]
         for sizes in axes[:1] if device is DEVICES["cuda"] else axes:
             cut, ranks = {f"mesh__{axis}": size for axis, size in sizes.items()}, math.prod(sizes.values())
@@ -1009,18 +1007,18 @@ def optimizers(folder, dtype, device):
     those of every other optimizer."""
     steps = device["steps"]
     common = {"run__reproducible": True, "precision__compute": dtype, "run__steps": steps, **device["keys"], **device["few_heads"]}
-    half = steps // 2
+    middle = steps // 2
     keys = json.loads(runs.tessera("deck", "reference", "--json").stdout)
     # 1-bit Adam depends on the number of ranks: onebit.py.
     names = [name for name in next(row["choices"] for row in keys if row["key"] == "optimizer.type") if name != "onebit_adam"]
     shapes = [(name, shape) for name in names for shape in OF_OPTIMIZERS.get(name, [{}])]
     layouts = [(3, 2), (1, 3), (2, 2), (3, 3), (0, 2), (1, 2), (2, 3), (3, 1)]
-    each = len(layouts) if FULL else 2
+    each, left = len(layouts) if FULL else 1, left_to_others(dtype, device)
     good, seen = True, {}
     for number, (name, shape) in enumerate(shapes):
         title = "-".join([name, *(f"{key.split('__')[1]}" for key in shape)])
         of_it = {**common, "optimizer__type": name, **shape}
-        folder.train(title, 1, checkpoint__every=half, checkpoint__keep=0, checkpoint__weights_every=half, **of_it)
+        folder.train(title, 1, checkpoint__every=middle, checkpoint__keep=0, checkpoint__weights_every=middle, **of_it)
         losses, hashes = folder.losses(title), folder.hashes(title)
         other = seen.setdefault(str(losses), title)
         if other != title or len(losses) != steps:
@@ -1031,10 +1029,12 @@ def optimizers(folder, dtype, device):
             folder.train(run, ranks, **with_memory_between(folder, ranks, {**layout_keys(stage, ranks), **of_it}))
             good &= runs.same(run + " losses", folder.losses(run), losses)
             good &= runs.same(run + " state", folder.hashes(run), hashes)
-        start = folder.run(title) + f"/checkpoints/step-{half:08d}"
+        if left():
+            continue
+        start = folder.run(title) + f"/checkpoints/step-{middle:08d}"
         run = f"{title}-resumed"
         folder.train(run, 2, run__resume=start, checkpoint__weights_every=steps, **with_memory_between(folder, 2, {**layout_keys(3, 2), **of_it}))
-        good &= runs.same(run + " losses", folder.losses(run), {s: v for s, v in losses.items() if s > half})
+        good &= runs.same(run + " losses", folder.losses(run), {s: v for s, v in losses.items() if s > middle})
         good &= runs.same(run + " state", folder.hashes(run), hashes)
     # Matrices of which tensor-parallel ranks have parts of rows or of columns.
     cut = {**common, "optimizer__type": "muon", "mesh__tp": 2}
@@ -1045,8 +1045,8 @@ def optimizers(folder, dtype, device):
     good &= runs.same(f"muon-tp2-stage{stage} state", folder.hashes(f"muon-tp2-stage{stage}"), folder.hashes("muon-tp2"))
     # What AdamW keeps in fp32 may go on in fewer bits.
     for title, shape in {"adamw-8bit": {"optimizer__type": "adam8bit"}, "adamw-bf16": {"optimizer__moments": "bf16"}}.items():
-        folder.train(title, 1, run__resume=folder.run("adamw") + f"/checkpoints/step-{half:08d}", **{**common, **shape})
-        after = {step: loss for step, loss in folder.losses("adamw").items() if step > half}
+        folder.train(title, 1, run__resume=folder.run("adamw") + f"/checkpoints/step-{middle:08d}", **{**common, **shape})
+        after = {step: loss for step, loss in folder.losses("adamw").items() if step > middle}
         good &= set(folder.losses(title)) == set(after) and near(title, folder.losses(title), after, dtype)
     # A group that has all tensors is the optimizer that it names.
     folder.train("lion-own", 2, **{**common, **layout_keys(2, 2), "optimizer__type": "lion", "optimizer__beta1": 0.8, "optimizer__beta2": 0.7})
