@@ -28,8 +28,9 @@ auto again(F f) {
 
 TEST(AttentionCuda, MatchesTheHost) {
   TESSERA_NEEDS_DEVICE();
+  DeviceSample sample;
   for (DType t : {DType::f32, DType::bf16, DType::f16})
-    for (const AttentionShape& s : attention_cases(t)) {
+    for (const AttentionShape& s : sample.some(attention_cases(t), 4)) {
       const AttentionOperands x(s);
       expect_close(s, on_device(s, x), on_host(s, x));
     }
@@ -68,8 +69,9 @@ TEST(AttentionCuda, NanIsNotSwallowed) {
 
 TEST(AttentionCuda, DocumentsMatchTheHost) {
   TESSERA_NEEDS_DEVICE();
+  DeviceSample sample;
   for (DType t : {DType::f32, DType::bf16, DType::f16})
-    for (const AttentionShape& s : attention_document_cases(t)) {
+    for (const AttentionShape& s : sample.some(attention_document_cases(t), 4)) {
       AttentionOperands x(s);
       x.starts = random_documents(s.B, s.T, 5);
       const AttentionResult got = on_device(s, x);
@@ -83,9 +85,10 @@ TEST(AttentionCuda, DocumentsMatchTheHost) {
 
 TEST(AttentionCuda, DocumentsAtEdgesOfTilesMatchTheHost) {
   TESSERA_NEEDS_DEVICE();
+  DeviceSample sample;
   if (watches_races()) return;  // other lengths are no other races
   for (DType t : {DType::f32, DType::bf16})
-    for (const auto& [s, starts] : attention_edges(t)) {
+    for (const auto& [s, starts] : sample.some(attention_edges(t), 2)) {
       AttentionOperands x(s);
       x.starts = starts;
       expect_close(s, on_device(s, x), on_host(s, x));
@@ -108,9 +111,10 @@ void expect_that_one_document_has_the_bits_of_none(const AttentionShape& s) {
 
 TEST(AttentionCuda, OneDocumentHasTheBitsOfNone) {
   TESSERA_NEEDS_DEVICE();
+  DeviceSample sample;
   if (watches_races()) return;
   for (DType t : {DType::f32, DType::bf16})
-    for (const AttentionShape& s : attention_cases(t)) expect_that_one_document_has_the_bits_of_none(s);
+    for (const AttentionShape& s : sample.some(attention_cases(t), 3)) expect_that_one_document_has_the_bits_of_none(s);
 }
 
 TEST(AttentionCuda, LargeScoresOfDocumentsDoNotOverflow) {
@@ -165,7 +169,7 @@ std::vector<AttentionShape> hopper_shapes(std::vector<AttentionShape> shapes) {
 }
 
 TEST_F(AttentionOnHopper, ForwardMatchesTheHost) {
-  for (const AttentionShape& s : hopper_shapes({{.B = 1, .T = 129, .H = 1, .G = 1, .D = 128},
+  for (const AttentionShape& s : DeviceSample().some(hopper_shapes({{.B = 1, .T = 129, .H = 1, .G = 1, .D = 128},
                                                 {.B = 1, .T = 200, .H = 2, .G = 1, .D = 96},
                                                 {.B = 1, .T = 257, .H = 4, .G = 1, .D = 64},
                                                 {.B = 2, .T = 1, .H = 7, .G = 1, .D = 64},
@@ -174,7 +178,7 @@ TEST_F(AttentionOnHopper, ForwardMatchesTheHost) {
                                                 {.B = 1, .T = 200, .H = 1, .G = 1, .D = 122},
                                                 {.B = 1, .T = 65, .H = 2, .G = 1, .D = 40},
                                                 {.B = 1, .T = 130, .H = 1, .G = 1, .D = 70},
-                                                {.B = 1, .T = 660, .H = 1, .G = 1, .D = 128}})) {  // tiles come to each stage again
+                                                {.B = 1, .T = 660, .H = 1, .G = 1, .D = 128}}), 5)) {  // tiles come to each stage again
     const AttentionOperands x(s);
     const AttentionResult got = forward_on_device(s, x), want = on_host(s, x);
     EXPECT_TRUE(got.intact);
@@ -187,7 +191,7 @@ TEST_F(AttentionOnHopper, ForwardMatchesTheHost) {
 }
 
 TEST_F(AttentionOnHopper, BackwardMatchesTheHost) {
-  for (const AttentionShape& s : hopper_shapes({{.B = 1, .T = 129, .H = 1, .G = 1, .D = 128},
+  for (const AttentionShape& s : DeviceSample().some(hopper_shapes({{.B = 1, .T = 129, .H = 1, .G = 1, .D = 128},
                                                 {.B = 1, .T = 129, .H = 2, .G = 1, .D = 96},
                                                 {.B = 1, .T = 257, .H = 2, .G = 1, .D = 64},
                                                 {.B = 2, .T = 1, .H = 3, .G = 1, .D = 64},
@@ -196,7 +200,7 @@ TEST_F(AttentionOnHopper, BackwardMatchesTheHost) {
                                                 {.B = 1, .T = 200, .H = 3, .G = 1, .D = 96},
                                                 {.B = 1, .T = 65, .H = 2, .G = 1, .D = 42},
                                                 {.B = 1, .T = 130, .H = 1, .G = 1, .D = 70},
-                                                {.B = 1, .T = 330, .H = 1, .G = 1, .D = 128}})) {
+                                                {.B = 1, .T = 330, .H = 1, .G = 1, .D = 128}}), 5)) {
     const AttentionOperands x(s);
     const AttentionResult got = on_device(s, x);
     expect_close(s, got, on_host(s, x));
@@ -207,11 +211,11 @@ TEST_F(AttentionOnHopper, BackwardMatchesTheHost) {
 
 // Ours, whatever path the shape names.
 TEST_F(AttentionOnHopper, DocumentsMatchTheHost) {
-  for (AttentionShape s : hopper_shapes({{.B = 1, .T = 257, .H = 2, .G = 1, .D = 128},
+  for (AttentionShape s : DeviceSample().some(hopper_shapes({{.B = 1, .T = 257, .H = 2, .G = 1, .D = 128},
                                          {.B = 2, .T = 200, .H = 2, .G = 2, .D = 64, .path = AttentionPath::cudnn},
                                          {.B = 1, .T = 330, .H = 1, .G = 1, .D = 96},
                                          {.B = 1, .T = 200, .H = 2, .G = 1, .D = 122},
-                                         {.B = 1, .T = 260, .H = 4, .G = 2, .D = 40}})) {
+                                         {.B = 1, .T = 260, .H = 4, .G = 2, .D = 40}}), 4)) {
     AttentionOperands x(s);
     x.starts = random_documents(s.B, s.T, 5);
     const AttentionResult got = on_device(s, x);
@@ -222,7 +226,8 @@ TEST_F(AttentionOnHopper, DocumentsMatchTheHost) {
 }
 
 TEST_F(AttentionOnHopper, DocumentsAtEdgesOfTilesMatchTheHost) {
-  for (const auto& [s, starts] : attention_edges(DType::bf16)) {
+  DeviceSample sample;
+  for (const auto& [s, starts] : sample.some(attention_edges(DType::bf16), 3)) {
     if (watches_races() && s.D == 96) continue;  // has the code of 128
     AttentionOperands x(s);
     x.starts = starts;
@@ -231,8 +236,9 @@ TEST_F(AttentionOnHopper, DocumentsAtEdgesOfTilesMatchTheHost) {
 }
 
 TEST_F(AttentionOnHopper, OneDocumentHasTheBitsOfNone) {
+  DeviceSample sample;
   if (watches_races()) return;
-  for (const AttentionShape& s : attention_cases(DType::bf16))
+  for (const AttentionShape& s : sample.some(attention_cases(DType::bf16), 4))
     if (s.D > 32 && s.D <= 128) expect_that_one_document_has_the_bits_of_none(s);
 }
 
@@ -315,9 +321,10 @@ struct Cache {
 
 TEST(AttentionCuda, DecodeMatchesTheHost) {
   TESSERA_NEEDS_DEVICE();
+  DeviceSample sample;
   for (DType t : {DType::f32, DType::bf16, DType::f16})
     for (std::int64_t position : attention_decode_positions)
-      for (const AttentionShape& s : attention_decode_cases(t)) {
+      for (const AttentionShape& s : sample.some(attention_decode_cases(t), 3)) {
         Cache cache(s, 310, position);
         const Decoding got = cache.on_device(), want = cache.on_host();
         EXPECT_LT(relative_error(got.out.doubles(), want.out.doubles()), tolerance(t)) << "at " << position << ", " << name_of(s);

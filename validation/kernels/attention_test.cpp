@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/hash.hpp"
+#include "validation/unit/sample.hpp"
 
 namespace tessera::kernels::attention_test {
 namespace {
@@ -93,8 +94,9 @@ std::vector<AttentionShape> shapes(DType t) {
 }
 
 TEST(Attention, MatchesFp64) {
+  test::Sample sample;
   for (DType t : {DType::f32, DType::bf16, DType::f16})
-    for (const AttentionShape& s : shapes(t)) {
+    for (const AttentionShape& s : sample.some(shapes(t), 8)) {
       Result r = run(s);
       AttentionValues want = reference(s, r.qkv.doubles(), r.d_out.doubles());
       expect_close(s, r.values(), want);
@@ -114,8 +116,9 @@ std::vector<AttentionShape> document_shapes(DType t) {
 }
 
 TEST(Attention, DocumentsMatchFp64) {
+  test::Sample sample;
   for (DType t : {DType::f32, DType::bf16, DType::f16})
-    for (const AttentionShape& s : document_shapes(t)) {
+    for (const AttentionShape& s : sample.some(document_shapes(t), 5)) {
       const Starts starts = random_documents(s.B, s.T, 5);
       const Result r = run(s, 1, starts);
       const AttentionValues want = reference(s, r.qkv.doubles(), r.d_out.doubles(), starts);
@@ -124,8 +127,9 @@ TEST(Attention, DocumentsMatchFp64) {
 }
 
 TEST(Attention, DocumentsAtEdgesOfTilesMatchFp64) {
+  test::Sample sample;
   for (DType t : {DType::f32, DType::bf16})
-    for (const auto& [s, starts] : attention_edges(t)) {
+    for (const auto& [s, starts] : sample.some(attention_edges(t), 2)) {
       const Result r = run(s, 1, starts);
       expect_close(s, r.values(), reference(s, r.qkv.doubles(), r.d_out.doubles(), starts));
     }
@@ -138,8 +142,9 @@ std::string bits(const Result& r) {
 }
 
 TEST(Attention, OneDocumentHasTheBitsOfNone) {
+  test::Sample sample;
   for (DType t : {DType::f32, DType::bf16})
-    for (const AttentionShape& s : shapes(t)) EXPECT_EQ(bits(run(s, 1, Starts(z(s.B * s.T)))), bits(run(s))) << s.T << " " << s.D;
+    for (const AttentionShape& s : sample.some(shapes(t), 6)) EXPECT_EQ(bits(run(s, 1, Starts(z(s.B * s.T)))), bits(run(s))) << s.T << " " << s.D;
 }
 
 // Where documents begin with tiles they are computed as they are alone, to the bit: the keys of others do not even add zeros.
@@ -208,9 +213,10 @@ TEST(Attention, FiniteDifferences) {
 }
 
 TEST(Attention, DecodeMatchesTheLastRow) {
+  test::Sample sample;
   for (DType t : {DType::f32, DType::bf16, DType::f16})
     for (std::int64_t position : {0, 76, 128})
-      for (AttentionShape s : attention_decode_cases(t)) {
+      for (AttentionShape s : sample.some(attention_decode_cases(t), 4)) {
         s.T = position + 1;
         Result r(s);
         const std::int64_t D = s.D, capacity = s.T + 13, stride = (s.H + 2 * s.G) * D;
@@ -259,11 +265,12 @@ TEST(Attention, SameBitsTwice) {
 }
 
 TEST(Attention, Digest) {
+  test::Sample sample;
   std::string all;
   for (DType t : {DType::f32, DType::bf16, DType::f16})
-    for (const AttentionShape& s : shapes(t)) all += bits(run(s));
+    for (const AttentionShape& s : sample.some(shapes(t), 6)) all += bits(run(s));
   for (DType t : {DType::f32, DType::bf16, DType::f16})
-    for (const AttentionShape& s : document_shapes(t)) all += bits(run(s, 1, random_documents(s.B, s.T, 5)));
+    for (const AttentionShape& s : sample.some(document_shapes(t), 4)) all += bits(run(s, 1, random_documents(s.B, s.T, 5)));
   print_digest(hash_text(all).hex());
 }
 TEST(Attention, SameBitsForAnyThreadCount) { expect_same_digest("Attention.Digest"); }

@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "kernels/cuda/devices.hpp"
 #include "kernels/cuda/runtime.hpp"
 #include "same_bits.hpp"
+#include "validation/unit/sample.hpp"
 #include "validation/watched_device.hpp"
 
 #ifdef TESSERA_EMULATED_GPU
@@ -33,6 +35,23 @@ inline bool watches_races() {
   return false;
 #endif
 }
+
+/// Of the cases of a test all on a GPU; in the emulator, which takes as long as they have threads, `count` that are drawn, and half of these where races
+/// are watched.
+class DeviceSample {
+ public:
+  template <class Cases>
+  auto some(const Cases& all, std::size_t count) {
+#ifdef TESSERA_EMULATED_GPU
+    return sample_.some(all, watches_races() ? std::max<std::size_t>(count / 2, 1) : count);
+#else
+    return sample_.some(all, std::max(count, std::size(all)));
+#endif
+  }
+
+ private:
+  test::Sample sample_;
+};
 
 /// Bytes in device memory, all bits set at first (NaN in fp32 and bf16, -1 in integers), between guards that a kernel must leave alone.
 /// `offset` moves them off a 256-byte boundary.

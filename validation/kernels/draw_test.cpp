@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "same_bits.hpp"
+#include "validation/unit/sample.hpp"
 
 namespace tessera::kernels::testing::draw_test {
 namespace {
@@ -37,7 +38,7 @@ TEST(Draw, IsTheDefinitions) {
     for (double temperature : {0.3, 1.0, 5.0}) {
       const auto x = random_values<float>(n, static_cast<unsigned>(n), 3);
       int others = 0;
-      constexpr int draws = 200;
+      const int draws = test::Sample::cases(25, 200);
       for (int i = 0; i < draws; ++i) {
         const double uniform = (i + 0.37) / draws;
         const std::int32_t drawn = draw(x, temperature, uniform), right = by_definition(x, temperature, uniform);
@@ -45,7 +46,7 @@ TEST(Draw, IsTheDefinitions) {
         EXPECT_LE(by_definition(x, temperature, std::max(0.0, uniform - 1e-5)), drawn) << n << " at " << uniform;
         EXPECT_GE(by_definition(x, temperature, uniform + 1e-5), drawn) << n << " at " << uniform;
       }
-      EXPECT_LE(others, n < 5000 ? 2 : 20) << n << " at temperature " << temperature;
+      EXPECT_LE(others, n < 5000 ? 2 : draws / 10) << n << " at temperature " << temperature;
     }
 }
 
@@ -92,7 +93,8 @@ TEST(Draw, DoesNotDependOnThreads) {
   const auto x = random_values<float>(50257, 3, 3);
   expect_same_bits([&] {
     std::vector<std::int32_t> drawn;
-    for (int i = 0; i < 500; ++i) drawn.push_back(draw(x, 0.8, (i + 0.5) / 500));
+    const int draws = test::Sample::cases(50, 500);
+    for (int i = 0; i < draws; ++i) drawn.push_back(draw(x, 0.8, (i + 0.5) / draws));
     return digest(drawn, largest(x, 50), largest(x, 20000));
   });
 }

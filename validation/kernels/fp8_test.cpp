@@ -3,6 +3,7 @@
 #include "gemm_cases.hpp"
 #include "gemm_test_support.hpp"
 #include "kernels/gemm/gemm.hpp"
+#include "validation/unit/sample.hpp"
 
 namespace tessera::kernels::testing::fp8_test {
 namespace {
@@ -63,7 +64,8 @@ void expect_definition(const Fp8Case& c, const Fp8Size& size) {
 }
 
 TEST(Fp8, CodesAndScalesAreTheirDefinition) {
-  for (const Fp8Case& c : fp8_cases())
+  test::Sample sample;
+  for (const Fp8Case& c : sample.some(fp8_cases(), 6))
     for (const Fp8Size& size : fp8_sizes) {
       SCOPED_TRACE(fmt::format("{} x {}, scaling {}, {}, transposed {}", size.rows, size.columns, static_cast<int>(c.scaling),
                                name_of(c.type), c.transposed));
@@ -129,9 +131,10 @@ TEST(Fp8, ScalesOfBlocksAreTheLeastPowersOfTwo) {
 }
 
 TEST(Fp8, WhatIsNotFiniteMakesAllThatShareItsScaleNaN) {
+  test::Sample sample;
   const Fp8Size size{200, 300};
   for (const float wild : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()})
-    for (const Fp8Case& c : fp8_cases()) {
+    for (const Fp8Case& c : sample.some(fp8_cases(), 5)) {
       auto x = fp8_values<float>(size, 2);
       x[150 * 300 + 260] = wild;
       const Fp8Matrix made = fp8_of(c, size, x);
@@ -205,10 +208,11 @@ Tensor multiplied(const Product& p, const GemmSize& s, int flags, std::vector<do
 }
 
 TEST(Fp8, ProductsMatchFp64OfTheirCodes) {
+  test::Sample sample;
   std::vector<GemmSize> sizes(std::begin(gemm_sizes), std::end(gemm_sizes));
   sizes.insert(sizes.end(), {{300, 33, 20}, {40, 101, 513}, {66, 390, 640}});
   int flags = 0;
-  for (const GemmSize& s : sizes)
+  for (const GemmSize& s : sample.some(sizes, 5))
     for (const Product& p : products) {
       std::vector<double> expected;
       const Tensor c = multiplied(p, s, ++flags % 16, &expected);
@@ -261,7 +265,7 @@ TEST(Fp8, AProductOfWholeNumbersIsRoundedOnce) {
 TEST(Fp8, HasTheSameBitsOnAnyNumberOfThreads) {
   expect_same_bits([] {
     std::string digests;
-    for (const Fp8Case& c : fp8_cases()) {
+    for (const Fp8Case& c : test::Sample().some(fp8_cases(), 6)) {
       const Fp8Size size{261, 400};
       const Fp8Matrix m = fp8_of(c, size, fp8_values<bf16>(size, 3));
       digests += digest(m.codes, m.scales).hex();

@@ -67,13 +67,13 @@ void compare_blocks(const std::vector<AttentionBlock>& all) {
   }
 }
 
-std::vector<AttentionBlock> few_in_the_race_build(std::vector<AttentionBlock> all) {
+std::vector<AttentionBlock> some_in_the_emulator(std::vector<AttentionBlock> all) {
   if (watches_races()) return {all[5], all[7]};
-  return all;
+  return DeviceSample().some(all, 6);
 }
 
-TEST_F(RingAttentionCuda, BlocksMatchTheHostInFp32) { compare_blocks(few_in_the_race_build(ring_attention_cases(DType::f32))); }
-TEST_F(RingAttentionCuda, BlocksMatchTheHostInBf16) { compare_blocks(few_in_the_race_build(ring_attention_cases(DType::bf16))); }
+TEST_F(RingAttentionCuda, BlocksMatchTheHostInFp32) { compare_blocks(some_in_the_emulator(ring_attention_cases(DType::f32))); }
+TEST_F(RingAttentionCuda, BlocksMatchTheHostInBf16) { compare_blocks(some_in_the_emulator(ring_attention_cases(DType::bf16))); }
 
 TEST_F(RingAttentionCuda, BlocksMatchTheHostInFp16) {
   std::vector<AttentionBlock> all = ring_attention_cases(DType::f16);
@@ -125,7 +125,7 @@ TEST_F(RingAttentionOnHopper, BlocksMatchTheHost) {
   for (const AttentionBlock& b : ring_attention_cases(DType::bf16)) {
     if (cuda::warpgroup_head_dim(b.shape.D)) all.push_back(b);
   }
-  compare_blocks(few_in_the_race_build(all));
+  compare_blocks(some_in_the_emulator(all));
 }
 
 TEST_F(RingAttentionOnHopper, ScoresFarBelowZero) { compare_low_scores(DType::bf16, 64); }

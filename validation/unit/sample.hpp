@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <numeric>
 #include <random>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace tessera::test {
@@ -31,6 +33,20 @@ class Sample {
     std::ranges::sort(taken);
     const auto rest = std::ranges::unique(taken);
     taken.erase(rest.begin(), rest.end());
+    return taken;
+  }
+  /// `count` of the cases in their order, another time others; all in full runs.
+  template <class Cases>
+  auto some(const Cases& all, std::size_t count) {
+    std::vector<std::size_t> order(std::size(all));
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    if (!full() && count < order.size()) {
+      std::ranges::shuffle(order, engine_);
+      order.resize(count);
+      std::ranges::sort(order);
+    }
+    std::vector<std::remove_cvref_t<decltype(*std::begin(all))>> taken;
+    for (const std::size_t i : order) taken.push_back(*(std::begin(all) + static_cast<std::ptrdiff_t>(i)));
     return taken;
   }
   /// Whether a case of this name is among one of `parts`.

@@ -205,14 +205,16 @@ void check_rotate(Communicator& comm, Memory& memory, std::int64_t count) {
   expect_same(recv, expected.data(), count, fmt::format("{} rotate of {} all round", comm.path(), count));
 }
 
-/// The largest count always, which is cut into pieces, and a third of the others.
+/// The largest count always, which is cut into pieces, at half of its strides and places, and a third of the others.
 template <class T>
 void check_all(Communicator& comm, Memory& memory) {
   constexpr std::int64_t largest = 50021;
   for (std::int64_t count : {std::int64_t{1}, std::int64_t{7}, std::int64_t{255}, std::int64_t{4097}, largest}) {
-    if (count != largest && !test::Sample::takes(fmt::format("{} {} {}", comm.path(), name_of(dtype_of<T>()), count), 3)) continue;
+    const std::string name = fmt::format("{} {} {}", comm.path(), name_of(dtype_of<T>()), count);
+    if (count != largest && !test::Sample::takes(name, 3)) continue;
     for (std::int64_t stride : {std::int64_t{0}, count + 5}) {
       for (bool in_place : {false, true}) {
+        if (count == largest && !test::Sample::takes(fmt::format("{} {} {}", name, stride, in_place), 2)) continue;
         check_gather<T>(comm, memory, count, stride, in_place);
         for (bool accumulate : {false, true}) check_scatter<T>(comm, memory, count, stride, in_place, accumulate);
       }
@@ -232,12 +234,14 @@ void check_types(Communicator& comm, Memory& memory) {
   check_all<f16>(comm, memory);
   check_all<std::int64_t>(comm, memory);
   // Large enough to be streamed past the caches.
-  check_gather<float>(comm, memory, 300007, 300011, false);
-  check_exchange<float>(comm, memory, 300007, 2);
-  check_rotate<float>(comm, memory, 300007);
-  check_scatter<float>(comm, memory, 300007, 300011, false, false);
-  check_scatter<float>(comm, memory, 300007, 300011, true, true);
-  check_reduce<float>(comm, memory, 300007 * comm.size());
+  constexpr std::int64_t streamed = 300007;
+  const auto takes = [&](std::string_view what) { return test::Sample::takes(fmt::format("{} streamed {}", comm.path(), what), 3); };
+  if (takes("gather")) check_gather<float>(comm, memory, streamed, streamed + 4, false);
+  if (takes("exchange")) check_exchange<float>(comm, memory, streamed, 2);
+  if (takes("rotate")) check_rotate<float>(comm, memory, streamed);
+  if (takes("scatter")) check_scatter<float>(comm, memory, streamed, streamed + 4, false, false);
+  if (takes("scatter in place")) check_scatter<float>(comm, memory, streamed, streamed + 4, true, true);
+  if (takes("reduce")) check_reduce<float>(comm, memory, streamed * comm.size());
 }
 
 TEST(MpiCommunicator, EveryCollectiveIsItsDefinition) {
