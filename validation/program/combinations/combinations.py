@@ -285,7 +285,7 @@ def main():
     parser.add_argument("--verbose", action="store_true", help="say what refused a deck")
     options = parser.parse_args()
     if options.decks is None:
-        options.decks = (3000 if full else 100) // (1 if options.device == "host" else 25)
+        options.decks = (3000 if full else 50) // (1 if options.device == "host" else 25)
     with runs.Folder() as folder:
         if options.device == "cuda" and not runs.has_gpu(folder):
             print("no GPU is seen")

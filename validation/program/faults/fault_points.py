@@ -2,7 +2,7 @@
 """Saves that end, or whose disk fails, before each of their calls that change files: enumerated, so no moment is left out. The program is killed there, with
 and without what no fsync has made sure of being lost, or the call fails. Afterwards the same command must go on from a whole checkpoint, not older than the
 one that stood before, to the bits of a run that nobody disturbed.
-    fault_points.py LIBRARY [--points 40] [--seed 1]      LIBRARY: fault_points.so; points: how many, spread over all kinds
+    fault_points.py LIBRARY [--points 20] [--seed N]      LIBRARY: fault_points.so; points: how many, spread over all kinds; N is TESSERA_TEST_DRAW
 TESSERA_TEST_FULL=1: every point of every kind"""
 import argparse
 import os
@@ -108,8 +108,8 @@ class Cases:
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("library")
-    parser.add_argument("--points", type=int, default=40)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--points", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=int(os.environ.get("TESSERA_TEST_DRAW", "1")))
     options = parser.parse_args()
     with runs.Folder() as folder:
         cases = Cases(folder, options.library)
