@@ -7,7 +7,8 @@
 
 namespace tessera {
 
-/// Insertions, deletions, replacements and swaps of neighbours that turn one word into the other; `most` + 1 where there are more than `most`.
+/// Insertions, deletions, replacements and swaps of neighbours that turn one word into the other; `most` + 1 where there are more than
+/// `most`.
 int edit_distance(std::string_view a, std::string_view b, int most = 1 << 20);
 
 /// The nearest of `words`, or empty if none is near enough to be a misspelling.

@@ -30,18 +30,21 @@ std::vector<Key> all_keys() {
 
 const std::vector<Key> table = all_keys();
 
-// Each line of a deck is looked up, and a table that is searched from its begin takes most of a parser's time.
-const std::unordered_map<std::string_view, const Key*> by_name = [] {
+std::unordered_map<std::string_view, const Key*> rows_by_name() {
   std::unordered_map<std::string_view, const Key*> found;
   for (const Key& key : table) found.emplace(key.name, &key);
   return found;
-}();
-const std::unordered_set<std::string_view> sections = [] {
+}
+std::unordered_set<std::string_view> names_of_sections() {
   std::unordered_set<std::string_view> found;
   for (const Key& key : table)
-    for (std::size_t dot = key.name.find('.'); dot != key.name.npos; dot = key.name.find('.', dot + 1)) found.insert(key.name.substr(0, dot));
+    for (std::size_t dot = key.name.find('.'); dot != key.name.npos; dot = key.name.find('.', dot + 1))
+      found.insert(key.name.substr(0, dot));
   return found;
-}();
+}
+// Each line of a deck is looked up: a table that is searched from its begin takes most of a parser's time.
+const auto by_name = rows_by_name();
+const auto sections = names_of_sections();
 
 }  // namespace
 

@@ -170,15 +170,16 @@ std::vector<AttentionShape> hopper_shapes(std::vector<AttentionShape> shapes) {
 
 TEST_F(AttentionOnHopper, ForwardMatchesTheHost) {
   for (const AttentionShape& s : DeviceSample().some(hopper_shapes({{.B = 1, .T = 129, .H = 1, .G = 1, .D = 128},
-                                                {.B = 1, .T = 200, .H = 2, .G = 1, .D = 96},
-                                                {.B = 1, .T = 257, .H = 4, .G = 1, .D = 64},
-                                                {.B = 2, .T = 1, .H = 7, .G = 1, .D = 64},
-                                                {.B = 1, .T = 77, .H = 2, .G = 2, .D = 128},
-                                                {.B = 2, .T = 128, .H = 2, .G = 1, .D = 104},
-                                                {.B = 1, .T = 200, .H = 1, .G = 1, .D = 122},
-                                                {.B = 1, .T = 65, .H = 2, .G = 1, .D = 40},
-                                                {.B = 1, .T = 130, .H = 1, .G = 1, .D = 70},
-                                                {.B = 1, .T = 660, .H = 1, .G = 1, .D = 128}}), 5)) {  // tiles come to each stage again
+                                                                    {.B = 1, .T = 200, .H = 2, .G = 1, .D = 96},
+                                                                    {.B = 1, .T = 257, .H = 4, .G = 1, .D = 64},
+                                                                    {.B = 2, .T = 1, .H = 7, .G = 1, .D = 64},
+                                                                    {.B = 1, .T = 77, .H = 2, .G = 2, .D = 128},
+                                                                    {.B = 2, .T = 128, .H = 2, .G = 1, .D = 104},
+                                                                    {.B = 1, .T = 200, .H = 1, .G = 1, .D = 122},
+                                                                    {.B = 1, .T = 65, .H = 2, .G = 1, .D = 40},
+                                                                    {.B = 1, .T = 130, .H = 1, .G = 1, .D = 70},
+                                                                    {.B = 1, .T = 660, .H = 1, .G = 1, .D = 128}}),
+                                                     5)) {  // tiles come to each stage again
     const AttentionOperands x(s);
     const AttentionResult got = forward_on_device(s, x), want = on_host(s, x);
     EXPECT_TRUE(got.intact);
@@ -192,15 +193,16 @@ TEST_F(AttentionOnHopper, ForwardMatchesTheHost) {
 
 TEST_F(AttentionOnHopper, BackwardMatchesTheHost) {
   for (const AttentionShape& s : DeviceSample().some(hopper_shapes({{.B = 1, .T = 129, .H = 1, .G = 1, .D = 128},
-                                                {.B = 1, .T = 129, .H = 2, .G = 1, .D = 96},
-                                                {.B = 1, .T = 257, .H = 2, .G = 1, .D = 64},
-                                                {.B = 2, .T = 1, .H = 3, .G = 1, .D = 64},
-                                                {.B = 1, .T = 77, .H = 4, .G = 2, .D = 128},
-                                                {.B = 2, .T = 128, .H = 2, .G = 1, .D = 104},
-                                                {.B = 1, .T = 200, .H = 3, .G = 1, .D = 96},
-                                                {.B = 1, .T = 65, .H = 2, .G = 1, .D = 42},
-                                                {.B = 1, .T = 130, .H = 1, .G = 1, .D = 70},
-                                                {.B = 1, .T = 330, .H = 1, .G = 1, .D = 128}}), 5)) {
+                                                                    {.B = 1, .T = 129, .H = 2, .G = 1, .D = 96},
+                                                                    {.B = 1, .T = 257, .H = 2, .G = 1, .D = 64},
+                                                                    {.B = 2, .T = 1, .H = 3, .G = 1, .D = 64},
+                                                                    {.B = 1, .T = 77, .H = 4, .G = 2, .D = 128},
+                                                                    {.B = 2, .T = 128, .H = 2, .G = 1, .D = 104},
+                                                                    {.B = 1, .T = 200, .H = 3, .G = 1, .D = 96},
+                                                                    {.B = 1, .T = 65, .H = 2, .G = 1, .D = 42},
+                                                                    {.B = 1, .T = 130, .H = 1, .G = 1, .D = 70},
+                                                                    {.B = 1, .T = 330, .H = 1, .G = 1, .D = 128}}),
+                                                     5)) {
     const AttentionOperands x(s);
     const AttentionResult got = on_device(s, x);
     expect_close(s, got, on_host(s, x));
@@ -212,10 +214,11 @@ TEST_F(AttentionOnHopper, BackwardMatchesTheHost) {
 // Ours, whatever path the shape names.
 TEST_F(AttentionOnHopper, DocumentsMatchTheHost) {
   for (AttentionShape s : DeviceSample().some(hopper_shapes({{.B = 1, .T = 257, .H = 2, .G = 1, .D = 128},
-                                         {.B = 2, .T = 200, .H = 2, .G = 2, .D = 64, .path = AttentionPath::cudnn},
-                                         {.B = 1, .T = 330, .H = 1, .G = 1, .D = 96},
-                                         {.B = 1, .T = 200, .H = 2, .G = 1, .D = 122},
-                                         {.B = 1, .T = 260, .H = 4, .G = 2, .D = 40}}), 4)) {
+                                                             {.B = 2, .T = 200, .H = 2, .G = 2, .D = 64, .path = AttentionPath::cudnn},
+                                                             {.B = 1, .T = 330, .H = 1, .G = 1, .D = 96},
+                                                             {.B = 1, .T = 200, .H = 2, .G = 1, .D = 122},
+                                                             {.B = 1, .T = 260, .H = 4, .G = 2, .D = 40}}),
+                                              4)) {
     AttentionOperands x(s);
     x.starts = random_documents(s.B, s.T, 5);
     const AttentionResult got = on_device(s, x);

@@ -144,7 +144,8 @@ std::string bits(const Result& r) {
 TEST(Attention, OneDocumentHasTheBitsOfNone) {
   test::Sample sample;
   for (DType t : {DType::f32, DType::bf16})
-    for (const AttentionShape& s : sample.some(shapes(t), 6)) EXPECT_EQ(bits(run(s, 1, Starts(z(s.B * s.T)))), bits(run(s))) << s.T << " " << s.D;
+    for (const AttentionShape& s : sample.some(shapes(t), 6))
+      EXPECT_EQ(bits(run(s, 1, Starts(z(s.B * s.T)))), bits(run(s))) << s.T << " " << s.D;
 }
 
 // Where documents begin with tiles they are computed as they are alone, to the bit: the keys of others do not even add zeros.

@@ -36,8 +36,8 @@ inline bool watches_races() {
 #endif
 }
 
-/// Of the cases of a test all on a GPU; in the emulator, which takes as long as they have threads, `count` that are drawn, and half of these where races
-/// are watched.
+/// Of the cases of a test all on a GPU; in the emulator, which takes as long as they have threads, `count` that are drawn, and half of
+/// these where races are watched.
 class DeviceSample {
  public:
   template <class Cases>

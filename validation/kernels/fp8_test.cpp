@@ -49,16 +49,19 @@ void expect_definition(const Fp8Case& c, const Fp8Size& size) {
     double& most = largest[static_cast<std::size_t>(scale_index(c.scaling, at / columns, at % columns, columns))];
     most = std::max(most, std::abs(static_cast<double>(element(at))));
   }
-  for (std::int64_t at = 0; at < size.rows * size.columns; ++at) {
-    const auto of = static_cast<std::size_t>(scale_index(c.scaling, at / columns, at % columns, columns));
+  std::vector<float> multipliers;
+  for (std::size_t of = 0; of < largest.size(); ++of) {
     const double most = std::max(largest[of], 1e-12);
-    auto multiplier = static_cast<float>(largest_of(c.type) / most);
+    multipliers.push_back(static_cast<float>(largest_of(c.type) / most));
     if (in_blocks(c.scaling)) {
       int exponent = -60;
       while (std::ldexp(largest_of(c.type), exponent) < most) ++exponent;
-      multiplier = static_cast<float>(std::ldexp(1, -exponent));
+      multipliers.back() = static_cast<float>(std::ldexp(1, -exponent));
     }
-    ASSERT_EQ(made.scales[of], 1.f / multiplier) << at;
+    ASSERT_EQ(made.scales[of], 1.f / multipliers.back()) << of;
+  }
+  for (std::int64_t at = 0; at < size.rows * size.columns; ++at) {
+    const float multiplier = multipliers[static_cast<std::size_t>(scale_index(c.scaling, at / columns, at % columns, columns))];
     ASSERT_EQ(made.codes[static_cast<std::size_t>(at)], rounded(c.type, element(at) * multiplier)) << at << " of " << element(at);
   }
 }

@@ -40,10 +40,12 @@ struct Reference {
   }
   std::vector<double> balance(const std::vector<double>& logits) const {
     std::vector<double> losses(size(s.M), 0.0);
-    for (std::int64_t m = 0; m < s.M; ++m)
+    for (std::int64_t m = 0; m < s.M; ++m) {
+      const double* l = row(logits, m);
+      const double sum = log_sum(l);
       for (std::int64_t e = 0; e < s.E; ++e)
-        losses[size(m)] += static_cast<double>(s.E) * choices(e) / static_cast<double>(s.k * s.M * s.parts) *
-                           std::exp(row(logits, m)[e] - log_sum(row(logits, m)));
+        losses[size(m)] += static_cast<double>(s.E) * choices(e) / static_cast<double>(s.k * s.M * s.parts) * std::exp(l[e] - sum);
+    }
     return losses;
   }
   std::vector<double> z(const std::vector<double>& logits) const {

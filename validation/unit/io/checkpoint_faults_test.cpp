@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "../altered_checkpoint.hpp"
+#include "../sample.hpp"
 #include "checkpoint_model.hpp"
 
 namespace tessera::io::test::checkpoint_faults_test {
@@ -222,11 +223,11 @@ TEST(LargeUnit, ManyBlocks) {
 
 /// Any flip anywhere is found by verify; without verify, values are right or refused.
 TEST_F(Damage, RandomFlips) {
-  std::mt19937_64 engine(11);
+  std::mt19937_64 engine(11 + tessera::test::Sample::seed());
   for (std::string file : {"checkpoint.h5", "shard-00000.h5"}) {
     auto path = folder + "/" + file;
     auto size = static_cast<std::int64_t>(fs::file_size(path));
-    for (int i = 0; i < 300; ++i) {
+    for (int i = 0, flips = tessera::test::Sample::cases(60, 300); i < flips; ++i) {
       // Every other one in the head and the metadata, where the structure is.
       auto at = static_cast<std::int64_t>(engine() % static_cast<std::uint64_t>(i % 2 ? size : std::min<std::int64_t>(size, 16384)));
       flip_byte(path, at);
@@ -248,10 +249,10 @@ TEST_F(Damage, RandomFlips) {
 
 /// Ranks share a verification: together they read every byte.
 TEST_F(Damage, PartsOfAVerification) {
-  std::mt19937_64 engine(13);
+  std::mt19937_64 engine(13 + tessera::test::Sample::seed());
   for (std::string file : {"checkpoint.h5", "shard-00000.h5", "shard-00001.h5"}) {
     auto path = folder + "/" + file;
-    for (int i = 0; i < 40; ++i) {
+    for (int i = 0, flips = tessera::test::Sample::cases(10, 40); i < flips; ++i) {
       auto at = static_cast<std::int64_t>(engine() % fs::file_size(path));
       flip_byte(path, at);
       int found = 0;
@@ -269,10 +270,10 @@ TEST_F(Damage, PartsOfAVerification) {
 }
 
 TEST_F(Damage, RandomTruncations) {
-  std::mt19937_64 engine(12);
+  std::mt19937_64 engine(12 + tessera::test::Sample::seed());
   for (std::string file : {"checkpoint.h5", "shard-00001.h5"}) {
     auto path = folder + "/" + file, bytes = slurp(path);
-    for (int i = 0; i < 40; ++i) {
+    for (int i = 0, cuts = tessera::test::Sample::cases(15, 40); i < cuts; ++i) {
       fs::resize_file(path, engine() % bytes.size());
       EXPECT_HAS(error(), file);
       spill(path, bytes);

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "../sample.hpp"
 #include "../scratch.hpp"
 #include "io/tokens/json_objects.hpp"
 #include "io/tokens/tokens.hpp"
@@ -67,7 +68,7 @@ const Form forms[] = {
 
 TEST(InputForms, EachUnderEachNameIsTheSameDocumentsOrAsksForTheFormat) {
   Scratch dir;
-  for (const Form& form : forms)
+  for (const Form& form : tessera::test::Sample().some(forms, 3))
     for (const std::string mark : {"", "\xef\xbb\xbf"})
       for (const std::string& name : names) {
         SCOPED_TRACE(form.what + (mark.empty() ? "" : ", marked") + ", as " + name);
@@ -292,7 +293,7 @@ TEST(InputForms, ALineHasALimitThatAnOptionRaises) {
   } cases[] = {{"a.jsonl", "{\"text\":\"a\"}\n{\"text\":\"", "\"}\n", "a.jsonl:2: the line has more than"},
                {"a.jsonl", "{\"text\":\"a\"}\n{\"text\":\"", "\"}", "a.jsonl:2: the line has more than"},
                {"a.json", "[{\"text\":\"a\"},\n{\"text\":\"", "\"}]", "a.json:2: object 2: the object has more than"}};
-  for (const auto& c : cases)
+  for (const auto& c : tessera::test::Sample().some(cases, 1))
     for (const int length : {300, 3 << 20}) {  // in a piece, and over several
       Scratch dir;
       spill(dir / c.name, c.before + std::string(static_cast<std::size_t>(length), 'x') + c.after);
