@@ -202,7 +202,7 @@ TEST_F(AttentionOnHopper, BackwardMatchesTheHost) {
                                                                     {.B = 1, .T = 65, .H = 2, .G = 1, .D = 42},
                                                                     {.B = 1, .T = 130, .H = 1, .G = 1, .D = 70},
                                                                     {.B = 1, .T = 330, .H = 1, .G = 1, .D = 128}}),
-                                                     5)) {
+                                                     3)) {
     const AttentionOperands x(s);
     const AttentionResult got = on_device(s, x);
     expect_close(s, got, on_host(s, x));
@@ -218,7 +218,7 @@ TEST_F(AttentionOnHopper, DocumentsMatchTheHost) {
                                                              {.B = 1, .T = 330, .H = 1, .G = 1, .D = 96},
                                                              {.B = 1, .T = 200, .H = 2, .G = 1, .D = 122},
                                                              {.B = 1, .T = 260, .H = 4, .G = 2, .D = 40}}),
-                                              4)) {
+                                              2)) {
     AttentionOperands x(s);
     x.starts = random_documents(s.B, s.T, 5);
     const AttentionResult got = on_device(s, x);
