@@ -49,7 +49,11 @@ void randomise(const Key& key, Deck& deck, std::mt19937_64& random) {
     } else if (key.type == KeyType::real) {
       // Any bits that make a number in range: subnormal ones and 17-digit ones included.
       double v = pick(2) ? std::bit_cast<double>(random()) : std::ldexp(static_cast<double>(random()), -64);
-      literal.value = std::abs(v);
+      v = std::abs(v);
+      // Few of those lie in narrow limits.
+      if (tries > 10 && key.limits.least && key.limits.most)
+        v = *key.limits.least + std::ldexp(static_cast<double>(random()), -64) * (*key.limits.most - *key.limits.least);
+      literal.value = v;
     } else if (key.type == KeyType::bytes) {
       literal.value = fmt::format("{} {}", 1 + pick(std::int64_t{1} << 50), pick(2) ? "B" : "KiB");
     } else if (key.type == KeyType::duration) {
