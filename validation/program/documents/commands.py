@@ -174,6 +174,15 @@ def train_small(command, launch, deck, number):
     run(launch.start(ranks, [*words, *small, f"run.output_dir=runs/try-{number}"]), command.line)
 
 
+def supervise(command, launch):
+    """Its options are checked, and the deck on its ranks."""
+    at = launch.words.index("--")
+    HELP.check(command.line, launch.words[:at])
+    HELP.check(command.line, ["tessera", *launch.words[at + 1:]])
+    ranks = launch.words[launch.words.index("-n") + 1]
+    run(["tessera", "deck", "check", launch.words[at + 2], "--ranks", ranks, *(word for word in launch.overrides if "=" in word)], command.line)
+
+
 def plan(command, launch):
     """It runs as it stands; a search runs for a small model and few ranks."""
     HELP.check(command.line, launch.words)
@@ -335,6 +344,7 @@ class Rule:
 
 RULES = [
     Rule(r"srun .*tessera |srun .*apptainer", named_files, "there is no second node"),
+    Rule(r"tessera supervise ", supervise, "faults.supervise runs it, with ranks of this machine and with pretended nodes"),
     Rule(r"tessera train ", train, "trains the quickstart's model, cut down"),
     Rule(r"tessera plan ", plan, "needs no GPU and no second rank"),
     Rule(r"tessera report .*--measure", measure, "takes 20 s of all cores"),
