@@ -21,7 +21,13 @@ submitted_at() { job_field SubmitTime; }
 srun_has() { srun --help 2>/dev/null | grep -q -e "$1"; }
 
 launch() {
-  local options=(--export=ALL --mpi="${SLURM_MPI_TYPE:-pmi2}" --wait=30 --kill-on-bad-exit=0 --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}")
+  local options=() per_node
+  if [ -n "${TESSERA_SPARES:-}" ] && [ "${2:-}" = train ]; then
+    [ -z "${TESSERA_CONTAINER:-}" ] || die "TESSERA_SPARES keeps nodes back for tessera supervise, which starts no containers: leave one of both out"
+    per_node=$((SLURM_NTASKS / SLURM_JOB_NUM_NODES))
+    exec "$1" supervise -n $((SLURM_NTASKS - TESSERA_SPARES * per_node)) --spares "$TESSERA_SPARES" -- "${@:2}"
+  fi
+  options=(--export=ALL --mpi="${SLURM_MPI_TYPE:-pmi2}" --wait=30 --kill-on-bad-exit=0 --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}")
   # --export: what sbatch's --export kept from this script is kept from it alone. The ranks need what the site's settings and this file set.
   # pmi2 (or what the site's settings say) by name: with another default every rank could be a world of its own. --wait ends what one lost rank leaves
   # behind; --kill-on-bad-exit, by a site's default, would kill ranks that are leaving with 75 a moment after the first. So would, from Slurm 24.05 on, a

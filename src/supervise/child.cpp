@@ -21,7 +21,7 @@ extern char** environ;
 namespace tessera {
 namespace {
 
-constexpr double patience_at_end = 10, look_seconds = 0.01;
+constexpr double patience_at_end = 10, end_look_seconds = 0.01;
 
 [[noreturn]] void fail_to_start(const std::string& program, int error) {
   fail(ExitCode::environment, "cannot start {}: {}; --launcher \"PROGRAM OPTIONS\" names another launcher", program, std::strerror(error));
@@ -148,10 +148,10 @@ LauncherProcess::~LauncherProcess() {
   if (!status()) {
     signal(SIGTERM);
     for (const double end = now_seconds() + patience_at_end; !status() && now_seconds() < end;)
-      usleep(static_cast<useconds_t>(look_seconds * 1e6));
+      usleep(static_cast<useconds_t>(end_look_seconds * 1e6));
   }
   kill_group();
-  while (!status_ && !status()) usleep(static_cast<useconds_t>(look_seconds * 1e6));
+  while (!status_ && !status()) usleep(static_cast<useconds_t>(end_look_seconds * 1e6));
   for (const Pipe& pipe : pipes_) close(pipe.from);
 }
 

@@ -28,6 +28,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double ask_again_seconds = 10;  // a launcher drops a signal to ranks that it is still starting
+constexpr double report_look_seconds = 0.5, leave_seconds = 2;
 constexpr std::size_t probes_at_once = 32;
 constexpr std::int64_t most_report_bytes = 4096;
 
@@ -152,6 +153,12 @@ class RunSupervisor {
     return silent;
   }
 
+  /// Ranks that have told of a loss, and their launcher, which has not ended.
+  struct Leaving {
+    double since = 0;  ///< 0: none
+    bool asked = false;
+  };
+
   /// The environment of ranks and probes: a job's own words on tasks do not hold for another number of nodes.
   std::vector<std::pair<std::string, std::string>> own_variables(bool ranks) const {
     std::vector<std::pair<std::string, std::string>> variables{{"TESSERA_STATUS_FILE", ranks ? report_ : ""}};
@@ -180,17 +187,31 @@ class RunSupervisor {
     if (starts_.size() > 1) program.insert(program.end(), run_.to_go_on.begin(), run_.to_go_on.end());
     LauncherProcess ranks(launch_words(run_.first.launcher, places_, hosts_, report_, program), own_variables(true), true);
     const auto hear = [this](std::string_view line) { this->hear(line); };
-    double ask_at = 0;
+    double ask_at = 0, look_at = now_seconds() + report_look_seconds;
+    Leaving leaving;
     while (!ranks.status()) {
       const int interrupts_before = interrupts_;
-      take_signals(asked_ ? 1.0 : 3600.0, ranks.pipes());
+      take_signals(std::max(0.0, look_at - now_seconds()), ranks.pipes());
       ranks.pass_on(hear);
+      if (now_seconds() >= look_at) end_what_is_left(ranks, leaving), look_at = now_seconds() + report_look_seconds;
       if (asked_ && now_seconds() >= ask_at) ranks.signal(SIGUSR1), ask_at = now_seconds() + ask_again_seconds;
       if (interrupts_ > interrupts_before && interrupts_ > 1) end_at_once(ranks);
     }
     ended_ = now_seconds();
     ranks.pass_on(hear);
     launcher_status_ = *ranks.status();
+  }
+
+  /// Ranks that lost another leave within a second or two. A launcher waits longer for those that it can no longer hear of, on a node that
+  /// is gone.
+  void end_what_is_left(LauncherProcess& ranks, Leaving& leaving) const {
+    if (leaving.since == 0) {
+      if (read_end(read_small(report_)).status == static_cast<int>(ExitCode::lost)) leaving.since = now_seconds();
+    } else if (!leaving.asked && now_seconds() - leaving.since > leave_seconds) {
+      ranks.signal(SIGTERM), leaving = {.since = now_seconds(), .asked = true};
+    } else if (leaving.asked && now_seconds() - leaving.since > leave_seconds) {
+      ranks.kill_group();
+    }
   }
 
   /// A second Ctrl-C. srun alone ends its step, and by two of them.

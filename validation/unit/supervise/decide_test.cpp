@@ -202,6 +202,22 @@ TEST_F(Decisions, StartsWithoutANewerSaveAreGivenUp) {
   EXPECT_NE(d.words.find("the last 3 starts saved no newer step"), std::string::npos);
 }
 
+/// As validation/unit/scripts/test_job_scripts.py has them for slurm/ends.sh: what each start saved (0: nothing), and after how many the
+/// run is given up.
+TEST_F(Decisions, StartsAreCountedAsTheJobScriptsCountThem) {
+  const std::vector<std::pair<std::vector<std::int64_t>, std::size_t>> rows{
+      {{10, 20, 30, 40, 50}, 0}, {{0, 0, 0}, 3}, {{10, 10, 10, 10}, 4}, {{10, 0, 0, 20, 0, 0, 0}, 7}, {{90, 10, 20, 0, 0, 0}, 6}};
+  for (const auto& [steps, given_up] : rows) {
+    ends.clear();
+    for (const std::int64_t step : steps) {
+      StartEnd end{.status = 76, .stepped = true};
+      if (step > 0) end.saved = step;
+      const bool again = !decide_after(end).status;
+      EXPECT_EQ(again, ends.size() != given_up) << "start " << ends.size() << " saved " << step;
+    }
+  }
+}
+
 TEST_F(Decisions, AnyNewerSaveBeginsTheCountAnew) {
   for (std::int64_t step = 1; step <= 20; ++step) EXPECT_FALSE(decide_after(saved({.status = 76, .stepped = true}, step)).status);
 }
