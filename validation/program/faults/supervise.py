@@ -122,7 +122,7 @@ def bad_usage(folder):
 class Pretended:
     """Starts of a launcher that pretends, and what came of them."""
 
-    def __init__(self, folder, name, how, options, dead=(), **keys):
+    def __init__(self, folder, name, how, options, dead=(), probe_seconds=600, **keys):
         place = os.path.join(folder.path, name)
         os.mkdir(place)
         for file, text in {"mpiexec": LAUNCHER, "how": "".join(line + "\n" for line in how), "dead": "".join(node + "\n" for node in dead)}.items():
@@ -130,7 +130,7 @@ class Pretended:
                 out.write(text)
         os.chmod(place + "/mpiexec", 0o755)
         self.name = name
-        command = [runs.TESSERA, "supervise", "--launcher", place + "/mpiexec", *options, "--", *folder.arguments(name + "/run", **keys)]
+        command = [runs.TESSERA, "supervise", "--launcher", place + "/mpiexec", "--probe-seconds", str(probe_seconds), *options, "--", *folder.arguments(name + "/run", **keys)]
         self.done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=runs.HANG_SECONDS, env=environment())
         self.hosts = open(place + "/hosts").read().split("\n")[:-1] if os.path.exists(place + "/hosts") else []
         self.record = record(folder, name + "/run")
@@ -149,7 +149,7 @@ def pretended_nodes(folder):
         0, ["n1 n1 n2 n2"] * 2, "the run lost rank 3 on n2 (ended); the node answers; it starts again at once", "start 1: lost n2 3 ended", "2 starts, ")
     Pretended(folder, "lost-node", [f"76 40 {ended}", "0 50"], on, dead=["n2"]).check(
         0, ["n1 n1 n2 n2", "n1 n1 n3 n3"], "n2 does not answer; n3 takes the place of n2", "left out n2")
-    Pretended(folder, "node-that-hangs", [f"76 40 {ended}", "0 50"], [*on, "--probe-seconds", "5"], dead=["n2 hangs"]).check(0, ["n1 n1 n2 n2", "n1 n1 n3 n3"], "left out n2")
+    Pretended(folder, "node-that-hangs", [f"76 40 {ended}", "0 50"], on, dead=["n2 hangs"], probe_seconds=10).check(0, ["n1 n1 n2 n2", "n1 n1 n3 n3"], "left out n2")
     Pretended(folder, "dead-spare", ["- -", "0 50"], on, dead=["n2", "n3"]).check(0, ["n1 n1 n2 n2", "n1 n1"], "the spare node n3 does not answer and is not used", "the run goes on with 2 ranks")
     Pretended(folder, "axes", ["76 40 first", "0 50"], ["-n", "6", "--hosts", "n[1-3]"], dead=["n2"], mesh__tp=2, batch__global=12).check(
         0, ["n1 n1 n2 n2 n3 n3", "n1 n1 n3 n3"], "with 4 ranks")

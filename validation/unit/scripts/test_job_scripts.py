@@ -39,6 +39,7 @@ TESSERA = """read -r status step words <"$(dirname "$0")/how"
 [ "$step" != - ] || step=
 [ -z "$words" ] || echo "srun: error: $words" >>"$LOG"
 echo "${TESSERA_STATUS_FILE:-nowhere} ${SITE_VARIABLE:-nothing}" >"$(dirname "$0")/given"
+echo "$*" >"$(dirname "$0")/given.words"
 if [ -n "${TESSERA_STATUS_FILE:-}" ]; then
   [ -z "$step" ] || echo "saved $step" >"$TESSERA_STATUS_FILE.saved"
   [ "$status" = - ] || printf 'status %s\\nsaved %s\\n' "$status" "${step:-nothing}" >"$TESSERA_STATUS_FILE"
@@ -195,6 +196,16 @@ class JobScripts(unittest.TestCase):
                     self.assertNotIn(words, given)
         text, _ = self.start("75 90", TESSERA_CONTAINER="image.sif", TESSERA_CONTAINER_BY="docker")
         self.assertIn("neither pyxis nor apptainer", text)
+
+    def test_nodes_are_kept_back_by_supervise(self):
+        spare = {"TESSERA_SPARES": "1", "SLURM_NTASKS": "6", "SLURM_JOB_NUM_NODES": "3"}
+        for how, status, again in (("0 5", 0, False), ("76 5", 76, True), ("79 -", 79, False)):
+            text, queued = self.start(how, arguments=("run.steps=9",), **spare)
+            self.assertEqual((self.status, queued, self.read("done.srun")), (status, again, ""), text)
+            self.assertEqual(self.read("given.words"), "supervise -n 4 --spares 1 -- train deck.toml run.steps=9\n")
+        text, _ = self.start("0 5", TESSERA_CONTAINER="image.sif", SUBMITTED="2999-01-01T00:00:00", **spare)
+        self.assertEqual(self.status, 6)
+        self.assertIn("which starts no containers", text)
 
     def test_a_site_is_chosen(self):
         self.write("slurm/site/here.sh", "export SITE_VARIABLE=of-here\n")
