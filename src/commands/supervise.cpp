@@ -60,17 +60,18 @@ WhereToLaunch where_of(const SuperviseOptions& o) {
   return where;
 }
 
-/// The overrides of `train DECK [KEY=VALUE...] [--resume WHAT]`.
+/// The overrides of `train DECK [KEY=VALUE...] [--resume WHAT]`, where the option stands for one at the end of the line.
 std::vector<std::string> overrides_of(const std::vector<std::string>& command) {
-  std::vector<std::string> overrides;
+  std::vector<std::string> overrides, last;
   for (std::size_t i = 2; i < command.size(); ++i) {
     if (command[i] == "--resume" && i + 1 < command.size())
-      overrides.push_back("run.resume=" + command[++i]);
+      last = {"run.resume=" + command[++i]};
     else if (command[i].starts_with("--resume="))
-      overrides.push_back("run." + command[i].substr(2));
+      last = {"run." + command[i].substr(2)};
     else
       overrides.push_back(command[i]);
   }
+  overrides.insert(overrides.end(), last.begin(), last.end());
   return overrides;
 }
 
@@ -97,9 +98,9 @@ int run_supervise(const SuperviseOptions& o) {
 
   // 3. The ranks' command line. A run that must begin anew does so once.
   std::error_code unknown;
-  run.program = {std::filesystem::read_symlink("/proc/self/exe", unknown).string()};
-  run.program.insert(run.program.end(), o.command.begin(), o.command.end());
-  if (deck.run.resume == "never") run.to_go_on = {"--resume", "auto"};
+  run.program = {std::filesystem::read_symlink("/proc/self/exe", unknown).string(), "train", path};
+  run.program.insert(run.program.end(), overrides.begin(), overrides.end());
+  if (deck.run.resume == "never") run.to_go_on = {"run.resume=auto"};
   return supervise(run);
 }
 

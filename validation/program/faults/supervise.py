@@ -59,8 +59,8 @@ def left_behind(folder, name):
 
 
 def killed_rank(folder):
-    """A rank is killed after a save, the run goes on, and SIGTERM to the supervisor saves: the bits of a run that nobody disturbed."""
-    run = supervise(folder, "killed", ["-n", "2"], **COMMON)
+    """A rank of a run that began anew is killed after a save, the run goes on, and SIGTERM to the supervisor saves: the bits of a run that nobody disturbed."""
+    run = supervise(folder, "killed", ["-n", "2"], **COMMON, run__resume="never")
     run.wait_for_step(5)
     first = ranks_of(run)
     os.kill(max(first), signal.SIGKILL)
