@@ -192,7 +192,7 @@ void remove_state_copies(const std::string& run, const std::optional<KeptCopies>
     return;
   }
   for (const auto& [start, step, folder] : step_folders(run))
-    if (start != kept->start || step != kept->step) fs::remove_all(folder, ignored);
+    if (start != kept->start || (kept->newer_too ? step < kept->step : step != kept->step)) fs::remove_all(folder, ignored);
   for (const fs::path& start : own_folders(run, start_beginning)) {
     for (const fs::path& node : own_folders(start, "node-")) fs::remove_all(node, ignored);
     for (const fs::path& rank : own_folders(start, "rank-")) fs::remove(rank, ignored);  // where nothing is left in it

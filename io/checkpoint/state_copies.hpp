@@ -94,6 +94,7 @@ void put_together(const std::string& folder, const DescribedCopies& copies, std:
 struct KeptCopies {
   std::string start;
   std::int64_t step = 0;
+  bool newer_too = false;  ///< of that start, which others may be writing
 };
 /// Removes a run's copies on this node, of this user: all, or all but `kept`. What cannot be removed stays.
 void remove_state_copies(const std::string& run, const std::optional<KeptCopies>& kept = {}) noexcept;

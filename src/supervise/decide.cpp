@@ -179,8 +179,9 @@ int starts_without_progress(std::span<const StartEnd> ends) {
   int tries = 0;
   std::optional<std::int64_t> last;
   for (const StartEnd& end : ends) {
-    tries = end.saved && (!last || *end.saved > *last) ? 0 : tries + 1;
-    if (end.saved) last = end.saved;
+    const std::optional<std::int64_t> came_to = std::max(end.saved, end.copied);  // nothing is less than any step
+    tries = came_to && (!last || *came_to > *last) ? 0 : tries + 1;
+    if (came_to) last = came_to;
   }
   return tries;
 }

@@ -22,8 +22,9 @@ struct LostPlace {
 struct StartEnd {
   int status = 0;  ///< of the cause
   std::optional<std::int64_t> saved = {};
-  bool stepped = false;  ///< it made a step
-  bool asked = false;    ///< somebody has asked to stop, during it or since
+  std::optional<std::int64_t> copied = {};  ///< the step after which the state lies in the memory of other nodes too
+  bool stepped = false;                     ///< it made a step
+  bool asked = false;                       ///< somebody has asked to stop, during it or since
   std::optional<LostPlace> lost = {};
 };
 
@@ -59,7 +60,7 @@ struct Decision {
 /// `ends`: of all starts, this one last.
 Decision decide(const SuperviseRules& rules, const RankPlaces& now, std::span<const StartEnd> ends, const Questions& ask);
 
-/// Starts in a row, up to the last, that came no further: they saved nothing, or no newer step than the last that saved.
+/// Starts in a row, up to the last, that came no further: they saved or copied nothing, or no newer step than the last that did.
 int starts_without_progress(std::span<const StartEnd> ends);
 /// "rank 2 on n3 (Killed)"; empty where nothing is known.
 std::string name_of(const LostPlace& lost);

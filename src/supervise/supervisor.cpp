@@ -242,7 +242,9 @@ class RunSupervisor {
       std::error_code error;
       for ([[maybe_unused]] const auto& entry : fs::directory_iterator(fs::path(report_).parent_path(), error)) break;
       ReportedEnd reported = read_end(read_small(report_));
-      if (!reported.status) reported.saved = read_end(read_small(report_ + ".saved")).saved;
+      const ReportedEnd told = read_end(read_small(report_ + ".saved"));
+      if (!reported.status) reported.saved = told.saved;
+      end.copied = told.copied;
       end.status = cause_of_end(reported, launcher_status_, run_.first.launcher.way == LaunchWay::slurm, asked_);
       end.saved = reported.saved;
       if (!reported.status) say(fmt::format("no rank could say how it ended, and the launcher ended with {}", launcher_status_));

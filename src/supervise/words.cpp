@@ -113,6 +113,7 @@ ReportedEnd read_end(std::string_view text) {
   ReportedEnd end;
   if (const auto status = after(text, "status ")) end.status = number_in<int>(*status);
   if (const auto saved = after(text, "saved ")) end.saved = number_in<std::int64_t>(*saved);
+  if (const auto copied = after(text, "copied ")) end.copied = number_in<std::int64_t>(*copied);
   return end;
 }
 

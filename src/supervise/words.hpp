@@ -25,9 +25,9 @@ class RankWords {
 
 struct ReportedEnd {
   std::optional<int> status = {};
-  std::optional<std::int64_t> saved = {};
+  std::optional<std::int64_t> saved = {}, copied = {};
 };
-/// Of "status N" and "saved STEP", a line each.
+/// Of "status N", "saved STEP" and "copied STEP", a line each.
 ReportedEnd read_end(std::string_view text);
 
 /// The status of the cause. A launcher may return the signal by which it ended the ranks where one of them had a fault or was lost, so what

@@ -148,7 +148,7 @@ void NeighbourCopies::agree() {
   } else {
     // What the start before has left goes now that it is not needed.
     if (run_.world.place().local_rank == 0)
-      io::remove_state_copies(run_.copies.run_folder(), io::KeptCopies{.start = run_.copies.start, .step = meta_.step});
+      io::remove_state_copies(run_.copies.run_folder(), io::KeptCopies{.start = run_.copies.start, .step = meta_.step, .newer_too = true});
     const std::int64_t bytes = run_.engine.checkpoint_layout().bytes();
     progress_.note(fmt::format(
         "the state after step {} lies in the memory of two nodes each: {} over all ranks, in {:.2f} s beside the steps{}", meta_.step,

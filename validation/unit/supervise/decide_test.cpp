@@ -202,6 +202,18 @@ TEST_F(Decisions, StartsWithoutANewerSaveAreGivenUp) {
   EXPECT_NE(d.words.find("the last 3 starts saved no newer step"), std::string::npos);
 }
 
+TEST_F(Decisions, WhatOtherNodesHaveInMemoryIsProgressToo) {
+  const auto copied = [](std::int64_t step) {
+    StartEnd end{.status = 76, .stepped = true};
+    end.copied = step;
+    return end;
+  };
+  for (std::int64_t step = 10; step < 20; ++step) EXPECT_FALSE(decide_after(copied(step)).status) << step;
+  EXPECT_FALSE(decide_after(copied(19)).status);
+  EXPECT_FALSE(decide_after(copied(15)).status);
+  EXPECT_EQ(decide_after(copied(19)).status, 79);
+}
+
 /// As validation/unit/scripts/test_job_scripts.py has them for slurm/ends.sh: what each start saved (0: nothing), and after how many the
 /// run is given up.
 TEST_F(Decisions, StartsAreCountedAsTheJobScriptsCountThem) {
