@@ -131,6 +131,7 @@ void ScheduleBuilder::build_publish() {
 void ScheduleBuilder::build_saving() {
   SectionBuilder snapshot = section(no_step_, "snapshot");
   std::int64_t changing = 0, constant = 0;  // bytes that a save of this rank's has, in fp32
+  std::vector<Use> copies;
   for (const Held& held : schedule_.state) {
     const Unit& unit = frame_.unit_at(held.unit);
     const Range mine = saved_part(frame_.layout, held, frame_.request.group(unit.owners));
@@ -139,7 +140,7 @@ void ScheduleBuilder::build_saving() {
     };
     if (unit.frozen) {  // no step changes it: it is read where it lies
       const Use there = in(held.use.buffer, held.use.offset, held.elements, mine);
-      constant += mine.size() * 4;
+      constant += ceil_div(unit.elements, static_cast<std::int64_t>(frame_.request.group(unit.owners).size)) * 4;  // on all ranks alike
       schedule_.copies.push_back({held.group, held.unit, mine, there, held.type, held.of, held.own});
       continue;
     }
@@ -155,12 +156,13 @@ void ScheduleBuilder::build_saving() {
                    .lane = frame_.plan(held.unit).gradient.offloaded ? Lane::host_snapshot : Lane::snapshot,
                    .uses = {{copy, 0, bytes, Access::write}, from},
                    .bytes_moved = static_cast<double>(bytes)});
+    copies.push_back({copy, 0, bytes, Access::read});
     schedule_.copies.push_back({held.group, held.unit, mine, in(copy, 0, copied, mine), held.type, held.of, held.own});
   }
   // This rank's and that of the rank whose state it keeps, of a step and of the one before until that is whole.
   if (frame_.deck.checkpoint.neighbour_every > 0)
     buffers_.declare("copies.neighbours", Category::snapshot, Tier::copies, 4 * changing + 2 * constant, Life::run);
-  if (frame_.deck.checkpoint.neighbour_every > 0) announce_copies(snapshot);
+  if (frame_.deck.checkpoint.neighbour_every > 0) announce_copies(snapshot, copies);
   // Whoever saves has made the updates that a step had left. Only what changes the state waits for its copy: the update of a unit, at the
   // end.
   add_phase(ProgramKind::saving, snapshot);
@@ -169,15 +171,14 @@ void ScheduleBuilder::build_saving() {
   phases.insert(phases.end(), step.begin(), step.end());
 }
 
-void ScheduleBuilder::announce_copies(SectionBuilder& snapshot) {
+void ScheduleBuilder::announce_copies(SectionBuilder& snapshot, const std::vector<Use>& copies) {
   const int awaited = buffers_.declare("copies.awaited", Category::scalars, Tier::host, 8, Life::run);
   const int none = buffers_.declare("copies.none", Category::scalars, Tier::host, 8, Life::run);  // always 0
   Task done{.name = "say that copies are made",
             .op = Copy{},
             .lane = frame_.on_gpu() ? Lane::host_snapshot : Lane::snapshot,
             .uses = {{awaited, 0, 8, Access::write}, {none, 0, 8, Access::read}}};
-  for (const Held& copy : schedule_.copies)
-    if (!frame_.unit_at(copy.unit).frozen) done.uses.push_back({copy.use.buffer, copy.use.offset, copy.use.bytes, Access::read});
+  done.uses.insert(done.uses.end(), copies.begin(), copies.end());
   snapshot.emit(std::move(done));
 }
 

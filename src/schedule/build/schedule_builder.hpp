@@ -26,7 +26,7 @@ class ScheduleBuilder {
   /// Copies of what this rank saves, which a save writes while steps change the state.
   void build_saving();
   /// Copies of a step are made: a number in the host's memory becomes 0, for a thread that waits for it beside the step.
-  void announce_copies(SectionBuilder& snapshot);
+  void announce_copies(SectionBuilder& snapshot, const std::vector<Use>& copies);
   SectionBuilder section(StepPasses& step, std::string name, PipelinePhase turn = {}) {
     return {frame_, buffers_, passes_, step, schedule_.sections, std::move(name), std::move(turn)};
   }

@@ -179,7 +179,7 @@ class Trial:
         if self.schema.value(deck, "precision.gradients") == '"bf16"':  # one micro-batch a rank
             most = max(int(of) for of in [self.schema.value(deck, "batch.global"), *re.findall(r"global = (\d+)", deck.get("batch.ramp", ""))])
             shares = -(-most // int(self.schema.value(deck, "batch.micro")))
-            ranks *= -(-shares // int(axes.get("mesh.ep", 1)))
+            ranks *= shares
         return {**kept, **axes, RANKS: str(ranks), "run.lanes": '"inline"', "run.threads": "1"}
 
     def references(self, deck):

@@ -210,7 +210,7 @@ TEST_F(Decisions, WhatOtherNodesHaveInMemoryIsProgressToo) {
   };
   for (std::int64_t step = 10; step < 20; ++step) EXPECT_FALSE(decide_after(copied(step)).status) << step;
   EXPECT_FALSE(decide_after(copied(19)).status);
-  EXPECT_FALSE(decide_after(copied(15)).status);
+  EXPECT_FALSE(decide_after(copied(19)).status);
   EXPECT_EQ(decide_after(copied(19)).status, 79);
 }
 
