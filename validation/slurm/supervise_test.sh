@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # tessera supervise inside one job on a throw-away cluster: a rank is killed and starts again on its node; then a node dies, and the spare one takes its
-# place, while Slurm knows of nothing.
+# place, while Slurm knows of nothing. No checkpoint is saved before the end: both starts go on from the memory of the nodes that are left, which each
+# node of the cluster has for itself.
 # usage: supervise_test.sh TESSERA [pmi2|pmix]
 set -uo pipefail
 . "$(dirname "$0")/cluster.sh"
 start_cluster NODES=4 NODE_TIMEOUT=3600
 export TESSERA_SPARES=1
 options=(--no-kill)
-submit spare checkpoint.every=5 topology.collective_timeout=10s
+submit spare checkpoint.every=0 checkpoint.neighbour_every=1 topology.collective_timeout=10s
 at_work() { grep -q "supervise: start $1 is at work" "$work/spare.log" || ended "$job"; }
 wait_for has_steps "$work/spare" 8 || give_up "the run did not reach step 8"
 check "three ranks run, on as many nodes" grep -q "supervise: start 1: 3 ranks on 3 nodes" "$work/spare.log"
@@ -16,6 +17,7 @@ check "three ranks run, on as many nodes" grep -q "supervise: start 1: 3 ranks o
 kill -KILL "$(pgrep -o -f "^$TESSERA train .*run.output_dir=$work/spare")"
 wait_for at_work 2 || give_up "the run did not start again after a rank was killed"
 check "a killed rank starts again on its node" grep -q "the node answers; it starts again at once\|all nodes answer; it starts again at once" "$work/spare.log"
+check "and goes on from memory" grep -q "resumed from the memory of nodes at step .* no checkpoint was read (there is none)" "$work/spare.log"
 
 # 2. A node.
 going=$(last_step "$work/spare")
@@ -23,6 +25,8 @@ wait_for has_steps "$work/spare" $((going + 8)) || give_up "the second start did
 slurm/local_cluster kill-node n3
 wait_for at_work 3 || give_up "the run did not start again after a node was lost"
 check "the spare takes its place" grep -q "n3 does not answer; n4 takes the place of n3" "$work/spare.log"
+check "it goes on from the memory of the others" [ "$(grep -c "resumed from the memory of nodes" "$work/spare.log")" = 2 ]
+check "which came to the spare" grep -q "went from the nodes that had them to those that need them" "$work/spare.log"
 check "the record says so" grep -q " left out n3" "$work/spare.ends"
 scontrol update JobId="$job" Requeue=0
 scancel --batch --signal=USR1 "$job"
