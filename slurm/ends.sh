@@ -64,7 +64,8 @@ this_start() { [ -z "${log:-}" ] || tail -c "+$log_from" "$log" 2>/dev/null; }
 lost_node() {
   local words
   words=$(words_of_launcher | sed -nE -e 's/^([^][, ]+): tasks? ([0-9,-]+): (.*)/\1 \2 \3/p' -e 's/^Node failure on ([^][, ]+)$/\1 - node failure/p')
-  [ -n "$words" ] || words=$(this_start | sed -nE -e 's/.*process of rank ([0-9]+) on ([^][,; ]+) has ended.*/\2 \1 ended/p' \
+  [ -n "$words" ] || words=$(this_start | sed -nE -e 's/.*warning: rank ([0-9]+) on ([^][,; ]+) was lost .*/\2 \1 ended/p' \
+    -e 's/.*process of rank ([0-9]+) on ([^][,; ]+) has ended.*/\2 \1 ended/p' \
     -e 's/^ *rank ([0-9]+) on ([^][,; ]+) does not answer.*/\2 \1 no answer/p' -e 's/.*nobody has come from ([^][,; ]+)$/\1 - did not come/p' | head -n 1)
   echo "$words"
 }

@@ -60,7 +60,8 @@ std::optional<LostPlace> of_srun(std::string_view words) {
   return lost;
 }
 
-/// "process of rank 2 on n3 has ended", "rank 2 on n3 does not answer", "nobody has come from n3".
+/// "rank 2 on n3 was lost 0.4 s after it was last heard", "process of rank 2 on n3 has ended", "rank 2 on n3 does not answer", "nobody has
+/// come from n3".
 std::optional<LostPlace> of_ranks(std::string_view line) {
   constexpr std::string_view no_host = "][,; ";
   if (auto words = after(line, "process of rank ")) {
@@ -68,6 +69,13 @@ std::optional<LostPlace> of_ranks(std::string_view line) {
     std::string node;
     if (take(*words, " on ")) node = take_until(*words, no_host);
     if (!rank.empty() && words->starts_with(" has ended")) return LostPlace{.node = node, .rank = rank, .way = "ended"};
+  }
+  if (auto words = after(line, "warning: rank ")) {
+    const std::string rank(take_of(*words, digits));
+    if (take(*words, " on ")) {
+      const std::string node(take_until(*words, no_host));
+      if (!rank.empty() && words->starts_with(" was lost ")) return LostPlace{.node = node, .rank = rank, .way = "ended"};
+    }
   }
   std::string_view words = line.substr(std::min(line.find_first_not_of(' '), line.size()));
   if (take(words, "rank ")) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/clock.hpp"
+#include "base/log.hpp"
 #include "topology/failure/watch.hpp"
 
 namespace tessera {
@@ -18,6 +19,11 @@ constexpr double leave_seconds = 1.5;     // from the word that the run ends to 
 }  // namespace
 
 void Watch::tell_lost(int rank, int from) {
+  // Before others learn of it and end the run.
+  if (rank_ == 0 && rank > 0 && lost_ < 0)
+    if (const Member& member = members_[static_cast<std::size_t>(rank)]; member.heard > 0)
+      log_line(LogLevel::warning, fmt::format("rank {} on {} was lost {:.1f} s after it was last heard: {}", rank, host(rank),
+                                              now_seconds() - member.heard, member.note.describe()));
   int none = -1;
   if (!lost_.compare_exchange_strong(none, rank)) return;  // the first one: others may have ended over it
   for (std::size_t i = 0; i < link_count(); ++i)

@@ -37,6 +37,9 @@ TEST(RankWordsTest, Mpiexec) {
 
 TEST(RankWordsTest, Ranks) {
   EXPECT_EQ(heard({"tessera: rank 0 on n1: error: the process of rank 2 on n3 has ended during x."}), "n3 2 ended");
+  EXPECT_EQ(
+      heard({"tessera: rank 0 on n1: warning: rank 2 on n3 was lost 0.4 s after it was last heard: runs compute: `x` for 0 s (step 9)"}),
+      "n3 2 ended");
   EXPECT_EQ(heard({"tessera: rank 0: error: the process of rank 1 has ended during x."}), " 1 ended");
   EXPECT_EQ(heard({"  rank 5 on n4 does not answer; heard 12 s ago"}), "n4 5 no answer");
   EXPECT_EQ(heard({"tessera: error: of 4 ranks 2 has not come; ranks 0-1 on n1 are here; nobody has come from n3"}), "n3 - did not come");

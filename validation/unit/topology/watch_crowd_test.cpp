@@ -99,9 +99,12 @@ TEST(Watch, ManyProcessesAnswerAndHearOfALossWithFewLinksEach) {
   ASSERT_NE(static_cast<void*>(board), MAP_FAILED);
   new (board) Board{};
   const int before = own_sockets();
+  const int said = memfd_create("rank 0's standard error", 0);
+  ASSERT_GE(said, 0);
   std::vector<pid_t> children;
   for (int rank = 0; rank < crowd; ++rank) {
     const pid_t child = fork();
+    if (child == 0 && rank == 0) dup2(said, STDERR_FILENO);
     if (child == 0) live_as(rank, *board, before);
     ASSERT_GT(child, 0);
     children.push_back(child);
@@ -127,6 +130,11 @@ TEST(Watch, ManyProcessesAnswerAndHearOfALossWithFewLinksEach) {
     EXPECT_TRUE(child == children[static_cast<std::size_t>(lost)] ? WIFSIGNALED(status) : WIFEXITED(status) && WEXITSTATUS(status) == 0)
         << status;
   }
+  std::string words(4096, '\0');
+  words.resize(static_cast<std::size_t>(std::max<ssize_t>(pread(said, words.data(), words.size(), 0), 0)));
+  close(said);
+  EXPECT_NE(words.find(fmt::format("rank {} on n1 was lost ", lost)), words.npos) << words;
+  EXPECT_NE(words.find("s in the crowd's barrier"), words.npos) << words;
   munmap(board, sizeof(Board));
 }
 
