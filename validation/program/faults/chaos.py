@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A run under tessera supervise, with copies of its state in the memory of others and no checkpoint, meets drawn faults: a rank is killed, is stopped for good, or is slow for a while. It goes
+"""A run under tessera supervise, with copies of its state in the memory of others and no checkpoint, meets drawn faults: a rank is killed or has a fault of memory, is stopped for good, or is slow for a while. It goes
 on each time, from memory, and ends with the bits of a run that nobody disturbed. At a landing two faults on 3 ranks; with TESSERA_TEST_FULL=1 one each 29 s for 30 minutes on
 32 ranks, whose steps are compared with those of as long without faults, and then 1,000 on 2 ranks as fast as they come. TESSERA_CHAOS="RANKS SECONDS FAULTS PAUSE" is another size."""
 import json
@@ -38,7 +38,7 @@ def meet(run, kind, chance):
             time.sleep(0.1)
         runs.wait_until(lambda: run.steps_done() > step or run.ended(), "a step")
         return
-    os.kill(victim, signal.SIGKILL if kind == "kill" else signal.SIGSTOP)
+    os.kill(victim, chance.choice([signal.SIGKILL, signal.SIGSEGV]) if kind == "kill" else signal.SIGSTOP)
     runs.wait_until(lambda: starts(run) > before or run.ended(), "the next start", pause=0.01)
     runs.wait_until_gone(ranks)
 
