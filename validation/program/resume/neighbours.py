@@ -162,9 +162,12 @@ def refusals(folder):
 
 
 def plans(folder):
-    table = json.loads(folder.plan(2, "--json", zero__stage=2, checkpoint__neighbour_every=1).stdout)
-    without = json.loads(folder.plan(2, "--json", zero__stage=2).stdout)
-    check("the plan counts the copies", table["bytes_per_rank"] > without["bytes_per_rank"], "")
+    table = folder.plan(2, zero__stage=2, checkpoint__neighbour_every=1)
+    without = folder.plan(2, zero__stage=2)
+    files, snapshot = table["tiers"]["copies"]["bytes"], table["tiers"]["host"]["categories"]["snapshot"]
+    state = 12 * table["parameters"] / 2
+    check("the plan counts the copy and its files: a rank's own and one that it keeps, twice", 4 * state <= files <= 4 * snapshot + 4096 and state <= snapshot and
+          "copies" not in without["tiers"], f"{files} and {snapshot} for {state}")
 
 
 def main():
