@@ -175,7 +175,8 @@ def main():
     parser.add_argument("--device", default="host", choices=["host", "cuda"])
     device = parser.parse_args().device
     if device == "cuda":
-        ON_GPUS.update(runs.ON_GPUS, batch__global=12)
+        ON_GPUS.update(runs.ON_GPUS, batch__global=12, checkpoint__allow_same_node=True)
+        del os.environ["TESSERA_RANKS_PER_NODE"]  # ranks of two nodes would share a GPU
     with runs.Folder() as folder:
         if device == "cuda" and not runs.has_gpu(folder):
             sys.exit(77)
