@@ -76,7 +76,7 @@ std::string NeighbourCopies::write() const try {
   } else if (has_constants(layout_, run_.world.ranks())) {
     for (const int of : {rank, kept}) copies_->link(last_, meta_.step, constant_shard(of, run_.world.ranks()));
   }
-  if (run_.world.place().local_rank == 0) copies_->describe(meta_, layout_);
+  if (run_.world.place().local_rank < 2) copies_->describe(meta_, layout_);  // where a folder goes, another of the node has it
   return "";
 } catch (const Error& error) {
   return error.what();
