@@ -46,7 +46,7 @@ def meet(run, kind, chance):
 def play(folder, name, ranks, faults, seconds, pause):
     """So many faults, or faults for so many seconds, one each `pause`. The steps that were made, and the output."""
     chance = random.Random(DRAW)
-    keys = {**KEYS, "batch__global": max(4, ranks)}
+    keys = {**KEYS, "batch__global": max(4, ranks), "checkpoint__neighbour_folder": folder.path}
     run = supervised.supervise(folder, name, ["-n", str(ranks)], **keys)
     met = {"kill": 0, "stop": 0, "slow": 0}
     try:

@@ -47,7 +47,7 @@ check = runs.Checks()
 
 
 def start(folder, name, **keys):
-    done = subprocess.run(folder.command(name, 1, **{**KEYS, **keys}), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=runs.HANG_SECONDS,
+    done = subprocess.run(folder.command(name, 1, **{**KEYS, "checkpoint__neighbour_folder": folder.path, **keys}), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=runs.HANG_SECONDS,
                           env={**os.environ, "TESSERA_STATUS_FILE": os.path.join(folder.path, "status")})
     return done.returncode, done.stdout + done.stderr
 
