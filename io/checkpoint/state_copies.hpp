@@ -71,11 +71,12 @@ struct FoundCopies {
   std::vector<std::string> faults;
 };
 FoundCopies find_state_copies(const std::string& run);
-/// What `describe` wrote of a step, where it stands on this node: text for whole_index.
+/// What `describe` wrote of a step, where it stands on this node and is whole; else "".
 std::string find_description(const std::string& run, const std::string& start, std::int64_t step);
 
-/// What describes copies, and the layout of their files.
+/// The text of it.
 std::string description_text(const CheckpointMeta& meta, const CheckpointLayout& layout);
+/// Of what run and step copies are, and the layout of their files.
 struct DescribedCopies {
   CheckpointMeta meta;
   CheckpointLayout layout;

@@ -150,9 +150,9 @@ void NeighbourCopies::agree() {
     if (run_.world.place().local_rank == 0)
       io::remove_state_copies(run_.copies.run_folder(), io::KeptCopies{.start = run_.copies.start, .step = meta_.step, .newer_too = true});
     const std::int64_t bytes = run_.engine.checkpoint_layout().bytes();
-    progress_.note(fmt::format(
-        "the state after step {} lies in the memory of two nodes each: {} over all ranks, in {:.2f} s beside the steps{}", meta_.step,
-        human_bytes(2 * static_cast<double>(bytes)), seconds, every_ == 1 ? "" : fmt::format("; every {} steps from now on", every_)));
+    progress_.note(fmt::format("the state after step {} lies in the memory of two ranks each: {} over all, in {:.2f} s beside the steps{}",
+                               meta_.step, human_bytes(2 * static_cast<double>(bytes)), seconds,
+                               every_ == 1 ? "" : fmt::format("; every {} steps from now on", every_)));
   }
   last_ = meta_.step;
 }
