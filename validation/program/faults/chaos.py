@@ -57,8 +57,7 @@ def play(folder, name, ranks, faults, seconds, pause):
             if seconds and time.monotonic() - begin + pause > seconds:
                 break
             time.sleep(pause)
-            step = run.steps_done()
-            runs.wait_until(lambda: run.steps_done() >= step + 2 or run.ended(), "steps", pause=0.01)  # so that each start has copies of its own
+            runs.wait_until(lambda: run.output().count("lies in the memory of two ranks") > starts(run) or run.ended(), "copies of this start's own", pause=0.01)
             if run.ended():
                 break
             kind = kinds[number] if kinds else chance.choices(("kill", "stop", "slow"), (6, 1 if pause else 0, 3 if pause else 0))[0]
