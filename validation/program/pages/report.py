@@ -74,10 +74,12 @@ window.addEventListener('load', () => setTimeout(() => {
   seen.paper = getComputedStyle(document.body).backgroundColor;
   seen.overflow = document.documentElement.scrollWidth - document.documentElement.clientWidth;
   seen.images = document.images.length;
-  if (timeline) {  // the middle of the first lane's first task
-    timeline.dispatchEvent(new PointerEvent('pointermove', {clientX: timeline.getBoundingClientRect().left + (timeline.clientWidth < 500 ? 62 : 86),
-                                                            clientY: timeline.getBoundingClientRect().top + 29}));
-    seen.task = document.getElementById('task').textContent;
+  if (timeline) {  // along the first lane, until there is a task: how soon one begins is the machine's to say
+    const area = timeline.getBoundingClientRect();
+    for (let x = 0; x < area.width && !(seen.task || '').startsWith('measured: '); ++x) {
+      timeline.dispatchEvent(new PointerEvent('pointermove', {clientX: area.left + x, clientY: area.top + 29}));
+      seen.task = document.getElementById('task').textContent;
+    }
   }
   document.querySelectorAll('input[data-log]').forEach((box) => box.click());
   const axis = document.getElementById('axis');
