@@ -1,4 +1,4 @@
-# In the sanitizers' build the readers (base, deck, io) tell what they run, for fuzz targets (validation/fuzz): libFuzzer is LLVM's, and works with g++ by
+# In the sanitizers' build the readers (base, deck, families, io) tell what they run, for fuzz targets (validation/fuzz): libFuzzer is LLVM's, and works with g++ by
 # validation/fuzz/coverage.cpp.
 set(TESSERA_FUZZER "")
 if(TESSERA_SANITIZE AND TESSERA_TESTS)

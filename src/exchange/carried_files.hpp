@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "model/table/huggingface.hpp"
+#include "families/write_config.hpp"
 #include "train/data/run_tokenizer.hpp"
 
 namespace tessera {

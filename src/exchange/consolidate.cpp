@@ -20,6 +20,7 @@
 #include "exchange/elements.hpp"
 #include "exchange/export_records.hpp"
 #include "exchange/lora_merge.hpp"
+#include "families/write_config.hpp"
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/finite.hpp"
 #include "io/export/hdf5_export.hpp"

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 
 #include "base/check.hpp"
 #include "base/clock.hpp"
@@ -11,6 +12,7 @@
 #include "deck/import/model_source.hpp"
 #include "deck/value.hpp"
 #include "exchange/own_head.hpp"
+#include "families/names.hpp"
 #include "train/engine/engine.hpp"
 
 namespace tessera {
@@ -50,7 +52,7 @@ ModelSource require_model_of_deck(const Deck& deck, bool warn) {
 
 /// Files have them, and they say nothing that the deck does not: frequencies of the rotation; a head that is the embedding once more.
 bool says_nothing(const std::string& name, const Deck& deck) {
-  return name.ends_with("rotary_emb.inv_freq") || (deck.model.tied && name == "lm_head.weight");
+  return name.ends_with("rotary_emb.inv_freq") || (deck.model.tied && name == TensorNames(deck.model).of("head.weight"));
 }
 
 /// A bias that a deck cannot say may stand there if it adds nothing.
@@ -67,13 +69,16 @@ void require_tensors(const io::SafetensorsModel& model, const Deck& deck, const 
   std::map<std::string, Shape, std::less<>> wanted;
   for (const Parameter& p : parameter_table(deck.model))
     if (p.trained && !p.adapter) wanted.emplace(p.export_name, p.shape);
+  std::set<std::string> output_biases;
+  if (source.output_bias)
+    for (std::int64_t layer = 0; layer < deck.model.layers; ++layer)
+      output_biases.insert(TensorNames(deck.model).of(fmt::format("layers.{}.attention.bo", layer)));
   std::vector<std::string> missing, shapes, types, others;
   for (const auto& [name, shape] : wanted)
     if (!model.find(name)) missing.push_back(name);
   for (const io::SafetensorsModel::Tensor& t : model.tensors()) {
     const auto found = wanted.find(t.name);
-    const bool output_bias = source.output_bias && t.name.ends_with(".self_attn.o_proj.bias");
-    if (found == wanted.end() && output_bias)
+    if (found == wanted.end() && output_biases.contains(t.name))
       require_zeros(model, t);
     else if (found == wanted.end() && !says_nothing(t.name, deck))
       others.push_back(t.name);

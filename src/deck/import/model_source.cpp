@@ -10,6 +10,7 @@
 #include "base/regular_file.hpp"
 #include "deck/hints.hpp"
 #include "deck/schema.hpp"
+#include "deck/value.hpp"
 
 namespace tessera {
 namespace {

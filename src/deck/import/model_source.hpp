@@ -4,27 +4,15 @@
 #include <vector>
 
 #include "deck/deck.hpp"
-#include "deck/import/json_tree.hpp"
+#include "families/read_config.hpp"
 
 namespace tessera {
-
-struct ModelSource {
-  ModelKeys model;
-  std::int64_t context = 0;             ///< tokens that the model was made for; 0: not known
-  std::string from;                     ///< for the deck's comment
-  std::string architecture = {};        ///< of a config.json: "LlamaForCausalLM"
-  bool output_bias = false;             ///< its class has a bias on the attention's output, which a deck cannot say: only zeros do
-  bool own_head = false;                ///< the weights have one, though config.json says that the embedding is the head
-  std::vector<std::string> notes = {};  ///< what its reader leaves out without harm, for the log
-};
 
 /// `name`: a preset, a path that ends in .toml or .json, or a folder with a config.json. What is wrong goes to `faults`.
 ModelSource read_model(const std::string& name, std::vector<Fault>& faults);
 /// "llama2-7b, llama3-8b, ..."
 std::string known_models();
 
-/// The text of a config.json.
-ModelSource read_huggingface_config(const std::string& text, const std::string& file, std::vector<Fault>& faults);
 /// The config.json of a model's folder.
 ModelSource read_huggingface_folder(const std::string& folder, std::vector<Fault>& faults);
 

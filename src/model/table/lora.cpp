@@ -12,31 +12,31 @@
 
 #include "base/check.hpp"
 #include "base/glob.hpp"
+#include "families/names.hpp"
 
 namespace tessera {
 namespace {
 
-constexpr std::string_view suffix_a = ".lora_a", suffix_b = ".lora_b", weight = ".weight";
+constexpr std::string_view suffix_a = ".lora_a", suffix_b = ".lora_b";
 
-/// The matrices of a layer that may have an adapter: "BLOCK.NAME" ends their names, of experts with a number between; and the names of
-/// their modules at Hugging Face, of a Mixtral's experts the second.
+/// The matrices of a layer that may have an adapter: "BLOCK.NAME" ends their names, of experts with a number between.
 struct Target {
-  std::string_view block, ours, theirs, of_mixtral = {};
+  std::string_view block, ours;
   bool of_experts() const { return block == "experts" || block == "shared"; }
 };
-constexpr std::array<Target, 13> targets = {{{"attention", "wq", "q_proj"},
-                                             {"attention", "wk", "k_proj"},
-                                             {"attention", "wv", "v_proj"},
-                                             {"attention", "wo", "o_proj"},
-                                             {"mlp", "w_gate", "gate_proj"},
-                                             {"mlp", "w_up", "up_proj"},
-                                             {"mlp", "w_down", "down_proj"},
-                                             {"shared", "w_gate", "gate_proj"},
-                                             {"shared", "w_up", "up_proj"},
-                                             {"shared", "w_down", "down_proj"},
-                                             {"experts", "w_gate", "gate_proj", "w1"},
-                                             {"experts", "w_up", "up_proj", "w3"},
-                                             {"experts", "w_down", "down_proj", "w2"}}};
+constexpr std::array<Target, 13> targets = {{{"attention", "wq"},
+                                             {"attention", "wk"},
+                                             {"attention", "wv"},
+                                             {"attention", "wo"},
+                                             {"mlp", "w_gate"},
+                                             {"mlp", "w_up"},
+                                             {"mlp", "w_down"},
+                                             {"shared", "w_gate"},
+                                             {"shared", "w_up"},
+                                             {"shared", "w_down"},
+                                             {"experts", "w_gate"},
+                                             {"experts", "w_up"},
+                                             {"experts", "w_down"}}};
 
 /// "wq" of "layers.3.attention.wq".
 std::string_view last_of(std::string_view name) { return name.substr(name.rfind('.') + 1); }
@@ -50,10 +50,13 @@ const Target* target_of(std::string_view tensor) {
   return found == targets.end() ? nullptr : &*found;
 }
 
+/// The usual word of its module may be a pattern; words of other families stand for themselves.
 bool matches(std::string_view pattern, std::string_view tensor, const Target& target) {
-  return pattern == "all-linear" || pattern == target.of_mixtral || matches_glob(pattern, tensor) ||
-         matches_glob(pattern, fmt::format("{}.{}", target.block, target.ours)) || matches_glob(pattern, target.ours) ||
-         matches_glob(pattern, target.theirs);
+  if (pattern == "all-linear" || matches_glob(pattern, tensor) || matches_glob(pattern, target.ours) ||
+      matches_glob(pattern, fmt::format("{}.{}", target.block, target.ours)))
+    return true;
+  const std::vector<std::string_view> words = module_words(tensor);
+  return matches_glob(pattern, words.front()) || std::ranges::find(words, pattern) != words.end();
 }
 
 bool is_adapted(const LoraKeys& lora, std::string_view tensor) {
@@ -89,7 +92,7 @@ void require_targets(const std::vector<Parameter>& table, const LoraKeys& lora) 
 /// The two matrices beside p.
 std::array<Parameter, 2> adapter_of(const Parameter& p, std::int64_t rank) {
   const std::int64_t N = p.shape.dims.at(0), K = p.shape.dims.at(1);
-  const std::string theirs = "base_model.model." + p.export_name.substr(0, p.export_name.size() - weight.size());
+  const std::string theirs = "base_model.model." + module_of(p.export_name);
   // A is uniform in 1 / sqrt(K) around 0, as PEFT draws it (He et al.'s bound with a slope of sqrt(5)).
   Parameter a{.name = lora_a(p.name),
               .shape = {rank, K},
@@ -208,7 +211,7 @@ std::vector<std::string> peft_target_modules(const std::vector<Parameter>& table
   for (const Parameter& p : table) adapted.insert(adapted_by(p));
   for (const Parameter& p : table) {
     if (p.adapter || !target_of(p.name)) continue;
-    const std::string module = p.export_name.substr(0, p.export_name.size() - weight.size());
+    const std::string module = module_of(p.export_name);
     auto found = std::ranges::find(by_leaf, last_of(module), &Modules::leaf);
     if (found == by_leaf.end()) found = by_leaf.insert(by_leaf.end(), {.leaf = std::string(last_of(module))});
     ++found->all;

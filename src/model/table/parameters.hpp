@@ -21,21 +21,19 @@ struct Parameter {
   int layer = -1;   ///< of all parts but embedding and head
   int expert = -1;  ///< for Part::experts
   Init init = Init::normal;
-  double std = 0;              ///< of Init::normal, and of Init::uniform, which goes sqrt(3) of it to either side of 0
-  bool decay = false;          ///< weight decay: matrices only
-  bool joined = false;         ///< begins where the tensor before it ends, so that one GEMM takes both
-  int tp_dim = -1;             ///< the dim that the tp axis cuts; -1: replicated
-  bool trained = true;         ///< false: no gradient reaches it, and the loads of experts move it; fp32 whatever the compute type
-  bool frozen = false;         ///< the deck freezes it: it has the compute type, and is read alone
-  bool adapter = false;        ///< a matrix of an adapter (lora.hpp), which no model's class has
-  std::string export_name;     ///< Hugging Face; of an adapter PEFT
-  std::string optimizer = {};  ///< ChosenOptimizer::name of the one that updates it; "": the deck's optimizer.type
+  double std = 0;                ///< of Init::normal, and of Init::uniform, which goes sqrt(3) of it to either side of 0
+  bool decay = false;            ///< weight decay: matrices only
+  bool joined = false;           ///< begins where the tensor before it ends, so that one GEMM takes both
+  int tp_dim = -1;               ///< the dim that the tp axis cuts; -1: replicated
+  bool trained = true;           ///< false: no gradient reaches it, and the loads of experts move it; fp32 whatever the compute type
+  bool frozen = false;           ///< the deck freezes it: it has the compute type, and is read alone
+  bool adapter = false;          ///< a matrix of an adapter (lora.hpp), which no model's class has
+  std::string export_name = {};  ///< Hugging Face (families/names.hpp); of an adapter PEFT
+  std::string optimizer = {};    ///< ChosenOptimizer::name of the one that updates it; "": the deck's optimizer.type
 };
 
 /// Every tensor in table order: embedding, layers, head. Throws Error(usage) for a pattern of model.freeze that cannot be followed.
 std::vector<Parameter> parameter_table(const ModelKeys& model);
-/// Whether transformers knows the model as a Mixtral.
-bool is_mixtral(const ModelKeys& model);
 /// Sum of elements.
 std::int64_t parameter_count(const std::vector<Parameter>& table);
 

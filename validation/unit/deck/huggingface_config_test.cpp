@@ -6,9 +6,10 @@
 #include "base/json.hpp"
 
 #include "../scratch.hpp"
-#include "deck/import/huggingface_keys.hpp"
 #include "deck/import/import.hpp"
 #include "deck/import/model_source.hpp"
+#include "families/family.hpp"
+#include "families/known_keys.hpp"
 #include "small_deck.hpp"
 
 namespace tessera::huggingface_config_test {
@@ -223,7 +224,7 @@ Json whole_config(const std::string& type) {
 TEST(HuggingfaceConfig, NullIsAbsentAsInTransformers) {
   const std::set<std::string> needed = {"hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"};
   const std::set<std::string> not_alone = {"model_type", "num_key_value_heads", "head_dim", "sliding_window"};  // below
-  for (const huggingface::Family& family : huggingface::families) {
+  for (const Family& family : families()) {
     Json all = whole_config(std::string(family.type));
     std::set<std::string> keys = {"rope_theta",   "rope_scaling",   "rope_parameters",     "rms_norm_eps",    "initializer_range",
                                   "mlp_bias",     "attention_bias", "tie_word_embeddings", "layer_types",     "architectures",
@@ -249,7 +250,7 @@ TEST(HuggingfaceConfig, NullIsAbsentAsInTransformers) {
 }
 
 TEST(HuggingfaceConfig, NothingThatStandsThereIsSilent) {
-  for (const huggingface::Family& family : huggingface::families) {
+  for (const Family& family : families()) {
     Json all = whole_config(std::string(family.type));
     for (const std::string_view key : huggingface::harmless) all[std::string(key)] = "whatever";
     ModelSource source;

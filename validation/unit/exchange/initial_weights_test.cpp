@@ -8,6 +8,7 @@
 #include "../sharded_checkpoint.hpp"
 #include "exchange/consolidate.hpp"
 #include "exchange/import_model.hpp"
+#include "families/write_config.hpp"
 #include "io/files/posix_file.hpp"
 #include "io/safetensors/safetensors.hpp"
 #include "model/table/huggingface.hpp"

@@ -13,6 +13,7 @@
 
 #include "base/check.hpp"
 #include "deck/import/model_source.hpp"
+#include "families/write_config.hpp"
 #include "model/table/huggingface.hpp"
 #include "model/table/layout.hpp"
 #include "random_models.hpp"

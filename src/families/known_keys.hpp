@@ -1,29 +1,11 @@
-// Tables of what config.json of Hugging Face may hold: the classes that a deck can say, and keys that no number of the model depends on,
-// that are refused, or that must have a value which asks for nothing.
+// Tables of keys that a config.json of any family may hold: those that no number of the model depends on, that are refused, or that must
+// have a value which asks for nothing.
 #pragma once
 #include <algorithm>
 #include <array>
-#include <cstdint>
 #include <string_view>
 
 namespace tessera::huggingface {
-
-/// A class of transformers, and what a key stands for that its configuration does not have.
-struct Family {
-  std::string_view type, architecture;
-  std::int64_t kv_heads = 0;  ///< 0: as many as heads
-  double norm_eps = 1e-6, rope_theta = 1e4;
-  std::int64_t head_dim = 0;  ///< 0: hidden_size / num_attention_heads
-};
-
-constexpr std::array<Family, 7> families = {
-    {{.type = "llama", .architecture = "LlamaForCausalLM"},
-     {.type = "mistral", .architecture = "MistralForCausalLM", .kv_heads = 8},
-     {.type = "qwen2", .architecture = "Qwen2ForCausalLM", .kv_heads = 32},
-     {.type = "qwen3", .architecture = "Qwen3ForCausalLM", .kv_heads = 32, .head_dim = 128},
-     {.type = "mixtral", .architecture = "MixtralForCausalLM", .kv_heads = 8, .norm_eps = 1e-5, .rope_theta = 1e6},
-     {.type = "qwen2_moe", .architecture = "Qwen2MoeForCausalLM", .kv_heads = 16},
-     {.type = "qwen3_moe", .architecture = "Qwen3MoeForCausalLM", .kv_heads = 4}}};
 
 /// Of tokens, of files and of programs: no number of the model depends on them, and nothing is lost without them.
 constexpr std::array harmless = std::to_array<std::string_view>({

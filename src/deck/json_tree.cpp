@@ -1,4 +1,4 @@
-#include "deck/import/json_tree.hpp"
+#include "deck/json_tree.hpp"
 
 #include <fmt/format.h>
 

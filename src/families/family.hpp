@@ -1,0 +1,63 @@
+// A family of models as transformers knows it: its config.json both ways, and the names of its tensors. A row a family, which its file
+// defines (families/NAME.cpp); table.cpp lists them.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "deck/deck.hpp"
+
+namespace tessera {
+
+/// A key of config.json, read and written by one row. Exports have the rows in their order.
+struct FamilyKey {
+  std::string_view name;
+  /// What the key says; none: exports have `fixed`, and the model does not depend on it.
+  std::variant<std::monostate, std::int64_t ModelKeys::*, double ModelKeys::*, bool ModelKeys::*> field = {};
+  bool required = false;        ///< without it Family::standard holds
+  std::string_view also = {};   ///< another name of the key, which is read and not written
+  std::string_view fixed = {};  ///< JSON
+  std::string_view why = {};    ///< why a file that says something other than `fixed` is refused; "": such a file is another row's
+};
+
+/// A tensor by both names, with # for the number of a layer or an expert: "layers.#.attention.wq",
+/// "model.layers.#.self_attn.q_proj.weight".
+struct TensorName {
+  std::string_view ours, theirs;
+};
+
+/// Where a config.json says that attention sees a window.
+enum class WindowKey : std::uint8_t {
+  layers,   ///< layer_types alone
+  always,   ///< sliding_window; where it is null there is none
+  switched  ///< sliding_window, if use_sliding_window is true
+};
+
+struct Family {
+  std::string_view type, architecture;  ///< model_type; the one of `architectures`
+  /// Whether a deck's model is exported as one of this family. Of every model at most one family says so.
+  bool (*has)(const ModelKeys&) = nullptr;
+  /// What a file says by the keys that it leaves out. kv_heads 0: as many as heads; head_dim 0: hidden_size / num_attention_heads.
+  ModelKeys standard = {};
+  WindowKey window = WindowKey::layers;
+  std::int64_t standard_window = 0;  ///< of a file without sliding_window; 0: none
+  /// attention_bias is one switch for the biases of q, k, v and of the output. A deck cannot say the last: only zeros are read and written.
+  bool output_bias = false;
+  std::span<const FamilyKey> keys = {};    ///< beyond those of all families (shared_keys)
+  std::span<const TensorName> names = {};  ///< that differ from those of most families (names.cpp)
+};
+
+/// Keys that all families have, to which an export adds others.
+std::span<const FamilyKey> shared_keys();
+
+const std::vector<Family>& families();
+/// By its model_type; nullptr: none.
+const Family* family_named(std::string_view type);
+/// Whose names and keys the model has; nullptr: no class of transformers has such a model.
+const Family* family_of(const ModelKeys& model);
+/// The family that the model is exported as. Throws Error(usage) where none is.
+const Family& require_family(const ModelKeys& model);
+
+}  // namespace tessera

@@ -1,0 +1,95 @@
+#include "families/names.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view of_weight = ".weight";
+
+/// Of most families. A bias of the attention's output (bo) is in no deck: some classes have one, which must be zeros.
+constexpr auto usual_names = std::to_array<TensorName>({{"embedding.weight", "model.embed_tokens.weight"},
+                                                        {"layers.#.attention.norm", "model.layers.#.input_layernorm.weight"},
+                                                        {"layers.#.attention.wq", "model.layers.#.self_attn.q_proj.weight"},
+                                                        {"layers.#.attention.wk", "model.layers.#.self_attn.k_proj.weight"},
+                                                        {"layers.#.attention.wv", "model.layers.#.self_attn.v_proj.weight"},
+                                                        {"layers.#.attention.bq", "model.layers.#.self_attn.q_proj.bias"},
+                                                        {"layers.#.attention.bk", "model.layers.#.self_attn.k_proj.bias"},
+                                                        {"layers.#.attention.bv", "model.layers.#.self_attn.v_proj.bias"},
+                                                        {"layers.#.attention.q_norm", "model.layers.#.self_attn.q_norm.weight"},
+                                                        {"layers.#.attention.k_norm", "model.layers.#.self_attn.k_norm.weight"},
+                                                        {"layers.#.attention.wo", "model.layers.#.self_attn.o_proj.weight"},
+                                                        {"layers.#.attention.bo", "model.layers.#.self_attn.o_proj.bias"},
+                                                        {"layers.#.mlp.norm", "model.layers.#.post_attention_layernorm.weight"},
+                                                        {"layers.#.mlp.w_gate", "model.layers.#.mlp.gate_proj.weight"},
+                                                        {"layers.#.mlp.w_up", "model.layers.#.mlp.up_proj.weight"},
+                                                        {"layers.#.mlp.w_down", "model.layers.#.mlp.down_proj.weight"},
+                                                        {"layers.#.moe.norm", "model.layers.#.post_attention_layernorm.weight"},
+                                                        {"layers.#.moe.router", "model.layers.#.mlp.gate.weight"},
+                                                        {"layers.#.moe.shared_gate", "model.layers.#.mlp.shared_expert_gate.weight"},
+                                                        {"layers.#.moe.shared.w_gate", "model.layers.#.mlp.shared_expert.gate_proj.weight"},
+                                                        {"layers.#.moe.shared.w_up", "model.layers.#.mlp.shared_expert.up_proj.weight"},
+                                                        {"layers.#.moe.shared.w_down", "model.layers.#.mlp.shared_expert.down_proj.weight"},
+                                                        {"layers.#.moe.router_bias", ""},  // no class that is exported has it
+                                                        {"layers.#.moe.experts.#.w_gate", "model.layers.#.mlp.experts.#.gate_proj.weight"},
+                                                        {"layers.#.moe.experts.#.w_up", "model.layers.#.mlp.experts.#.up_proj.weight"},
+                                                        {"layers.#.moe.experts.#.w_down", "model.layers.#.mlp.experts.#.down_proj.weight"},
+                                                        {"head.norm", "model.norm.weight"},
+                                                        {"head.weight", "lm_head.weight"}});
+
+const TensorName* find_name(std::span<const TensorName> names, std::string_view ours) {
+  const auto found = std::ranges::find(names, ours, &TensorName::ours);
+  return found == names.end() ? nullptr : &*found;
+}
+
+/// A name with # for its numbers.
+struct NumberedName {
+  std::string pattern;
+  std::vector<std::string_view> numbers;
+};
+
+NumberedName numbered(std::string_view name) {
+  NumberedName found;
+  while (!name.empty()) {
+    const std::string_view word = name.substr(0, name.find('.'));
+    const bool number = !word.empty() && word.find_first_not_of("0123456789") == word.npos;
+    if (number) found.numbers.push_back(word);
+    found.pattern += number ? "#" : word;
+    name.remove_prefix(word.size());
+    if (!name.empty()) found.pattern += '.', name.remove_prefix(1);
+  }
+  return found;
+}
+
+std::string_view word_of_module(const TensorName& name) {
+  std::string_view module = name.theirs;
+  if (module.ends_with(of_weight)) module.remove_suffix(of_weight.size());
+  return module.substr(module.rfind('.') + 1);
+}
+
+}  // namespace
+
+std::string TensorNames::of(std::string_view ours) const {
+  const NumberedName name = numbered(ours);
+  const TensorName* row = family_ ? find_name(family_->names, name.pattern) : nullptr;
+  if (!row) row = find_name(usual_names, name.pattern);
+  std::string theirs;
+  std::size_t next = 0;
+  if (row)
+    for (const char c : row->theirs) c == '#' ? theirs += name.numbers[next++] : theirs += c;
+  return theirs;
+}
+
+std::vector<std::string_view> module_words(std::string_view ours) {
+  const NumberedName name = numbered(ours);
+  std::vector<std::string_view> words;
+  if (const TensorName* usual = find_name(usual_names, name.pattern)) words.push_back(word_of_module(*usual));
+  for (const Family& family : families())
+    if (const TensorName* row = find_name(family.names, name.pattern)) words.push_back(word_of_module(*row));
+  return words;
+}
+
+std::string module_of(std::string_view theirs) { return std::string(theirs.substr(0, theirs.size() - of_weight.size())); }
+
+}  // namespace tessera

@@ -1,0 +1,29 @@
+// What transformers calls the tensors of a deck's model, and PEFT the modules that they belong to.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "families/family.hpp"
+
+namespace tessera {
+
+class TensorNames {
+ public:
+  /// Of the model's family; where it is of none, the names that most families have.
+  explicit TensorNames(const ModelKeys& model) : family_(family_of(model)) {}
+  /// "model.layers.3.self_attn.q_proj.weight" of "layers.3.attention.wq"; "" where no file of transformers has such a tensor.
+  std::string of(std::string_view ours) const;
+
+ private:
+  const Family* family_;
+};
+
+/// The module that a matrix of ours is the weight of, in the word of most families, and then in those of others: "gate_proj" and "w1" of
+/// "layers.3.moe.experts.0.w_gate".
+std::vector<std::string_view> module_words(std::string_view ours);
+
+/// "model.layers.3.self_attn.q_proj" of the name of its weight.
+std::string module_of(std::string_view theirs);
+
+}  // namespace tessera

@@ -1,0 +1,68 @@
+// Qwen2 and 2.5, whose queries, keys and values have biases; Qwen3, whose queries and keys have norms; and both with experts.
+#include <algorithm>
+#include <array>
+
+#include "families/family.hpp"
+
+namespace tessera {
+namespace {
+
+bool is_qwen2(const ModelKeys& m) { return m.experts == 0 && m.qkv_bias && !m.qk_norm; }
+bool is_qwen3(const ModelKeys& m) { return m.experts == 0 && m.qk_norm; }
+bool is_qwen2_moe(const ModelKeys& m) { return m.experts > 0 && m.shared_ff_width > 0 && !m.qk_norm; }
+bool is_qwen3_moe(const ModelKeys& m) { return m.experts > 0 && m.shared_ff_width == 0 && m.qk_norm; }
+
+constexpr std::string_view some_dense = "layers without experts among others are not in this version";
+
+// transformers 5 writes the experts of a Qwen3-MoE under Mixtral's name.
+constexpr auto moe_keys =
+    std::to_array<FamilyKey>({{.name = "num_experts_per_tok", .field = &ModelKeys::experts_per_token, .required = true},
+                              {.name = "output_router_logits", .fixed = "false"},
+                              {.name = "num_experts", .field = &ModelKeys::experts, .required = true, .also = "num_local_experts"},
+                              {.name = "moe_intermediate_size", .field = &ModelKeys::expert_ff_width, .required = true},
+                              {.name = "norm_topk_prob", .field = &ModelKeys::normalize_top_k},
+                              {.name = "decoder_sparse_step", .fixed = "1", .why = some_dense},
+                              {.name = "mlp_only_layers", .fixed = "[]", .why = some_dense},
+                              {.name = "shared_expert_intermediate_size", .field = &ModelKeys::shared_ff_width, .required = true},
+                              {.name = "qkv_bias", .field = &ModelKeys::qkv_bias}});
+constexpr std::span<const FamilyKey> qwen2_moe_keys = moe_keys, qwen3_moe_keys = qwen2_moe_keys.first(7);
+
+}  // namespace
+
+Family qwen2_family() {
+  return {.type = "qwen2",
+          .architecture = "Qwen2ForCausalLM",
+          .has = is_qwen2,
+          .standard = {.kv_heads = 32, .norm_eps = 1e-6, .qkv_bias = true},
+          .window = WindowKey::switched};
+}
+
+Family qwen3_family() {
+  return {.type = "qwen3",
+          .architecture = "Qwen3ForCausalLM",
+          .has = is_qwen3,
+          .standard = {.kv_heads = 32, .head_dim = 128, .norm_eps = 1e-6, .qk_norm = true},
+          .window = WindowKey::switched,
+          .output_bias = true};
+}
+
+Family qwen2_moe_family() {
+  return {.type = "qwen2_moe",
+          .architecture = "Qwen2MoeForCausalLM",
+          .has = is_qwen2_moe,
+          .standard = {.kv_heads = 16, .norm_eps = 1e-6, .qkv_bias = true, .normalize_top_k = false},
+          .window = WindowKey::switched,
+          .keys = qwen2_moe_keys};
+}
+
+Family qwen3_moe_family() {
+  return {.type = "qwen3_moe",
+          .architecture = "Qwen3MoeForCausalLM",
+          .has = is_qwen3_moe,
+          .standard = {.kv_heads = 4, .norm_eps = 1e-6, .qk_norm = true, .normalize_top_k = false},
+          .window = WindowKey::switched,
+          .output_bias = true,
+          .keys = qwen3_moe_keys};
+}
+
+}  // namespace tessera

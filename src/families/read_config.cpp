@@ -1,0 +1,167 @@
+// Every key of a config.json has a meaning here, or is known to have none, or is refused by name.
+#include "families/read_config.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+#include "families/config_reader.hpp"
+#include "families/family.hpp"
+#include "families/known_keys.hpp"
+
+namespace tessera {
+namespace {
+
+using namespace huggingface;
+
+/// One family's file.
+class FamilyReader {
+ public:
+  FamilyReader(ConfigReader& config, const Family& family) : config_(config), family_(family) {}
+
+  ModelSource read(const std::string& file) {
+    ModelKeys m = family_.standard;
+    read_keys(m, shared_keys());
+    if (!config_.find("num_key_value_heads") && (config_.is_null("num_key_value_heads") || m.kv_heads == 0)) m.kv_heads = m.heads;
+    if (!config_.find("head_dim") && (config_.is_null("head_dim") || m.head_dim == 0)) m.head_dim = m.heads > 0 ? m.width / m.heads : 0;
+    m.init_std = config_.real("initializer_range", m.init_std);
+    if (family_.output_bias) m.qkv_bias = config_.truth("attention_bias", false);
+    const bool output_bias = family_.output_bias && m.qkv_bias;
+    read_keys(m, family_.keys);
+    read_rotation(config_, m);
+    const std::int64_t context = config_.whole("max_position_embeddings", 0);
+    check_token_ids();
+    refuse_others();
+    refuse_windows();
+    check_architecture();
+    refuse_unknown();
+    return {m,     context,        fmt::format("{}, {}", family_.type, toml_string(file)), std::string(family_.architecture), output_bias,
+            false, config_.notes()};
+  }
+
+ private:
+  void read_keys(ModelKeys& m, std::span<const FamilyKey> keys) {
+    for (const FamilyKey& key : keys) read_key(m, key);
+    for (const FamilyKey& key : keys)
+      if (key.required && !config_.find(key.name) && (key.also.empty() || !config_.find(key.also))) config_.fault(key.name, "is missing");
+  }
+
+  void read_key(ModelKeys& m, const FamilyKey& key) {
+    if (const auto* field = std::get_if<std::int64_t ModelKeys::*>(&key.field)) return read_whole(m.**field, key);
+    if (key.field.index() == 0 && key.why.empty()) return;
+    const JsonNode* node = config_.find(key.name);
+    if (!node) return;
+    if (const auto* real = std::get_if<double ModelKeys::*>(&key.field)) m.** real = config_.number(*node);
+    if (const auto* truth = std::get_if<bool ModelKeys::*>(&key.field)) m.** truth = config_.truth(*node);
+    const bool empty = node->kind == JsonNode::Kind::list && node->children.empty();
+    if (!key.why.empty() && (empty ? "[]" : node->literal.str()) != key.fixed) config_.fault(*node, std::string(key.why));
+  }
+
+  void read_whole(std::int64_t& value, const FamilyKey& key) {
+    const JsonNode *node = config_.find(key.name), *other = key.also.empty() ? nullptr : config_.find(key.also);
+    if (node) value = config_.whole(*node);
+    if (!other) return;
+    if (!node)
+      value = config_.whole(*other);
+    else if (config_.whole(*other) != value)
+      config_.fault(*other, fmt::format("is not {}; leave one of the two out", key.name));
+  }
+
+  /// Exports carry them.
+  void check_token_ids() {
+    for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
+      const JsonNode* node = config_.find(key);
+      const auto is_id = [](const JsonNode& one) { return one.kind == JsonNode::Kind::integer; };
+      if (node && !is_id(*node) && !(node->kind == JsonNode::Kind::list && std::ranges::all_of(node->children, is_id)))
+        config_.wrong(*node, "the number of a token, or a list of such");
+    }
+  }
+
+  void refuse_others() {
+    if (const std::string act = config_.text("hidden_act", "silu"); act != "silu")
+      config_.fault("hidden_act",
+                    fmt::format("{} is not in this version; the feed-forward block is SwiGLU (\"silu\")", toml_string(shortened(act))));
+    if (!family_.output_bias && config_.truth("attention_bias", false))
+      config_.fault("attention_bias", "a bias on the attention's output is not in this version");
+    if (config_.truth("mlp_bias", false)) config_.fault("mlp_bias", "biases in the feed-forward block are not in this version");
+    for (const Refused& row : refused_keys)
+      if (config_.find(row.key)) config_.fault(row.key, std::string(row.why));
+    for (const Idle& row : idle) {
+      const JsonNode* node = config_.find(row.key);
+      if (!node) continue;
+      const auto* flag = std::get_if<bool>(&node->literal.value);
+      if ((flag ? static_cast<double>(*flag) : config_.number(*node)) != row.value) config_.fault(*node, std::string(row.why));
+    }
+  }
+
+  void refuse_windows() {
+    constexpr const char* why = "attention over a window is not in this version; where no sequence is longer than it, set it to null";
+    if (family_.window == WindowKey::always) {
+      if (config_.find("sliding_window"))
+        config_.fault("sliding_window", why);
+      else if (family_.standard_window > 0 && !config_.is_null("sliding_window"))
+        config_.fault("sliding_window", fmt::format("is missing, which is a window of {}; {}", family_.standard_window, why));
+    }
+    if (family_.window == WindowKey::switched) {
+      config_.find("sliding_window"), config_.find("max_window_layers");
+      if (config_.truth("use_sliding_window", false)) config_.fault("sliding_window", why);
+    }
+    refuse_layers_with_windows();
+  }
+
+  void refuse_layers_with_windows() {
+    const JsonNode* layers = config_.find("layer_types");
+    if (!layers) return;
+    for (const JsonNode& kind : layers->children)
+      if (!kind.is("full_attention"))
+        return config_.fault("layer_types",
+                             fmt::format("a layer of {} is not in this version; \"full_attention\" is", shortened(kind.literal.str())));
+  }
+
+  void check_architecture() {
+    const JsonNode* classes = config_.find("architectures");
+    if (!classes) return;
+    if (classes->kind == JsonNode::Kind::list && classes->children.size() == 1 && classes->children[0].is(family_.architecture)) return;
+    std::vector<std::string_view> supported;
+    for (const Family& known : families()) supported.push_back(known.architecture);
+    const std::string given = classes->children.empty() ? classes->literal.str() : classes->children[0].literal.str();
+    config_.fault("architectures", fmt::format("{} is not what is read here of model_type \"{}\"; supported: {}", shortened(given),
+                                               family_.type, fmt::join(supported, ", ")));
+  }
+
+  void refuse_unknown() {
+    for (const JsonNode& node : config_.members()) {
+      if (node.kind == JsonNode::Kind::null || config_.knows(node.name) || holds(harmless, node.name)) continue;
+      if (holds(unused, node.name)) {
+        config_.unused(node.name == "router_aux_loss_coef" ? node.name + " (model.router_aux_loss is a layer's)" : node.name);
+        continue;
+      }
+      config_.fault_at_name(node,
+                            fmt::format("is not a key that is known of model_type \"{}\", so the model may be another than a deck can "
+                                        "say; where no number depends on it, take it out of the file",
+                                        family_.type));
+    }
+  }
+
+  ConfigReader& config_;
+  const Family& family_;
+};
+
+}  // namespace
+
+ModelSource read_huggingface_config(const std::string& text, const std::string& file, std::vector<Fault>& faults) {
+  JsonNode root;
+  if (!read_json(text, file, root, faults)) return {};
+  ConfigReader config(root, file, faults);
+  const std::string type = config.text("model_type", "");
+  if (const Family* family = family_named(type)) return FamilyReader(config, *family).read(file);
+  std::vector<std::string_view> types;
+  for (const Family& known : families()) types.push_back(known.type);
+  config.fault("model_type",
+               fmt::format("{} is not a model that a deck can say; {} are", toml_string(shortened(type)), fmt::join(types, ", ")));
+  return {};
+}
+
+}  // namespace tessera

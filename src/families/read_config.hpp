@@ -1,0 +1,23 @@
+// The model that a config.json of Hugging Face says.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "deck/deck.hpp"
+
+namespace tessera {
+
+struct ModelSource {
+  ModelKeys model;
+  std::int64_t context = 0;             ///< tokens that the model was made for; 0: not known
+  std::string from;                     ///< for the deck's comment
+  std::string architecture = {};        ///< of a config.json: "LlamaForCausalLM"
+  bool output_bias = false;             ///< its class has a bias on the attention's output, which a deck cannot say: only zeros do
+  bool own_head = false;                ///< the weights have one, though config.json says that the embedding is the head
+  std::vector<std::string> notes = {};  ///< what its reader leaves out without harm, for the log
+};
+
+/// The text of a config.json. What is wrong goes to `faults`.
+ModelSource read_huggingface_config(const std::string& text, const std::string& file, std::vector<Fault>& faults);
+
+}  // namespace tessera

@@ -1,0 +1,121 @@
+// The rotation of positions, as transformers 4 and 5 write it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "families/config_reader.hpp"
+#include "families/known_keys.hpp"
+
+namespace tessera {
+namespace {
+
+class RotationReader {
+ public:
+  explicit RotationReader(ConfigReader& config) : config_(config) {}
+
+  /// transformers 4 writes rope_theta and rope_scaling, version 5 rope_parameters with both. Version 5 takes rope_scaling alone where both
+  /// stand, as when somebody adds it to a file of version 5: then the other must not say something else.
+  void read(ModelKeys& m) {
+    m.rope_theta = config_.real("rope_theta", m.rope_theta);
+    m.rope_scaling = RopeMode::none;
+    ModelKeys other = m;
+    const JsonNode *older = given_as("rope_scaling"), *newer = given_as("rope_parameters");
+    if (const JsonNode* used = older ? older : newer) read_one(m, *used);
+    if (!older || !newer) return;
+    read_one(other, *newer);
+    const JsonNode* theta = newer->member("rope_theta");
+    if (theta && other.rope_theta != m.rope_theta)
+      config_.fault(*theta,
+                    fmt::format("is {} in rope_parameters, and transformers takes rope_scaling alone where both stand, with {}; write "
+                                "rope_theta into rope_scaling too, or leave one of the two out",
+                                shortest(other.rope_theta), shortest(m.rope_theta)));
+    other.rope_theta = m.rope_theta;
+    if (other.rope_scaling != RopeMode::none && !(other == m))
+      config_.fault("rope_parameters", "says another rotation than rope_scaling; leave one of the two out");
+  }
+
+ private:
+  /// An empty one is none.
+  const JsonNode* given_as(std::string_view key) {
+    const JsonNode* node = config_.find(key);
+    if (node && node->kind != JsonNode::Kind::object) return config_.wrong(*node, "an object { ... }"), nullptr;
+    return node && !node->children.empty() ? node : nullptr;
+  }
+
+  void read_one(ModelKeys& m, const JsonNode& rotation) {
+    const JsonNode *kind = rotation.member("rope_type"), *old_name = rotation.member("type");
+    if (kind && old_name && kind->written != old_name->written)
+      config_.fault(*old_name, fmt::format("is {}, and rope_type is {}; leave one of the two out", shortened(old_name->literal.str()),
+                                           shortened(kind->literal.str())));
+    if (!kind) kind = old_name;
+    if (const JsonNode* theta = rotation.member("rope_theta")) {
+      if (const JsonNode* above = config_.find("rope_theta"); above && config_.number(*above) != config_.number(*theta))
+        config_.fault(*theta, fmt::format("is {} in {}, and {} outside of it; leave one of the two out", shortest(config_.number(*theta)),
+                                          rotation.name, shortest(config_.number(*above))));
+      m.rope_theta = config_.number(*theta);
+    }
+    check_keys(rotation, kind);
+    if (!kind || kind->is("default")) return;
+    for (const RopeMode scaling : {RopeMode::llama3, RopeMode::linear, RopeMode::dynamic, RopeMode::yarn})
+      if (kind->is(word_of(scaling))) return m.rope_scaling = scaling, read_scaling(m, rotation);
+    config_.fault(*kind, fmt::format("{} is not in this version; \"default\", \"llama3\", \"linear\", \"dynamic\" and \"yarn\" are",
+                                     shortened(kind->literal.str())));
+  }
+
+  /// What a rotation of the model's type has, or the default of what it lacks.
+  void read_scaling(ModelKeys& m, const JsonNode& rotation) {
+    const auto given = [&](std::string_view key) { return rotation.member(key); };
+    const auto part = [&](std::string_view key) {
+      const JsonNode* node = given(key);
+      if (!node) config_.fault(rotation, fmt::format("has no {}, which a rotation of type {} needs", key, word_of(m.rope_scaling)));
+      return node ? config_.number(*node) : 0;
+    };
+    m.rope_factor = part("factor");
+    if (m.rope_scaling == RopeMode::llama3)
+      m.rope_low_freq_factor = part("low_freq_factor"), m.rope_high_freq_factor = part("high_freq_factor");
+    if (m.rope_scaling == RopeMode::llama3) m.rope_original_context = static_cast<std::int64_t>(part("original_max_position_embeddings"));
+    if (m.rope_scaling == RopeMode::dynamic) m.rope_original_context = config_.needed("max_position_embeddings");
+    if (m.rope_scaling != RopeMode::yarn) return;
+    const JsonNode* original = given("original_max_position_embeddings");
+    m.rope_original_context = original ? static_cast<std::int64_t>(config_.number(*original)) : config_.needed("max_position_embeddings");
+    if (const JsonNode* fast = given("beta_fast")) m.rope_beta_fast = config_.number(*fast);
+    if (const JsonNode* slow = given("beta_slow")) m.rope_beta_slow = config_.number(*slow);
+    // DeepSeek's two scales of the logarithm make an attention factor.
+    const auto scale = [&](const JsonNode& by) { return m.rope_factor > 1 ? 0.1 * config_.number(by) * std::log(m.rope_factor) + 1 : 1; };
+    const JsonNode *one = given("mscale"), *all = given("mscale_all_dim");
+    if (const JsonNode* attention = given("attention_factor"))
+      m.rope_attention_factor = config_.number(*attention);
+    else if (one && all && config_.number(*one) != 0 && config_.number(*all) != 0)
+      m.rope_attention_factor = scale(*one) / scale(*all);
+    if (const JsonNode* cut = given("truncate"); cut && !std::get_if<bool>(&cut->literal.value))
+      config_.wrong(*cut, "true");
+    else if ((cut && !std::get<bool>(cut->literal.value)) ||
+             ConfigReader::is_null(rotation, "truncate"))  // to transformers null is false here
+      config_.fault(rotation, "a range of YaRN that is not cut to whole pairs (truncate) is not in this version");
+  }
+
+  /// What says nothing of a rotation of such a type is named; what says something and is not known is refused.
+  void check_keys(const JsonNode& rotation, const JsonNode* kind) {
+    const std::string_view type = kind ? std::string_view(kind->written) : "default";
+    for (const JsonNode& part : rotation.children) {
+      const bool whole_head = part.name == "partial_rotary_factor" && config_.number(part) == 1;
+      if (part.kind == JsonNode::Kind::null || whole_head) continue;
+      const auto row = std::ranges::find(huggingface::rotation_keys, std::string_view(part.name), &huggingface::RotationKey::key);
+      if (row == huggingface::rotation_keys.end())
+        config_.fault(part, "is a part of a rotation that is not in this version");
+      else if (!row->types.empty() && !kind)
+        config_.fault(part, fmt::format("stands in {} without a rope_type, which says what it is for", rotation.name));
+      else if (!row->types.empty() && row->types.find(type) == std::string_view::npos)
+        config_.unused(fmt::format("{}.{}", rotation.name, part.name));
+    }
+  }
+
+  ConfigReader& config_;
+};
+
+}  // namespace
+
+void read_rotation(ConfigReader& config, ModelKeys& model) { RotationReader(config).read(model); }
+
+}  // namespace tessera

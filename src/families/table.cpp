@@ -1,0 +1,61 @@
+#include <algorithm>
+#include <array>
+
+#include "base/check.hpp"
+#include "families/family.hpp"
+
+namespace tessera {
+
+// A row a family, which its file defines, in the order of messages.
+#define TESSERA_FAMILIES(row) row(llama) row(mistral) row(qwen2) row(qwen3) row(mixtral) row(qwen2_moe) row(qwen3_moe)
+
+#define TESSERA_DECLARE(name) Family name##_family();
+TESSERA_FAMILIES(TESSERA_DECLARE)
+#undef TESSERA_DECLARE
+
+const std::vector<Family>& families() {
+#define TESSERA_ROW(name) name##_family(),
+  static const std::vector<Family> rows = {TESSERA_FAMILIES(TESSERA_ROW)};
+#undef TESSERA_ROW
+  return rows;
+}
+
+std::span<const FamilyKey> shared_keys() {
+  static constexpr auto keys = std::to_array<FamilyKey>({{.name = "vocab_size", .field = &ModelKeys::vocab, .required = true},
+                                                         {.name = "hidden_size", .field = &ModelKeys::width, .required = true},
+                                                         {.name = "intermediate_size", .field = &ModelKeys::ff_width, .required = true},
+                                                         {.name = "num_hidden_layers", .field = &ModelKeys::layers, .required = true},
+                                                         {.name = "num_attention_heads", .field = &ModelKeys::heads, .required = true},
+                                                         {.name = "num_key_value_heads", .field = &ModelKeys::kv_heads},
+                                                         {.name = "head_dim", .field = &ModelKeys::head_dim},
+                                                         {.name = "hidden_act", .fixed = "\"silu\""},
+                                                         {.name = "rms_norm_eps", .field = &ModelKeys::norm_eps},
+                                                         {.name = "tie_word_embeddings", .field = &ModelKeys::tied}});
+  return keys;
+}
+
+const Family* family_named(std::string_view type) {
+  const auto found = std::ranges::find(families(), type, &Family::type);
+  return found == families().end() ? nullptr : &*found;
+}
+
+const Family* family_of(const ModelKeys& model) {
+  const auto found = std::ranges::find_if(families(), [&](const Family& family) { return family.has(model); });
+  return found == families().end() ? nullptr : &*found;
+}
+
+const Family& require_family(const ModelKeys& m) {
+  if (m.router_balance == RouterBalance::bias)
+    fail(
+        ExitCode::usage,
+        "no class of transformers that has this model's experts chooses them with a bias (model.router_balance = \"bias\"), and without it "
+        "tokens would go to others; --format hdf5 writes any model");
+  if (const Family* family = family_of(m)) return *family;
+  fail(ExitCode::usage,
+       "no class of transformers has experts with model.qk_norm = {}, model.qkv_bias = {}, model.shared_ff_width = {} and "
+       "model.normalize_top_k = {}: a Mixtral is without all but the last, a Qwen2-MoE has the shared expert and no qk_norm, a Qwen3-MoE "
+       "qk_norm and no shared expert; --format hdf5 writes any model",
+       m.qk_norm, m.qkv_bias, m.shared_ff_width, m.normalize_top_k);
+}
+
+}  // namespace tessera

@@ -1,0 +1,97 @@
+#include "families/write_config.hpp"
+
+#include <fmt/format.h>
+
+#include "base/byte_tokenizer.hpp"
+#include "base/check.hpp"
+#include "base/json.hpp"
+#include "families/family.hpp"
+
+namespace tessera {
+namespace {
+
+void put_keys(Json& c, const ModelKeys& m, std::span<const FamilyKey> keys) {
+  for (const FamilyKey& key : keys) {
+    Json& value = c[std::string(key.name)];
+    if (const auto* whole = std::get_if<std::int64_t ModelKeys::*>(&key.field))
+      value = m.**whole;
+    else if (const auto* real = std::get_if<double ModelKeys::*>(&key.field))
+      value = m.**real;
+    else if (const auto* truth = std::get_if<bool ModelKeys::*>(&key.field))
+      value = m.**truth;
+    else
+      value = Json::parse(std::string(key.fixed));
+  }
+}
+
+std::string torch_name(DType dtype) {
+  TESSERA_REQUIRE(is_float(dtype), "a model of {} for transformers", name_of(dtype));
+  return std::string(row_of(dtype).torch);
+}
+
+/// The scaling of the rotary frequencies, in the form of transformers 4.
+Json rotation(const ModelKeys& m) {
+  Json c{{"rope_type", word_of(m.rope_scaling)}, {"factor", m.rope_factor}};
+  switch (m.rope_scaling) {
+    case RopeMode::none:
+      return nullptr;
+    case RopeMode::llama3:
+      c["low_freq_factor"] = m.rope_low_freq_factor, c["high_freq_factor"] = m.rope_high_freq_factor;
+      c["original_max_position_embeddings"] = m.rope_original_context;
+      break;
+    case RopeMode::yarn:
+      c["beta_fast"] = m.rope_beta_fast, c["beta_slow"] = m.rope_beta_slow;
+      if (m.rope_attention_factor > 0) c["attention_factor"] = m.rope_attention_factor;
+      c["original_max_position_embeddings"] = m.rope_original_context;
+      break;
+    case RopeMode::linear:
+    case RopeMode::dynamic:  // goes by max_position_embeddings
+      break;
+  }
+  return c;
+}
+
+/// Of tokenizers the byte tokenizer alone is known here: its separator begins a document and ends it.
+void put_token_ids(Json& c, const ModelKeys& m, const std::optional<TokenIds>& ids) {
+  if (ids) {
+    for (const auto& [key, value] : *ids) c[key] = Json::parse(value);
+    return;
+  }
+  const Json separator = m.vocab == byte_tokenizer_vocab ? Json(byte_separator) : Json();
+  c["bos_token_id"] = separator;
+  c["eos_token_id"] = separator;
+}
+
+}  // namespace
+
+std::string huggingface_config(const Deck& deck, DType dtype, const std::optional<TokenIds>& ids) {
+  const ModelKeys& m = deck.model;
+  const Family& family = require_family(m);
+  Json c;
+  c["architectures"] = {family.architecture};
+  c["model_type"] = family.type;
+  put_keys(c, m, shared_keys());
+  c["max_position_embeddings"] = m.rope_scaling == RopeMode::dynamic ? m.rope_original_context
+                                 : m.max_context > 0                 ? m.max_context
+                                                                     : deck.batch.sequence_length;
+  c["initializer_range"] = m.init_std;
+  c["attention_bias"] = family.output_bias && m.qkv_bias;
+  put_keys(c, m, family.keys);
+  c["attention_dropout"] = 0.0;
+  // The keys of transformers 4, which version 5 reads as well.
+  c["rope_theta"] = m.rope_theta;
+  c["rope_scaling"] = rotation(m);
+  put_token_ids(c, m, ids);
+  c["use_cache"] = true;
+  c["torch_dtype"] = torch_name(dtype);
+  return c.dump(2) + "\n";
+}
+
+std::string huggingface_generation_config(const Deck& deck, const std::optional<TokenIds>& ids) {
+  Json c = Json::object();
+  put_token_ids(c, deck.model, ids);
+  if (!ids) c["pad_token_id"] = c["eos_token_id"];
+  return c.dump(2) + "\n";
+}
+
+}  // namespace tessera
