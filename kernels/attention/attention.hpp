@@ -16,6 +16,9 @@ struct AttentionShape {
   DType dtype = DType::f32;
   AttentionPath path = AttentionPath::native;
   bool deterministic = false;  ///< cuDNN's backward pass too must give the same bits twice (ours always does); costs T x T of workspace
+  /// A query sees so many keys at most, its own and those right before it (a sliding window); 0: all before it. Key tiles that lie outside
+  /// cost nothing, and our own kernels compute it whatever `path` says.
+  std::int64_t window = 0;
 };
 
 struct AttentionForward {
@@ -25,7 +28,7 @@ struct AttentionForward {
   AttentionShape shape;
   /// (B, T) or null. With it a query sees the keys of its own document alone: those from document_starts[b, t] to t, where the starts of a
   /// sequence are 0 .. t and never fall. Key tiles that lie outside cost nothing: time grows with the sum of squares of documents. Our own
-  /// kernels compute it whatever shape.path says.
+  /// kernels compute it whatever shape.path says. With a window too a query sees what both let it see.
   const std::int32_t* document_starts = nullptr;
 };
 TESSERA_OP(attention_forward, (const Context& context, const AttentionForward& arguments), (context, arguments))
@@ -50,7 +53,8 @@ struct AttentionRows {
 
 /// A block of ring attention (Liu et al., arXiv:2310.01889): a rank's queries against the keys and values of another, packed as kv, one row
 /// per token: (B*T, 2*G*D) = [G key heads | G value heads]. There is no mask: every query of `queries` sees every key of `keys`, at least
-/// one of each. Our own kernels compute blocks whatever shape.path says: cuDNN's read keys and values as they lie in qkv.
+/// one of each, and shape.window is 0. Our own kernels compute blocks whatever shape.path says: cuDNN's read keys and values as they lie in
+/// qkv.
 struct AttentionBlock {
   AttentionShape shape;
   AttentionRows queries, keys;
@@ -80,7 +84,7 @@ TESSERA_OP(attention_block_backward, (const Context& context, const AttentionBlo
 TESSERA_WORKSPACE(attention_block_backward_workspace_bytes, AttentionBlock)
 
 /// One new token per sequence against a cache, for generate. Its key and value are written into the caches at `position`, the same place in
-/// all sequences; its queries see them and all that lies before.
+/// all sequences; its queries see them and what lies before, of a window its last keys alone.
 struct AttentionDecode {
   void* out = nullptr;                     ///< (B, H*D)
   const void* qkv = nullptr;               ///< (B, (H+2G)*D), after RoPE

@@ -89,9 +89,9 @@ __global__ void __launch_bounds__(threads) backward_of_keys(BackwardPass a, RowT
     if (query >= stop) query = sight.first_of_key(first), ++h;  // the next head begins at its diagonal
     which ^= 1;
     if (h < group) load_queries(h, query, which);
-    const int row = first + hidden(threadIdx.x) / warp_lanes * 16 * M;             // here and not before the loop: registers are short
-    if (at + step - 1 < sight.first_of_key(row)) continue;                         // all before this warp's keys
-    if (Seen::documents && sight.begin_of_query(at) > row + 16 * M - 1) continue;  // all of documents after them
+    const int row = first + hidden(threadIdx.x) / warp_lanes * 16 * M;           // here and not before the loop: registers are short
+    if (at + step - 1 < sight.first_of_key(row)) continue;                       // all before this warp's keys
+    if (Seen::bounded && sight.begin_of_query(at) > row + 16 * M - 1) continue;  // none of these queries sees them
     float p[M][step / 8][4];
     multiply_rows<Dp>(p, k, row - first, stage.q);
     probabilities(p, stage.lse, row, at, sight, scale * log2_e);
@@ -174,8 +174,8 @@ __global__ void __launch_bounds__(threads) backward_of_queries(BackwardPass a, R
     __syncthreads();  // tile j is there for all, and nobody reads the other stage any more
     if (j + 1 < key_tiles) load_keys(j + 1);
     const int row = first + hidden(threadIdx.x) / warp_lanes * 16 * M;
-    if (j * step >= sight.of_query(row + 16 * M - 1)) continue;                     // all after this warp's queries
-    if (Seen::documents && j * step + step <= sight.begin_of_query(row)) continue;  // all before their documents
+    if (j * step >= sight.of_query(row + 16 * M - 1)) continue;                   // all after this warp's queries
+    if (Seen::bounded && j * step + step <= sight.begin_of_query(row)) continue;  // all before their first keys
     const T* stage = stages + j % 2 * 2 * step * Dp;
     float p[M][step / 8][4], d_p[M][step / 8][4];
     multiply_rows<Dp>(p, q, row - first, stage);

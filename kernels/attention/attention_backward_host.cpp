@@ -1,4 +1,4 @@
-// Backward pass. A part walks (head, query tile) pairs in a fixed order; for each, key tiles from the first query's document up to the
+// Backward pass. A part walks (head, query tile) pairs in a fixed order; for each, key tiles from the first query's first key up to the
 // diagonal, or all of a block, five products a tile. dQ of the tile is finished at once; dK and dV of a whole key/value head are summed in
 // the part's own fp32 buffers. Enough parts to feed the threads come from (batch, key/value head); where those are few, a head's pairs are
 // dealt to several parts, whose buffers are then summed in order. The deal depends on the shape alone, so bits do not depend on threads.
@@ -77,8 +77,8 @@ void score_gradients(const Buffers& b, const ScoreTile& t, std::int64_t rows, st
 }
 
 template <class T>
-void backward_pair(const BackwardPass& a, const Pointers<T>& x, const Buffers& b, const Documents& documents, std::int64_t query,
-                   float* d_k, float* d_v) {
+void backward_pair(const BackwardPass& a, const Pointers<T>& x, const Buffers& b, const FirstKeys& begins, std::int64_t query, float* d_k,
+                   float* d_v) {
   const AttentionShape& s = a.shape;
   std::int64_t Dp = padded(s.D), n = std::min(tile, a.queries - query), vectors = Dp / lanes;
   float scale = 1 / std::sqrt(static_cast<float>(s.D));
@@ -101,11 +101,11 @@ void backward_pair(const BackwardPass& a, const Pointers<T>& x, const Buffers& b
     delta[j] = load(b.delta + j * lanes);
   }
   std::fill_n(b.d_q_transposed, tile * Dp, 0.f);
-  for (std::int64_t key = first_key(documents); key < end_of_keys(a, query); key += tile) {
+  for (std::int64_t key = first_key(begins); key < end_of_keys(a, query); key += tile) {
     std::int64_t keys = std::min(tile, a.keys - key), rows = round_up(keys, row_step);
     pack(b.k, x.in.k + key * x.in.k_stride, keys, s.D, x.in.k_stride);
     pack(b.v, x.in.v + key * x.in.k_stride, keys, s.D, x.in.k_stride);
-    const ScoreTile t{query, key, keys, documents};
+    const ScoreTile t{query, key, keys, begins};
     with_edge(a, t, [&](auto edge) { score_gradients<edge>(b, t, rows, s.D, lse, delta); });
     add_product(d_v + key * Dp, Dp, rows, vectors, {b.p, tile, 1}, b.d_out, Dp, n);
     add_product(d_k + key * Dp, Dp, rows, vectors, {b.d_scores, tile, 1}, b.q, Dp, n);
@@ -150,7 +150,7 @@ void backward(const Context& context, const BackwardPass& a) {
     std::fill_n(d_k, 2 * deal.sums, 0.f);
     for (std::int64_t pair = part; pair < deal.pairs; pair += deal.parts) {
       const std::int64_t query = pair % deal.tiles * tile;
-      backward_pair(a, Pointers<T>(a, batch, first_head + pair / deal.tiles), buffers, Documents(a, batch, query), query, d_k,
+      backward_pair(a, Pointers<T>(a, batch, first_head + pair / deal.tiles), buffers, FirstKeys(a, batch, query), query, d_k,
                     d_k + deal.sums);
     }
     if (!shared) finish_rows(s, Pointers<T>(a, batch, first_head), d_k, deal, 0, a.keys);

@@ -74,7 +74,7 @@ __device__ __forceinline__ void store_part(float* to, const float (&c)[Dp / 64][
 }
 
 // Rows are keys, columns queries: probabilities of queries from a key's `ends` on become 0. `ends` is that of the warp's first row. By
-// key, since all columns' documents would take more registers than there are.
+// key, since all columns' first keys would take more registers than there are.
 __device__ __forceinline__ void mask_ended(float (&p)[1][8][4], const int* ends, int query) {
   const int lane = lane_index();
   if (query + step <= ends[0]) return;
@@ -86,8 +86,8 @@ __device__ __forceinline__ void mask_ended(float (&p)[1][8][4], const int* ends,
       if (query + 8 * n + lane % 4 * 2 + i % 2 >= end[i / 2]) p[0][n][i] = 0;
 }
 
-// A warpgroup owns 64 keys and walks the query tiles of a head from the diagonal on, to the end of the block's last document. Exponentials
-// run beside dP, its difference from delta beside the product for dV, and the next tile's start beside that for dK.
+// A warpgroup owns 64 keys and walks the query tiles of a head from the diagonal on, to the last that sees the block's last key.
+// Exponentials run beside dP, its difference from delta beside the product for dV, and the next tile's start beside that for dK.
 template <class T, int columns, bool wide, class Seen>
 __global__ void __launch_bounds__(block_threads, 1) backward_of_keys(BackwardPass a, RowTerms terms, float scale) {
   constexpr int Dp = padded_columns(columns);
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(block_threads, 1) backward_of_keys(BackwardPas
   const int D = static_cast<int>(a.shape.D), first = static_cast<int>(blockIdx.y) * rows;
   const Seen sight(a, blockIdx.z);
   const int end = sight.end_of_key(min(first + rows, sight.keys) - 1, static_cast<int>(a.queries));
-  if (Seen::documents && threadIdx.x < rows)
+  if (Seen::bounded && threadIdx.x < rows)
     ends[threadIdx.x] = sight.end_of_key(first + static_cast<int>(threadIdx.x), static_cast<int>(a.queries));
   const Heads<const T> heads = inputs_of<T>(a, blockIdx.z, blockIdx.x);
   QueryCopies<T, Dp, wide> next(a, terms, heads, blockIdx.z, blockIdx.x, sight.first_of_key(first));
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(block_threads, 1) backward_of_keys(BackwardPas
     fence_registers(scores[0]);
     const int row = hidden(threadIdx.x) / warp_lanes * 16;
     probabilities(scores, stage.lse, first + row, at, Sight(a), scale * log2_e);
-    if (Seen::documents) mask_ended(scores, ends + row, at);
+    if (Seen::bounded) mask_ended(scores, ends + row, at);
     pack_left<T>(p, scores[0]);
     start_outputs<Dp>(d_v, p, stage.d_out);
     warpgroup_wait<1>();  // dP
@@ -167,7 +167,7 @@ __device__ __forceinline__ void probabilities_of_queries(float (&scores)[8][4], 
   for (int n = 0; n < 8; ++n)
 #pragma unroll
     for (int i = 0; i < 4; ++i) scores[n][i] = exp2_approximate(fmaf(scores[n][i], scale_base2, -lse[i / 2]));
-  if (Seen::documents && key < sight.begin_of_query(query + 15)) {
+  if (Seen::bounded && key < sight.begin_of_query(query + 15)) {
     const int begin[2] = {sight.begin_of_query(query + lane / 4), sight.begin_of_query(query + lane / 4 + 8)};
 #pragma unroll
     for (int n = 0; n < 8; ++n)
@@ -184,7 +184,7 @@ __device__ __forceinline__ void probabilities_of_queries(float (&scores)[8][4], 
       if (key + 8 * n + lane % 4 * 2 + i % 2 >= seen[i / 2]) scores[n][i] = 0;
 }
 
-// A warpgroup owns 64 queries, with Q in registers, and walks the key tiles from its first document's up to its diagonal. Exponentials of
+// A warpgroup owns 64 queries, with Q in registers, and walks the key tiles from its first key's up to its diagonal. Exponentials of
 // tile j + 1 run beside its dP and the product of tile j for dQ.
 template <class T, int columns, bool wide, class Seen>
 __global__ void __launch_bounds__(block_threads, 1) backward_of_queries(BackwardPass a, RowTerms terms, float scale) {

@@ -1,6 +1,7 @@
 // One new token a sequence against the cache, which its key and value join on the way. The cache is cut into pieces of a fixed number of
 // tokens (64 where D is above 8): a block takes a piece of one key/value head and leaves, for each query head of the group, its largest
-// score, its sum and its unscaled output; a second kernel joins the pieces in order. Pieces depend on the position alone, so bits depend
+// score, its sum and its unscaled output; a second kernel joins the pieces in order. Pieces that lie before a window are passed over. What
+// pieces there are depends on the position alone, so bits depend
 // neither on the device nor on the cache's capacity. The position is read on the device, so that a launch is the same for each token.
 //
 // Bound by memory: 4 G D bytes a token of the cache in bf16, each read once for all query heads of its group; the floor is 4 G D length /
@@ -49,6 +50,11 @@ __device__ __forceinline__ int position_of(const AttentionDecode& a) {
   return position;
 }
 
+/// The first token that its queries see.
+__device__ __forceinline__ int first_token(const AttentionDecode& a, int position) {
+  return a.shape.window > 0 && a.shape.window <= position ? position + 1 - static_cast<int>(a.shape.window) : 0;
+}
+
 constexpr int values = tokens_of_thread * heads_at_once;
 
 /// Sums each value over the lanes of a token. With each halving of the lanes a lane gives half of its values away and adds up the other
@@ -91,7 +97,7 @@ template <class T, class Whole>
 struct Decoding {
   const AttentionDecode& a;
   const Split& split;
-  int position, thread = static_cast<int>(threadIdx.x), D = static_cast<int>(a.shape.D);
+  int position, first = first_token(a, position), thread = static_cast<int>(threadIdx.x), D = static_cast<int>(a.shape.D);
   int place = split.place(thread), mine = split.group(thread), column = 8 * place, row = 8 * split.lanes;
   std::int64_t stride = a.shape.G * D, in_cache = (blockIdx.z * a.capacity * a.shape.G + blockIdx.y) * D;
   T *keys = static_cast<T*>(a.cache_k) + in_cache, *cached_values = static_cast<T*>(a.cache_v) + in_cache;
@@ -140,12 +146,12 @@ struct Decoding {
 #pragma unroll
         for (int d = 0; d < 8; ++d) x[i * heads_at_once + h] = fmaf(of_head[d], to_float(k[i].value[d]), x[i * heads_at_once + h]);
     }
-    const int first = sum_over_lanes(x, split.lanes, place);
+    const int first_value = sum_over_lanes(x, split.lanes, place);
 #pragma unroll
     for (int j = 0; j < values; ++j)
       if (split.lanes <= values ? j * split.lanes < values : j == 0 && place % 2 == 0) {  // two of 32 lanes have the same sum
-        const int i = (first + j) / heads_at_once, h = (first + j) % heads_at_once, in_piece = i * split.groups + mine;
-        scores[h * split.tokens + in_piece] = begin + in_piece <= position ? x[j] * scale_base2 : -INFINITY;
+        const int i = (first_value + j) / heads_at_once, h = (first_value + j) % heads_at_once, token = begin + i * split.groups + mine;
+        scores[h * split.tokens + token - begin] = first <= token && token <= position ? x[j] * scale_base2 : -INFINITY;
       }
   }
 
@@ -180,10 +186,11 @@ __global__ void __launch_bounds__(most_threads)
   Decoding<T, Whole> work(a, split);
   const int thread = work.thread, threads = static_cast<int>(blockDim.x), lane = thread % warp_lanes;
   const int heads = static_cast<int>(a.shape.H) / static_cast<int>(a.shape.G), first_head = static_cast<int>(blockIdx.y) * heads;
-  for (int piece = static_cast<int>(blockIdx.x); piece <= work.position / split.tokens; piece += static_cast<int>(gridDim.x)) {
+  const int first_piece = work.first / split.tokens + static_cast<int>(blockIdx.x);
+  for (int piece = first_piece; piece <= work.position / split.tokens; piece += static_cast<int>(gridDim.x)) {
     const int begin = piece * split.tokens;
     work.load_piece(begin);
-    if (piece == static_cast<int>(blockIdx.x)) {
+    if (piece == first_piece) {
       work.share_queries(first_head, min(heads_at_once, heads));
       __syncthreads();
     }
@@ -218,10 +225,11 @@ template <class T>
 __global__ void __launch_bounds__(join_warps* warp_lanes, 2)
     join_pieces(AttentionDecode a, float* workspace, std::int64_t pieces, int tokens) {
   __shared__ float totals[join_warps], outs[join_warps][warp_lanes];
-  const int present = position_of(a) / tokens + 1, lane = static_cast<int>(threadIdx.x) % warp_lanes;
+  const int position = position_of(a), before = first_token(a, position) / tokens, present = position / tokens + 1 - before;
+  const int lane = static_cast<int>(threadIdx.x) % warp_lanes;
   const int warp = static_cast<int>(threadIdx.x) / warp_lanes;
   const std::int64_t head = blockIdx.y, batch = blockIdx.z, d = static_cast<std::int64_t>(blockIdx.x) * warp_lanes + lane;
-  const auto piece_of = [&](int i) { return Piece(workspace, a, pieces, batch, head, i); };
+  const auto piece_of = [&](int i) { return Piece(workspace, a, pieces, batch, head, before + i); };
   float most = -INFINITY, total = 0, out = 0;
   for (int i = static_cast<int>(threadIdx.x); i < present; i += join_warps * warp_lanes) most = fmaxf(most, piece_of(i).most());
   most = block_max(most);

@@ -1,5 +1,5 @@
 // Forward pass in bf16 and fp16 by the schedule of FlashAttention-2 (arXiv:2307.08691): a block owns 128 queries of a head (64 where the
-// head dim exceeds 128) and walks the key tiles from its first query's document up to its diagonal, or all of a block; scores and
+// head dim exceeds 128) and walks the key tiles from its first query's first key up to its diagonal, or all of a block; scores and
 // probabilities stay in registers. While a tile is computed, the next one is copied into the other half of a double buffer: one barrier a
 // tile.
 //
@@ -51,8 +51,8 @@ __global__ void __launch_bounds__(threads) forward(ForwardPass a, float scale) {
     copy_async_wait<0>();
     __syncthreads();  // tile j is there for all, and nobody reads the other stage any more
     if (j + 1 < key_tiles) load_keys(j + 1);
-    if (j * keys >= sight.of_query(row + 16 * M - 1)) continue;                     // all after this warp's queries
-    if (Seen::documents && j * keys + keys <= sight.begin_of_query(row)) continue;  // all before their documents
+    if (j * keys >= sight.of_query(row + 16 * M - 1)) continue;                   // all after this warp's queries
+    if (Seen::bounded && j * keys + keys <= sight.begin_of_query(row)) continue;  // all before their first keys
     const T* stage = stages + j % 2 * 2 * keys * Dp;
     float scores[M][keys / 8][4];
     multiply_rows<Dp>(scores, q, row - first, stage);

@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(block_threads, ForwardTiles<columns>::blocks) 
   const int first = static_cast<int>(gridDim.y - 1 - blockIdx.y) * queries;  // long rows first
   const int warpgroup = warp_index() / 4;
   const Seen sight(a, batch);
-  const int row = first + warp_index() * 16, begins = sight.begin_of_query(row + 15);  // the last of the warp's documents
+  const int row = first + warp_index() * 16, begins = sight.begin_of_query(row + 15);  // the last of the warp's first keys
   const int first_tile = sight.begin_of_query(first) / keys, key_tiles = (sight.of_query(first + queries - 1) + keys - 1) / keys;
   const Heads<const T> heads = inputs_of<T>(a, batch, head);
   auto stage_of_k = [&](int j) { return ring_of_k + j % stages * keys * Dp; };
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(block_threads, ForwardTiles<columns>::blocks) 
   set_zero(out);
   auto softmax = [&](int j) {
     fence_registers(scores[0]);
-    if (j * keys + keys > sight.of_query(row) || (Seen::documents && j * keys < begins)) mask_unseen_keys(scores, row, j * keys, sight);
+    if (j * keys + keys > sight.of_query(row) || (Seen::bounded && j * keys < begins)) mask_unseen_keys(scores, row, j * keys, sight);
     online_softmax(scores, most, total, rescale, scale * log2_e);
   };
   // The wait for the outputs stands before the next tile and not behind the softmax: within one pass of the loop the compiler moves it up,

@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(threads, 1) forward(ForwardPass a, float scale
 #pragma unroll
       for (int j = 0; j < R; ++j) {
         const int column = key + thread_x() + side * j;
-        p[i][j] = column >= seen ? -INFINITY : column < begin ? before_document : p[i][j] * (scale * log2_e);
+        p[i][j] = column >= seen ? -INFINITY : column < begin ? before_first : p[i][j] * (scale * log2_e);
         m = fmaxf(m, p[i][j]);
       }
       m = row_most(m);

@@ -1,6 +1,6 @@
-// Forward pass and decode. One piece of work is a tile of 64 queries of one head: it walks the key tiles from its first query's document up
-// to its diagonal, or all of a block, with the online softmax of FlashAttention-2. Bound by the fp32 multiply-add units; exponentials are a
-// tenth of the time.
+// Forward pass and decode. One piece of work is a tile of 64 queries of one head: it walks the key tiles from its first query's first key
+// up to its diagonal, or all of a block, with the online softmax of FlashAttention-2. Bound by the fp32 multiply-add units; exponentials
+// are a tenth of the time.
 #include "kernels/attention/attention.hpp"
 
 #include <cmath>
@@ -41,11 +41,11 @@ struct Softmax {
   f32x16 maximum[tile_vectors], total[tile_vectors], rescale[tile_vectors];
 };
 
-// scores (rows, 64) = keys x queries; what does not count gets -infinity. The running maximum follows. A tile may hold no key of a query's
-// document: what does not count is a number there, since infinities have no difference.
+// scores (rows, 64) = keys x queries; what does not count gets -infinity. The running maximum follows. A tile may hold no key that a query
+// sees: what does not count is a number there, since infinities have no difference.
 template <Edge edge>
 void score(const ForwardBuffers& b, const ScoreTile& t, std::int64_t rows, std::int64_t D, f32x16 (&most)[tile_vectors]) {
-  constexpr float least = edge == Edge::documents ? std::numeric_limits<float>::lowest() : -INFINITY;
+  constexpr float least = edge == Edge::begin ? std::numeric_limits<float>::lowest() : -INFINITY;
   product(
       rows, tile_vectors, {b.k, padded(D), 1}, b.q_transposed, tile, D, [](std::int64_t, std::int64_t) { return f32x16{}; },
       [&](std::int64_t key, std::int64_t j, f32x16 v) {
@@ -101,12 +101,12 @@ void forward_piece(const ForwardPass& a, const ForwardBuffers& b, std::int64_t b
     softmax.maximum[j] = splat(-INFINITY);
     softmax.total[j] = f32x16{};
   }
-  const Documents documents(a, batch, query);
-  for (std::int64_t key = first_key(documents); key < end_of_keys(a, query); key += tile) {
+  const FirstKeys begins(a, batch, query);
+  for (std::int64_t key = first_key(begins); key < end_of_keys(a, query); key += tile) {
     std::int64_t keys = std::min(tile, a.keys - key);
     pack(b.k, heads.k + key * heads.k_stride, keys, s.D, heads.k_stride);
     pack(b.v, heads.v + key * heads.k_stride, keys, s.D, heads.k_stride);
-    const ScoreTile t{query, key, keys, documents};
+    const ScoreTile t{query, key, keys, begins};
     with_edge(a, t, [&](auto edge) { forward_tile<edge>(b, t, s.D, softmax); });
   }
   float inverse[tile], total[tile], most[tile];
@@ -149,7 +149,8 @@ void decode_head(const AttentionDecode& a, std::int64_t b, std::int64_t h) {
   f32x16 q[most_vectors], out[most_vectors] = {};
   float scale = log2_e / std::sqrt(static_cast<float>(s.D)), most = -INFINITY, total = 0;
   for (std::int64_t i = 0; i < vectors; ++i) q[i] = row(static_cast<const T*>(a.qkv) + (b * (s.H + 2 * s.G) + h) * s.D, i) * scale;
-  for (std::int64_t t = 0; t <= *a.position; ++t) {
+  const std::int64_t first = s.window > 0 ? std::max<std::int64_t>(0, *a.position + 1 - s.window) : 0;
+  for (std::int64_t t = first; t <= *a.position; ++t) {
     f32x16 products{};
     for (std::int64_t i = 0; i < vectors; ++i) products = fma(q[i], row(keys + t * stride, i), products);
     float score = horizontal_sum(products), before = most;
@@ -177,8 +178,8 @@ void append(const AttentionDecode& a) {
 }  // namespace
 
 void check_attention(const AttentionShape& s) {
-  TESSERA_REQUIRE(s.G > 0 && s.H % s.G == 0 && s.D > 0 && s.D % 2 == 0 && s.B >= 0 && s.T >= 0, "attention of B={} T={} H={} G={} D={}",
-                  s.B, s.T, s.H, s.G, s.D);
+  TESSERA_REQUIRE(s.G > 0 && s.H % s.G == 0 && s.D > 0 && s.D % 2 == 0 && s.B >= 0 && s.T >= 0 && s.window >= 0,
+                  "attention of B={} T={} H={} G={} D={}, window {}", s.B, s.T, s.H, s.G, s.D, s.window);
   TESSERA_REQUIRE(is_float(s.dtype), "attention of {}", name_of(s.dtype));
 }
 

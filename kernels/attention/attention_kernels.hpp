@@ -53,7 +53,7 @@ __device__ __forceinline__ void load_8(float (&to)[8], const T* from, int valid,
 /// Which keys a query sees, both counted from the first that takes part. Whether the pass is causal is a mask and not a condition:
 /// registers are short.
 struct Sight {
-  static constexpr bool documents = false;
+  static constexpr bool bounded = false;
   int keys, all;  ///< all: 0 in a causal pass, else every bit but the sign
   __device__ __forceinline__ explicit Sight(const AttentionInput& a, std::int64_t = 0)
       : keys(static_cast<int>(a.keys)), all(a.causal ? 0 : 0x7fffffff) {}
@@ -65,16 +65,21 @@ struct Sight {
   __device__ __forceinline__ int end_of_key(int, int queries) const { return queries; }
 };
 
-/// The same of a causal pass over documents: a query sees those before it that are of its own. The first key of a query never falls from
-/// one query to the next; all that skips tiles relies on it.
-struct DocumentSight {
-  static constexpr bool documents = true;
-  int keys;
-  const std::int32_t* starts;  ///< (T) of this sequence, which never fall
-  __device__ __forceinline__ DocumentSight(const AttentionInput& a, std::int64_t batch)
-      : keys(static_cast<int>(a.keys)), starts(a.document_starts + batch * a.shape.T) {}
+/// The same of a causal pass over documents, with a window, or both: a query sees those before it that are of its own document and in its
+/// window. The first key of a query never falls from one query to the next; all that skips tiles relies on it.
+struct BoundedSight {
+  static constexpr bool bounded = true;
+  int keys, back;              ///< back: so many keys before its own a query sees at most
+  const std::int32_t* starts;  ///< (T) of this sequence, which never fall; null: one document
+  __device__ __forceinline__ BoundedSight(const AttentionInput& a, std::int64_t batch)
+      : keys(static_cast<int>(a.keys)),
+        back(a.shape.window > 0 && a.shape.window < a.keys ? static_cast<int>(a.shape.window) - 1 : keys),
+        starts(a.document_starts ? a.document_starts + batch * a.shape.T : nullptr) {}
   /// Of one beyond the last query: as the last.
-  __device__ __forceinline__ int begin_of_query(int query) const { return starts[min(query, keys - 1)]; }
+  __device__ __forceinline__ int begin_of_query(int query) const {
+    const int own = min(query, keys - 1);
+    return max(starts ? starts[own] : 0, own - back);
+  }
   __device__ __forceinline__ int of_query(int query) const { return min(query + 1, keys); }
   __device__ __forceinline__ int first_of_key(int key) const { return key; }
   /// By a search for the first query that sees later keys alone.
@@ -91,15 +96,15 @@ struct DocumentSight {
   }
 };
 
-/// Calls f with the sight of the pass, as std::type_identity. Compiled apart: what documents ask for takes registers that others need.
+/// Calls f with the sight of the pass, as std::type_identity. Compiled apart: what first keys ask for takes registers that others need.
 template <class F>
 void with_sight(const AttentionInput& a, F f) {
-  a.document_starts ? f(std::type_identity<DocumentSight>()) : f(std::type_identity<Sight>());
+  a.is_bounded() ? f(std::type_identity<BoundedSight>()) : f(std::type_identity<Sight>());
 }
 
-/// The score of a key before a query's document, on its way to the softmax. A tile may hold no key of the document, and infinities have no
+/// The score of a key before a query's first, on its way to the softmax. A tile may hold no key that the query sees, and infinities have no
 /// difference. What comes of such a tile vanishes when the query's own key follows: all is rescaled by 2 to the power of this or less. A
 /// power of two, so that its product with a scale is exact and such scores differ by nothing.
-inline constexpr float before_document = -0x1p126f;
+inline constexpr float before_first = -0x1p126f;
 
 }  // namespace tessera::kernels::cuda

@@ -74,17 +74,19 @@ bool takes_cudnn(const Context& context, const AttentionShape& s, AttentionPass 
 void attention_forward(const Context& context, const AttentionForward& a) {
   TESSERA_CUDA_REQUIRE(context.workspace.size() >= cuda::attention_forward_workspace_bytes(a.shape));
   if (a.shape.B == 0 || a.shape.T == 0) return;
-  const auto native = [&] { native_attention_forward(context, pass_of(a)); };
+  const ForwardPass pass = pass_of(a);
+  const auto native = [&] { native_attention_forward(context, pass); };
   const auto cudnn = [&] { cudnn_attention_forward(context, a); };
-  !a.document_starts&& takes_cudnn(context, a.shape, AttentionPass::forward, native, cudnn) ? cudnn() : native();
+  !pass.is_bounded() && takes_cudnn(context, a.shape, AttentionPass::forward, native, cudnn) ? cudnn() : native();
 }
 
 void attention_backward(const Context& context, const AttentionBackward& a) {
   TESSERA_CUDA_REQUIRE(context.workspace.size() >= cuda::attention_backward_workspace_bytes(a.shape));
   if (a.shape.B == 0 || a.shape.T == 0) return;
-  const auto native = [&] { native_attention_backward(context, pass_of(a)); };
+  const BackwardPass pass = pass_of(a);
+  const auto native = [&] { native_attention_backward(context, pass); };
   const auto cudnn = [&] { cudnn_attention_backward(context, a); };
-  !a.document_starts&& takes_cudnn(context, a.shape, AttentionPass::backward, native, cudnn) ? cudnn() : native();
+  !pass.is_bounded() && takes_cudnn(context, a.shape, AttentionPass::backward, native, cudnn) ? cudnn() : native();
 }
 
 void attention_block_forward(const Context& context, const AttentionBlockForward& a) {

@@ -19,7 +19,7 @@ std::size_t workspace_bytes(const AttentionShape& s, AttentionPass pass) {
 }  // namespace
 
 void check_shape(const AttentionShape& s) {
-  const bool sensible = s.G > 0 && s.H % s.G == 0 && s.D > 0 && s.D % 2 == 0 && s.B >= 0 && s.T >= 0;
+  const bool sensible = s.G > 0 && s.H % s.G == 0 && s.D > 0 && s.D % 2 == 0 && s.B >= 0 && s.T >= 0 && s.window >= 0;
   TESSERA_REQUIRE(sensible && s.D <= 256 && s.B < 65536 && s.T < (1 << 30), "attention of B={} T={} H={} G={} D={} on a GPU", s.B, s.T, s.H,
                   s.G, s.D);
   TESSERA_REQUIRE(is_float(s.dtype), "attention of {}", name_of(s.dtype));

@@ -13,7 +13,10 @@ struct AttentionInput {
   std::int64_t q_stride = 0, k_stride = 0;
   std::int64_t queries = 0, keys = 0;             ///< of each sequence
   bool causal = true;                             ///< a query sees the keys up to its own, of as many; else it sees all
-  const std::int32_t* document_starts = nullptr;  ///< (B, T): of a causal pass, the first key that each query sees
+  const std::int32_t* document_starts = nullptr;  ///< (B, T): of a causal pass, the first key of each query's document
+
+  /// Whether a query of a causal pass may not see all keys before it.
+  bool is_bounded() const { return document_starts || shape.window > 0; }
 };
 struct ForwardPass : AttentionInput {
   void* out = nullptr;   ///< rows of H * D
@@ -49,7 +52,7 @@ TESSERA_BOTH TESSERA_INLINE Heads<T> gradients_of(const BackwardPass& a, std::in
 
 inline bool makes_sense(const AttentionBlock& b) {
   const auto inside = [&](const AttentionRows& rows) { return rows.first >= 0 && rows.count > 0 && rows.first + rows.count <= b.shape.T; };
-  return inside(b.queries) && inside(b.keys);
+  return inside(b.queries) && inside(b.keys) && b.shape.window == 0;
 }
 
 namespace attention_passes {

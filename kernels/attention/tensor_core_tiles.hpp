@@ -137,7 +137,7 @@ __device__ __forceinline__ void pack_left(std::uint32_t (&a)[N / 2][4], const fl
     for (int i = 0; i < 4; ++i) a[k][i] = pack<T>(p[2 * k + i / 2][i % 2 * 2], p[2 * k + i / 2][i % 2 * 2 + 1]);
 }
 
-/// Scores of keys that the query does not see become -infinity, or before_document. `row` and `key` are the first of the warp's tile.
+/// Scores of keys that the query does not see become -infinity, or before_first. `row` and `key` are the first of the warp's tile.
 template <int M, int N, class Seen>
 __device__ __forceinline__ void mask_unseen_keys(float (&scores)[M][N][4], int row, int key, const Seen& sight) {
   const int lane = hidden(threadIdx.x) % warp_lanes;  // few tiles come here: nothing is kept for them over the others
@@ -149,13 +149,13 @@ __device__ __forceinline__ void mask_unseen_keys(float (&scores)[M][N][4], int r
 #pragma unroll
       for (int i = 0; i < 4; ++i)
         if (key + 8 * n + lane % 4 * 2 + i % 2 >= seen[i / 2]) scores[m][n][i] = -INFINITY;
-    if constexpr (Seen::documents) {
+    if constexpr (Seen::bounded) {
       const int begin[2] = {sight.begin_of_query(row + 16 * m + lane / 4), sight.begin_of_query(row + 16 * m + lane / 4 + 8)};
 #pragma unroll
       for (int n = 0; n < N; ++n)
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-          if (key + 8 * n + lane % 4 * 2 + i % 2 < begin[i / 2]) scores[m][n][i] = before_document;
+          if (key + 8 * n + lane % 4 * 2 + i % 2 < begin[i / 2]) scores[m][n][i] = before_first;
     }
   }
 }
@@ -211,7 +211,7 @@ __device__ __forceinline__ void probabilities(float (&scores)[M][N][4], const fl
                                               float scale_base2) {
   const int lane = lane_index();
   const bool diagonal = query < sight.first_of_key(key + 16 * M - 1);
-  const bool begins = sight.begin_of_query(query + 8 * N - 1) > key;  // a document, among these queries
+  const bool begins = sight.begin_of_query(query + 8 * N - 1) > key;  // the sight of one of these queries, behind this key
 #pragma unroll
   for (int n = 0; n < N; ++n) {
     const int column = 8 * n + lane % 4 * 2;
@@ -221,7 +221,7 @@ __device__ __forceinline__ void probabilities(float (&scores)[M][N][4], const fl
 #pragma unroll
       for (int i = 0; i < 4; ++i) scores[m][n][i] = exp2_approximate(fmaf(scores[m][n][i], scale_base2, -shift[i % 2]));
   }
-  if (Seen::documents && begins) {
+  if (Seen::bounded && begins) {
 #pragma unroll
     for (int n = 0; n < N; ++n)
 #pragma unroll

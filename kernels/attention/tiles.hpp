@@ -33,32 +33,37 @@ inline std::int64_t block_padded(std::int64_t D) { return round_up(D, row_step);
 /// Lane l of the result is i + l.
 inline i32x16 indexes_from(std::int64_t i) { return lane_indexes() + static_cast<std::int32_t>(i); }
 
-/// Where the documents of a tile of queries begin; all at key 0 where there are none.
-struct Documents {
+/// The first key that each of a tile of queries sees, by its document and its window; 0 where there is neither. It never falls.
+struct FirstKeys {
   std::int64_t first = 0, last = 0;  ///< of the first query, and of the last
   i32x16 of_query[tile_vectors] = {};
-  Documents(const AttentionInput& a, std::int64_t batch, std::int64_t query) {
-    if (!a.document_starts) return;
+  FirstKeys(const AttentionInput& a, std::int64_t batch, std::int64_t query) {
+    if (!a.is_bounded()) return;
     const std::int64_t n = std::min(tile, a.queries - query);
-    const std::int32_t* starts = a.document_starts + batch * a.shape.T + query;
-    first = starts[0], last = starts[n - 1];
-    std::memcpy(of_query, starts, static_cast<std::size_t>(n) * sizeof *starts);
+    const std::int32_t* starts = a.document_starts ? a.document_starts + batch * a.shape.T + query : nullptr;
+    std::int32_t keys[tile] = {};
+    for (std::int64_t i = 0; i < n; ++i) {
+      const std::int64_t of_window = a.shape.window > 0 ? query + i + 1 - a.shape.window : 0;
+      keys[i] = std::max(starts ? starts[i] : 0, static_cast<std::int32_t>(of_window));
+    }
+    first = keys[0], last = keys[n - 1];
+    std::memcpy(of_query, keys, sizeof keys);
   }
 };
 
 /// Which scores of a tile count: all; in a causal tile on the diagonal those of keys up to the query; at the end of the keys, where
-/// products compute a row too many, those of keys that there are; where a document begins inside the tile, those of the query's own.
-enum class Edge : std::uint8_t { none, diagonal, end, documents };
+/// products compute a row too many, those of keys that there are; where a query's first key lies behind the tile's, those from it on.
+enum class Edge : std::uint8_t { none, diagonal, end, begin };
 /// A tile of scores: so many keys from `key` on, of queries from `query` on.
 struct ScoreTile {
   std::int64_t query, key, keys;
-  const Documents& documents;
+  const FirstKeys& begins;
 };
 /// Calls f with the edge of the tile, as a type.
 template <class F>
 TESSERA_INLINE void with_edge(const AttentionInput& a, const ScoreTile& t, F&& f) {
-  if (t.documents.last > t.key)
-    f(std::integral_constant<Edge, Edge::documents>());
+  if (t.begins.last > t.key)
+    f(std::integral_constant<Edge, Edge::begin>());
   else if (a.causal && t.key == t.query)
     f(std::integral_constant<Edge, Edge::diagonal>());
   else if (t.keys % row_step != 0)
@@ -71,14 +76,14 @@ template <Edge edge>
 TESSERA_INLINE f32x16 where_seen(const ScoreTile& t, std::int64_t row, std::int64_t j, const f32x16& x, const f32x16& otherwise) {
   if constexpr (edge == Edge::diagonal) return select(indexes_from(j * lanes) >= static_cast<std::int32_t>(row), x, otherwise);
   if constexpr (edge == Edge::end) return row < t.keys ? x : otherwise;
-  if constexpr (edge == Edge::documents) {
+  if constexpr (edge == Edge::begin) {
     const auto key = static_cast<std::int32_t>(t.key + row);
-    return select((indexes_from(t.query + j * lanes) >= key) & (key >= t.documents.of_query[j]), x, otherwise);
+    return select((indexes_from(t.query + j * lanes) >= key) & (key >= t.begins.of_query[j]), x, otherwise);
   }
   return x;
 }
 /// Where the walk of a tile of queries over the tiles of keys begins, and where it ends.
-inline std::int64_t first_key(const Documents& documents) { return documents.first / tile * tile; }
+inline std::int64_t first_key(const FirstKeys& begins) { return begins.first / tile * tile; }
 inline std::int64_t end_of_keys(const AttentionInput& a, std::int64_t query) { return a.causal ? query + 1 : a.keys; }
 
 /// The left operand of a product: element (i, k) is data[i * row + k * column].

@@ -67,6 +67,18 @@ Json phases_json(const std::vector<RampPhase>& phases) {
   return list;
 }
 
+Json kinds_json(const std::vector<KindKeys>& kinds) {
+  auto list = Json::array();
+  for (const KindKeys& kind : kinds) {
+    list.push_back({{"name", kind.name}});
+    if (kind.window) list.back()["window"] = *kind.window;
+    if (kind.positions) list.back()["positions"] = word_of(*kind.positions);
+    if (kind.rope_theta) list.back()["rope_theta"] = *kind.rope_theta;
+    if (kind.rope_scaling) list.back()["rope_scaling"] = word_of(*kind.rope_scaling);
+  }
+  return list;
+}
+
 /// Null of none.
 Json json_of(const Literal& literal) {
   Json json;
@@ -77,6 +89,8 @@ Json json_of(const Literal& literal) {
           json = groups_json(v);
         else if constexpr (std::is_same_v<Value, std::vector<RampPhase>>)
           json = phases_json(v);
+        else if constexpr (std::is_same_v<Value, std::vector<KindKeys>>)
+          json = kinds_json(v);
         else if constexpr (!std::is_same_v<Value, std::monostate>)
           json = v;
       },

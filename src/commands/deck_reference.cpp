@@ -36,6 +36,8 @@ const char* type_name(KeyType type) {
       return "groups";
     case KeyType::phases:
       return "phases";
+    case KeyType::kinds:
+      return "kinds";
     case KeyType::toggle:
       return "toggle";
     case KeyType::counted:

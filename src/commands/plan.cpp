@@ -237,6 +237,7 @@ void print_plan(const Planned& p) {
   for (const std::string& line : describe_groups(p.request.deck.optimizer, p.request.layout.table)) put("optimizer {}\n", line);
   if (const std::string frozen = describe_frozen(p.request.layout.table); !frozen.empty())
     put("frozen    {}: without gradients, moments and fp32 copies\n", frozen);
+  if (const std::string layers = describe_layers(p.request.deck.model); !layers.empty()) put("layers    {}\n", layers);
   if (p.schedule.shape.experts.E > 0) put("experts   {}\n", describe_experts(expert_shape(p)));
   const int context = p.request.mesh.size(Axis::cp), tensor = p.request.mesh.size(Axis::tp), experts = p.request.mesh.size(Axis::ep);
   put("mesh      {}{} data-parallel ranks{}{}{}{}, ZeRO stage {}\n", p.stages.empty() ? "" : fmt::format("{} stages of ", p.stages.size()),

@@ -49,6 +49,16 @@ struct LoraKeys {
   friend bool operator==(const LoraKeys&, const LoraKeys&) = default;
 };
 
+/// A kind of layers. What it leaves out is as [model] says it.
+struct KindKeys {
+  std::string name;  // a letter of model.pattern
+  std::optional<std::int64_t> window = {};
+  std::optional<PositionMode> positions = {};
+  std::optional<double> rope_theta = {};
+  std::optional<RopeMode> rope_scaling = {};
+  friend bool operator==(const KindKeys&, const KindKeys&) = default;
+};
+
 struct ModelKeys {
   std::int64_t layers = 0, width = 0, heads = 0, kv_heads = 0, head_dim = 0, ff_width = 0, vocab = 0;
   double norm_eps = 1e-5, init_std = 0.02;
@@ -59,6 +69,10 @@ struct ModelKeys {
   std::int64_t rope_original_context = 8192;
   double rope_beta_fast = 32, rope_beta_slow = 1;
   double rope_attention_factor = 0;  // 0: by the factor
+  std::int64_t window = 0;           // keys that a query sees at most; 0: all before it
+  PositionMode positions = PositionMode::rope;
+  std::string pattern = {};          // kinds of layers, a letter each, again and again; empty: all are as these keys say
+  std::vector<KindKeys> kinds = {};  // that the pattern names
   std::int64_t max_context = 0;      // that exports declare; 0: batch.sequence_length
   std::int64_t experts = 0;          // of each layer; 0: one feed-forward block
   std::int64_t experts_per_token = 2, expert_ff_width = 0, shared_ff_width = 0;

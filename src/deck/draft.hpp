@@ -69,6 +69,8 @@ void check_trust_ratio(Draft& draft);
 void check_moments(Draft& draft);
 /// What goes with momenta that meet as signs.
 void check_signs(Draft& draft);
+/// Kinds of layers, and what goes with windows.
+void check_kinds(Draft& draft);
 /// What goes with model.rope_scaling.
 void check_rotation(Draft& draft);
 /// What goes with types of numbers.

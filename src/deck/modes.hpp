@@ -21,6 +21,11 @@ enum class RopeMode : std::uint8_t { none, llama3, linear, dynamic, yarn };
 template <>
 inline constexpr auto enum_words<RopeMode> = std::to_array<std::string_view>({"none", "llama3", "linear", "dynamic", "yarn"});
 
+/// model.positions
+enum class PositionMode : std::uint8_t { rope, none };
+template <>
+inline constexpr auto enum_words<PositionMode> = std::to_array<std::string_view>({"rope", "none"});
+
 /// model.router_balance
 enum class RouterBalance : std::uint8_t { loss, bias };
 template <>

@@ -9,6 +9,7 @@
 #include "deck/draft.hpp"
 #include "deck/groups.hpp"
 #include "deck/hints.hpp"
+#include "deck/kinds.hpp"
 #include "deck/phases.hpp"
 #include "deck/syntax.hpp"
 
@@ -17,7 +18,12 @@ namespace {
 
 constexpr std::int64_t most_deck_bytes = 1 << 20;  // a deck with every key and its help is a hundredth of it
 
-/// Tables of a list are read as the key has them.
+/// Tables of a list, read as the key has them.
+Literal read_tables(const Key& key, const toml::array& tables) {
+  if (key.type == KeyType::phases) return read_phases(tables);
+  return key.type == KeyType::kinds ? read_kinds(tables) : read_groups(tables);
+}
+
 Literal to_literal(const Key& key, const toml::node& node) {
   if (auto* array = node.as_array()) {
     std::vector<std::string> texts;
@@ -28,7 +34,7 @@ Literal to_literal(const Key& key, const toml::node& node) {
       if (auto integer = element.as_integer()) integers.push_back(integer->get());
       if (auto number = element.value<double>()) numbers.push_back(*number);
     }
-    if (!array->empty() && array->is_array_of_tables()) return key.type == KeyType::phases ? read_phases(*array) : read_groups(*array);
+    if (!array->empty() && array->is_array_of_tables()) return read_tables(key, *array);
     if (texts.size() == array->size()) return {texts, ""};
     if (integers.size() == array->size()) return {integers, ""};
     if (numbers.size() == array->size()) return {numbers, ""};

@@ -35,6 +35,7 @@ std::string type_text(const Key& key) {
       return "list of integers";
     case KeyType::groups:
     case KeyType::phases:
+    case KeyType::kinds:
       return "list of tables";
     case KeyType::reals:
       return "list of numbers";

@@ -140,6 +140,7 @@ void check_model(Draft& draft) {
                 fmt::format("a head dim of {}{} is odd, and rotary positions turn pairs of features; set model.head_dim to {} or {}",
                             m.head_dim, from, std::max<std::int64_t>(2, m.head_dim - 1), m.head_dim + 1));
   }
+  check_kinds(draft);
   check_rotation(draft);
 }
 

@@ -19,9 +19,10 @@ struct ModeField {
   void (*write)(Deck&, std::string_view word);  ///< one of the words
 };
 /// How a key finds its field in a deck: one function for each type that a field can have.
-using FieldRef = std::variant<std::int64_t& (*)(Deck&), double& (*)(Deck&), bool& (*)(Deck&), std::string& (*)(Deck&), DType& (*)(Deck&),
-                              std::vector<std::string>& (*)(Deck&), std::vector<std::int64_t>& (*)(Deck&), std::vector<double>& (*)(Deck&),
-                              std::vector<OptimizerGroup>& (*)(Deck&), std::vector<RampPhase>& (*)(Deck&), ModeField>;
+using FieldRef =
+    std::variant<std::int64_t& (*)(Deck&), double& (*)(Deck&), bool& (*)(Deck&), std::string& (*)(Deck&), DType& (*)(Deck&),
+                 std::vector<std::string>& (*)(Deck&), std::vector<std::int64_t>& (*)(Deck&), std::vector<double>& (*)(Deck&),
+                 std::vector<OptimizerGroup>& (*)(Deck&), std::vector<RampPhase>& (*)(Deck&), std::vector<KindKeys>& (*)(Deck&), ModeField>;
 
 /// What a user writes for the value.
 enum class KeyType {
@@ -38,6 +39,7 @@ enum class KeyType {
   reals,     ///< [0.7, 3]
   groups,    ///< [{ tensors = ["head.*"], learning_rate = 1e-4 }], or a table [[optimizer.groups]] each
   phases,    ///< [{ until_step = 100, global = 8 }], or a table [[batch.ramp]] each
+  kinds,     ///< [{ name = "L", window = 1024 }], or a table [[model.kinds]] each
   toggle,    ///< "auto", true or false; the field is a mode with these words
   counted    ///< a word of the choices, or an integer; kept as text
 };

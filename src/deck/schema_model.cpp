@@ -50,6 +50,19 @@ std::vector<Key> model_keys() {
        .silent = true, .help = "yarn scaling: waves that turn less often are slowed by the whole factor."},
       {KEY(model.rope_attention_factor), .type = real, .unit = "ratio", .limits = {.least = 0, .most = 1e3}, .fallback = "0.0",
        .identity = true, .silent = true, .help = "yarn scaling: what cosines and sines are multiplied with; 0: 0.1 ln(rope_factor) + 1."},
+      {KEY(model.window), .type = integer, .unit = "tokens", .limits = {.least = 0, .most = max_dim}, .fallback = "0", .identity = true,
+       .silent = true,
+       .help = "Keys that a query sees at most, its own and those right before it (sliding-window attention); 0: all before it."},
+      {KEY(model.positions), .type = text, .fallback = "\"rope\"", .identity = true, .silent = true,
+       .help = "How queries and keys know their positions: \"rope\" rotates them; \"none\" leaves them as they are (NoPE)."},
+      {KEY(model.pattern), .type = text, .fallback = "\"\"", .identity = true, .silent = true,
+       .help =
+           "Kinds of the layers in their order, a letter of model.kinds each, again and again until all have one: \"LLLLLG\" is five of L "
+           "and one of G. Empty: all layers are as [model] says."},
+      {KEY(model.kinds), .type = kinds, .fallback = "[]", .identity = true, .silent = true,
+       .help =
+           "Kinds of layers, a table [[model.kinds]] each: `name` (a letter of model.pattern), and what differs from [model] of `window`, "
+           "`positions`, `rope_theta` and `rope_scaling` (\"none\", where the others are scaled)."},
       {KEY(model.max_context), .type = integer, .unit = "tokens", .limits = {.least = 0, .most = max_dim}, .fallback = "0",
        .help = "Context length that exports declare (max_position_embeddings); 0: batch.sequence_length."},
 

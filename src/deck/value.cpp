@@ -10,6 +10,7 @@
 #include "base/check.hpp"
 #include "deck/groups.hpp"
 #include "deck/hints.hpp"
+#include "deck/kinds.hpp"
 #include "deck/phases.hpp"
 #include "deck/quantity.hpp"
 
@@ -62,6 +63,8 @@ std::string expected_text(const Key& key) {
       return "a list of groups, for example [{ tensors = [\"head.*\"], learning_rate = 1e-4 }]";
     case KeyType::phases:
       return "a list of phases, for example [{ until_step = 100, global = 8 }]";
+    case KeyType::kinds:
+      return "a list of kinds, for example [{ name = \"L\", window = 1024 }, { name = \"G\" }]";
     case KeyType::reals:
       return "a list of numbers, for example [0.7, 0.3]";
     case KeyType::bytes:
@@ -249,6 +252,8 @@ std::string assign(const Key& key, const Literal& literal, Deck& deck, bool& is_
       return assign_tables(key, literal, field<std::vector<OptimizerGroup>>(key, deck));
     case KeyType::phases:
       return assign_tables(key, literal, field<std::vector<RampPhase>>(key, deck));
+    case KeyType::kinds:
+      return assign_tables(key, literal, field<std::vector<KindKeys>>(key, deck));
     case KeyType::paths: {
       auto* texts = std::get_if<std::vector<std::string>>(&literal.value);
       if (!text && !texts) return wrong_type(key, literal);
@@ -295,6 +300,7 @@ Literal read_value(const Key& key, const Deck& deck) {
   if (key.type == KeyType::integers) return {field<std::vector<std::int64_t>>(key, deck), ""};
   if (key.type == KeyType::groups) return {field<std::vector<OptimizerGroup>>(key, deck), ""};
   if (key.type == KeyType::phases) return {field<std::vector<RampPhase>>(key, deck), ""};
+  if (key.type == KeyType::kinds) return {field<std::vector<KindKeys>>(key, deck), ""};
   if (key.type == KeyType::reals) return {field<std::vector<double>>(key, deck), ""};
   const std::string& text = field<std::string>(key, deck);
   if (key.type == KeyType::counted && text.find_first_not_of("0123456789") == std::string::npos)

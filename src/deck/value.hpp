@@ -8,7 +8,7 @@ namespace tessera {
 /// ("an array", "a date"); then value holds nothing.
 struct Literal {
   std::variant<std::monostate, std::int64_t, double, bool, std::string, std::vector<std::string>, std::vector<std::int64_t>,
-               std::vector<double>, std::vector<OptimizerGroup>, std::vector<RampPhase>>
+               std::vector<double>, std::vector<OptimizerGroup>, std::vector<RampPhase>, std::vector<KindKeys>>
       value;
   std::string kind;
   /// As it would be written in a deck: "cosine" with its quotes, 12, 0.5, true, ["a", "b"].

@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "deck/groups.hpp"
+#include "deck/kinds.hpp"
 #include "deck/phases.hpp"
 #include "deck/value.hpp"
 
@@ -26,6 +27,7 @@ std::string Literal::str() const {
   }
   if (auto* v = std::get_if<std::vector<OptimizerGroup>>(&value)) return groups_text(*v);
   if (auto* v = std::get_if<std::vector<RampPhase>>(&value)) return phases_text(*v);
+  if (auto* v = std::get_if<std::vector<KindKeys>>(&value)) return kinds_text(*v);
   if (auto* v = std::get_if<std::vector<std::int64_t>>(&value)) return fmt::format("[{}]", fmt::join(*v, ", "));
   if (auto* v = std::get_if<std::vector<double>>(&value)) {
     std::vector<std::string> numbers;

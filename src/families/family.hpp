@@ -28,21 +28,35 @@ struct TensorName {
   std::string_view ours, theirs;
 };
 
-/// Where a config.json says that attention sees a window.
-enum class WindowKey : std::uint8_t {
-  layers,   ///< layer_types alone
-  always,   ///< sliding_window; where it is null there is none
-  switched  ///< sliding_window, if use_sliding_window is true
+/// What config.json says of windows, and what it means by what it leaves out.
+struct WindowRule {
+  enum class Key : std::uint8_t {
+    none,     ///< the class computes none
+    always,   ///< sliding_window; where it is null there is none
+    switched  ///< sliding_window, if use_sliding_window is true
+  };
+  Key key = Key::none;
+  std::int64_t standard = 0;  ///< of a file without sliding_window; 0: none
+  bool lists = false;         ///< layer_types says which layers have it
+  /// Which layers have it where no list says so, by their number and max_window_layers; null: all.
+  bool (*slides)(std::int64_t layer, std::int64_t first) = nullptr;
 };
+
+class ConfigReader;
+class Json;
+struct LayerKeys;
 
 struct Family {
   std::string_view type, architecture;  ///< model_type; the one of `architectures`
-  /// Whether a deck's model is exported as one of this family. Of every model at most one family says so.
+  /// Whether a deck's model is exported as one of this family. Of every model at most one family says so; null: of none, since another
+  /// family is the same model.
   bool (*has)(const ModelKeys&) = nullptr;
   /// What a file says by the keys that it leaves out. kv_heads 0: as many as heads; head_dim 0: hidden_size / num_attention_heads.
   ModelKeys standard = {};
-  WindowKey window = WindowKey::layers;
-  std::int64_t standard_window = 0;  ///< of a file without sliding_window; 0: none
+  WindowRule window = {};
+  /// What else differs from layer to layer; null: nothing.
+  void (*read_layers)(ConfigReader&, std::vector<LayerKeys>&) = nullptr;
+  void (*put_layers)(Json&, const ModelKeys&) = nullptr;
   /// attention_bias is one switch for the biases of q, k, v and of the output. A deck cannot say the last: only zeros are read and written.
   bool output_bias = false;
   std::span<const FamilyKey> keys = {};    ///< beyond those of all families (shared_keys)

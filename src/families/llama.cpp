@@ -1,19 +1,29 @@
-// Llama 2 and 3, and Mistral, which is the same model but for its keys.
+// Llama 2 and 3; Mistral, which is the same model but for its keys, with a window on all layers or on none; and with windows on some
+// Ministral and CWM.
 #include <array>
 
-#include "families/family.hpp"
+#include "families/layers.hpp"
 
 namespace tessera {
 namespace {
 
-bool is_plain(const ModelKeys& m) { return m.experts == 0 && !m.qk_norm && !m.qkv_bias; }
+bool is_plain(const ModelKeys& m) {
+  const LayerTraits traits = traits_of(m);
+  return m.experts == 0 && !m.qk_norm && !m.qkv_bias && traits.one_rotation && traits.all_rotated && traits.one_window;
+}
 
 // A Llama's configuration is refused where the width is no multiple of the heads, even with a head_dim; a Mistral's is not.
-bool is_mistral(const ModelKeys& m) { return is_plain(m) && m.heads > 0 && m.width % m.heads != 0; }
-bool is_llama(const ModelKeys& m) { return is_plain(m) && !is_mistral(m); }
+bool is_mistral(const ModelKeys& m) {
+  const LayerTraits traits = traits_of(m);
+  return is_plain(m) && (traits.all_windows || (traits.no_window && m.heads > 0 && m.width % m.heads != 0));
+}
+bool is_cwm(const ModelKeys& m) {
+  const LayerTraits traits = traits_of(m);
+  return is_plain(m) && !traits.no_window && !traits.all_windows;
+}
+bool is_llama(const ModelKeys& m) { return is_plain(m) && traits_of(m).no_window && !is_mistral(m); }
 
 constexpr auto llama_keys = std::to_array<FamilyKey>({{.name = "mlp_bias", .fixed = "false"}});
-constexpr auto mistral_keys = std::to_array<FamilyKey>({{.name = "sliding_window", .fixed = "null"}});  // its default is a window of 4096
 
 }  // namespace
 
@@ -26,9 +36,27 @@ Family mistral_family() {
           .architecture = "MistralForCausalLM",
           .has = is_mistral,
           .standard = {.kv_heads = 8, .norm_eps = 1e-6},
-          .window = WindowKey::always,
-          .standard_window = 4096,
-          .keys = mistral_keys};
+          .window = {.key = WindowRule::Key::always, .standard = 4096}};
+}
+
+// Read alone: it is exported as the Mistral or the CWM that it is.
+Family ministral_family() {
+  return {.type = "ministral",
+          .architecture = "MinistralForCausalLM",
+          .standard = {.kv_heads = 8, .norm_eps = 1e-6},
+          .window = {.key = WindowRule::Key::always, .standard = 4096, .lists = true}};
+}
+
+Family cwm_family() {
+  return {.type = "cwm",
+          .architecture = "CwmForCausalLM",
+          .has = is_cwm,
+          .standard = {.kv_heads = 8, .head_dim = 128, .norm_eps = 1e-5, .rope_theta = 1e6},
+          .window = {.key = WindowRule::Key::always,
+                     .standard = 8192,
+                     .lists = true,
+                     .slides = [](std::int64_t i, std::int64_t) { return i % 4 != 0; }},
+          .keys = llama_keys};
 }
 
 }  // namespace tessera

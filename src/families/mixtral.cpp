@@ -1,19 +1,22 @@
 #include <array>
 
-#include "families/family.hpp"
+#include "families/layers.hpp"
 
 namespace tessera {
 namespace {
 
 /// It has neither an expert of all tokens nor norms or biases in its attention, and weights that are normalized.
-bool is_mixtral(const ModelKeys& m) { return m.experts > 0 && m.shared_ff_width == 0 && m.normalize_top_k && !m.qk_norm && !m.qkv_bias; }
+bool is_mixtral(const ModelKeys& m) {
+  const LayerTraits traits = traits_of(m);
+  return m.experts > 0 && m.shared_ff_width == 0 && m.normalize_top_k && !m.qk_norm && !m.qkv_bias && traits.one_rotation &&
+         traits.all_rotated && traits.one_window && (traits.no_window || traits.all_windows);
+}
 
 constexpr auto mixtral_keys = std::to_array<FamilyKey>({{.name = "num_experts_per_tok", .field = &ModelKeys::experts_per_token},
                                                         {.name = "output_router_logits", .fixed = "false"},
                                                         {.name = "num_local_experts", .field = &ModelKeys::experts},
                                                         {.name = "intermediate_size", .field = &ModelKeys::expert_ff_width},
-                                                        {.name = "router_jitter_noise", .fixed = "0.0"},
-                                                        {.name = "sliding_window", .fixed = "null"}});
+                                                        {.name = "router_jitter_noise", .fixed = "0.0"}});
 
 constexpr auto mixtral_names =
     std::to_array<TensorName>({{"layers.#.moe.router", "model.layers.#.block_sparse_moe.gate.weight"},
@@ -28,7 +31,7 @@ Family mixtral_family() {
           .architecture = "MixtralForCausalLM",
           .has = is_mixtral,
           .standard = {.kv_heads = 8, .norm_eps = 1e-5, .rope_theta = 1e6, .experts = 8, .experts_per_token = 2},
-          .window = WindowKey::always,
+          .window = {.key = WindowRule::Key::always},
           .keys = mixtral_keys,
           .names = mixtral_names};
 }

@@ -2,15 +2,32 @@
 #include <algorithm>
 #include <array>
 
-#include "families/family.hpp"
+#include "families/layers.hpp"
 
 namespace tessera {
 namespace {
 
-bool is_qwen2(const ModelKeys& m) { return m.experts == 0 && m.qkv_bias && !m.qk_norm; }
-bool is_qwen3(const ModelKeys& m) { return m.experts == 0 && m.qk_norm; }
-bool is_qwen2_moe(const ModelKeys& m) { return m.experts > 0 && m.shared_ff_width > 0 && !m.qk_norm; }
-bool is_qwen3_moe(const ModelKeys& m) { return m.experts > 0 && m.shared_ff_width == 0 && m.qk_norm; }
+/// Windows of one size on any layers, and one rotation.
+bool has_layers(const ModelKeys& m) {
+  const LayerTraits traits = traits_of(m);
+  return traits.one_rotation && traits.all_rotated && traits.one_window;
+}
+bool has_same_layers(const ModelKeys& m) {
+  const LayerTraits traits = traits_of(m);
+  return has_layers(m) && (traits.no_window || traits.all_windows);
+}
+
+bool is_qwen2(const ModelKeys& m) { return has_layers(m) && m.experts == 0 && m.qkv_bias && !m.qk_norm; }
+bool is_qwen3(const ModelKeys& m) { return has_layers(m) && m.experts == 0 && m.qk_norm; }
+bool is_qwen2_moe(const ModelKeys& m) { return has_layers(m) && m.experts > 0 && m.shared_ff_width > 0 && !m.qk_norm; }
+bool is_qwen3_moe(const ModelKeys& m) { return has_same_layers(m) && m.experts > 0 && m.shared_ff_width == 0 && m.qk_norm; }
+
+bool slides_above(std::int64_t layer, std::int64_t first) { return layer >= first; }
+bool slides_in_turns_below(std::int64_t layer, std::int64_t first) { return layer % 2 == 0 && layer < first; }
+
+constexpr WindowRule qwen_window{.key = WindowRule::Key::switched, .standard = 4096, .lists = true, .slides = slides_above};
+constexpr WindowRule qwen2_moe_window{.key = WindowRule::Key::switched, .standard = 4096, .lists = true, .slides = slides_in_turns_below};
+constexpr WindowRule qwen3_moe_window{.key = WindowRule::Key::switched, .standard = 4096};
 
 constexpr std::string_view some_dense = "layers without experts among others are not in this version";
 
@@ -34,7 +51,7 @@ Family qwen2_family() {
           .architecture = "Qwen2ForCausalLM",
           .has = is_qwen2,
           .standard = {.kv_heads = 32, .norm_eps = 1e-6, .qkv_bias = true},
-          .window = WindowKey::switched};
+          .window = qwen_window};
 }
 
 Family qwen3_family() {
@@ -42,7 +59,7 @@ Family qwen3_family() {
           .architecture = "Qwen3ForCausalLM",
           .has = is_qwen3,
           .standard = {.kv_heads = 32, .head_dim = 128, .norm_eps = 1e-6, .qk_norm = true},
-          .window = WindowKey::switched,
+          .window = qwen_window,
           .output_bias = true};
 }
 
@@ -51,7 +68,7 @@ Family qwen2_moe_family() {
           .architecture = "Qwen2MoeForCausalLM",
           .has = is_qwen2_moe,
           .standard = {.kv_heads = 16, .norm_eps = 1e-6, .qkv_bias = true, .normalize_top_k = false},
-          .window = WindowKey::switched,
+          .window = qwen2_moe_window,
           .keys = qwen2_moe_keys};
 }
 
@@ -60,7 +77,7 @@ Family qwen3_moe_family() {
           .architecture = "Qwen3MoeForCausalLM",
           .has = is_qwen3_moe,
           .standard = {.kv_heads = 4, .norm_eps = 1e-6, .qk_norm = true, .normalize_top_k = false},
-          .window = WindowKey::switched,
+          .window = qwen3_moe_window,
           .output_bias = true,
           .keys = qwen3_moe_keys};
 }

@@ -10,6 +10,7 @@
 #include "families/config_reader.hpp"
 #include "families/family.hpp"
 #include "families/known_keys.hpp"
+#include "families/layers.hpp"
 
 namespace tessera {
 namespace {
@@ -34,7 +35,7 @@ class FamilyReader {
     const std::int64_t context = config_.whole("max_position_embeddings", 0);
     check_token_ids();
     refuse_others();
-    refuse_windows();
+    read_layers(m);
     check_architecture();
     refuse_unknown();
     return {m,     context,        fmt::format("{}, {}", family_.type, toml_string(file)), std::string(family_.architecture), output_bias,
@@ -96,28 +97,13 @@ class FamilyReader {
     }
   }
 
-  void refuse_windows() {
-    constexpr const char* why = "attention over a window is not in this version; where no sequence is longer than it, set it to null";
-    if (family_.window == WindowKey::always) {
-      if (config_.find("sliding_window"))
-        config_.fault("sliding_window", why);
-      else if (family_.standard_window > 0 && !config_.is_null("sliding_window"))
-        config_.fault("sliding_window", fmt::format("is missing, which is a window of {}; {}", family_.standard_window, why));
-    }
-    if (family_.window == WindowKey::switched) {
-      config_.find("sliding_window"), config_.find("max_window_layers");
-      if (config_.truth("use_sliding_window", false)) config_.fault("sliding_window", why);
-    }
-    refuse_layers_with_windows();
-  }
-
-  void refuse_layers_with_windows() {
-    const JsonNode* layers = config_.find("layer_types");
-    if (!layers) return;
-    for (const JsonNode& kind : layers->children)
-      if (!kind.is("full_attention"))
-        return config_.fault("layer_types",
-                             fmt::format("a layer of {} is not in this version; \"full_attention\" is", shortened(kind.literal.str())));
+  void read_layers(ModelKeys& m) {
+    constexpr std::int64_t most = 10'000;  // what a deck may have: a list of more would only take memory
+    if (m.layers < 1 || m.layers > most) return;
+    std::vector<LayerKeys> layers(static_cast<std::size_t>(m.layers), {.rope_theta = m.rope_theta, .rope_scaling = m.rope_scaling});
+    read_windows(config_, family_.window, layers);
+    if (family_.read_layers) family_.read_layers(config_, layers);
+    set_layers(m, layers);
   }
 
   void check_architecture() {

@@ -2,12 +2,13 @@
 #include <array>
 
 #include "base/check.hpp"
-#include "families/family.hpp"
+#include "families/layers.hpp"
 
 namespace tessera {
 
 // A row a family, which its file defines, in the order of messages.
-#define TESSERA_FAMILIES(row) row(llama) row(mistral) row(qwen2) row(qwen3) row(mixtral) row(qwen2_moe) row(qwen3_moe)
+#define TESSERA_FAMILIES(row) \
+  row(llama) row(mistral) row(ministral) row(cwm) row(smollm3) row(qwen2) row(qwen3) row(mixtral) row(qwen2_moe) row(qwen3_moe)
 
 #define TESSERA_DECLARE(name) Family name##_family();
 TESSERA_FAMILIES(TESSERA_DECLARE)
@@ -40,7 +41,7 @@ const Family* family_named(std::string_view type) {
 }
 
 const Family* family_of(const ModelKeys& model) {
-  const auto found = std::ranges::find_if(families(), [&](const Family& family) { return family.has(model); });
+  const auto found = std::ranges::find_if(families(), [&](const Family& family) { return family.has && family.has(model); });
   return found == families().end() ? nullptr : &*found;
 }
 
@@ -51,6 +52,12 @@ const Family& require_family(const ModelKeys& m) {
         "no class of transformers that has this model's experts chooses them with a bias (model.router_balance = \"bias\"), and without it "
         "tokens would go to others; --format hdf5 writes any model");
   if (const Family* family = family_of(m)) return *family;
+  if (const LayerTraits traits = traits_of(m); m.experts == 0 || !traits.one_rotation || !traits.all_rotated || !traits.no_window)
+    fail(ExitCode::usage,
+         "no class of transformers that is known here has layers of this model's kinds (model.window {}, model.pattern \"{}\", {} kinds): "
+         "Mistral and Mixtral have a window on all layers or on none, Qwen2, Qwen3 and CWM one of one size on some, SmolLM3 layers without "
+         "positions; --format hdf5 writes any model",
+         m.window, m.pattern, m.kinds.size());
   fail(ExitCode::usage,
        "no class of transformers has experts with model.qk_norm = {}, model.qkv_bias = {}, model.shared_ff_width = {} and "
        "model.normalize_top_k = {}: a Mixtral is without all but the last, a Qwen2-MoE has the shared expert and no qk_norm, a Qwen3-MoE "

@@ -5,7 +5,7 @@
 #include "base/byte_tokenizer.hpp"
 #include "base/check.hpp"
 #include "base/json.hpp"
-#include "families/family.hpp"
+#include "families/layers.hpp"
 
 namespace tessera {
 namespace {
@@ -77,6 +77,8 @@ std::string huggingface_config(const Deck& deck, DType dtype, const std::optiona
   c["initializer_range"] = m.init_std;
   c["attention_bias"] = family.output_bias && m.qkv_bias;
   put_keys(c, m, family.keys);
+  put_windows(c, family.window, m);
+  if (family.put_layers) family.put_layers(c, m);
   c["attention_dropout"] = 0.0;
   // The keys of transformers 4, which version 5 reads as well.
   c["rope_theta"] = m.rope_theta;

@@ -41,19 +41,48 @@ inline std::vector<AttentionEdges> attention_edges(DType t) {
   return all;
 }
 
+/// Windows: of the query's own key alone, up to the edges of tiles, over several of them, and of all keys.
+inline std::vector<AttentionShape> attention_window_cases(DType t) {
+  return {{.B = 1, .T = 400, .H = 2, .G = 1, .D = 64, .dtype = t, .window = 65},
+          {.B = 1, .T = 390, .H = 2, .G = 1, .D = 128, .dtype = t, .window = 130},
+          {.B = 1, .T = 330, .H = 2, .G = 2, .D = 96, .dtype = t, .window = 64},
+          {.B = 2, .T = 200, .H = 4, .G = 2, .D = 48, .dtype = t, .window = 1},
+          {.B = 2, .T = 77, .H = 2, .G = 1, .D = 80, .dtype = t, .window = 2},
+          {.B = 1, .T = 270, .H = 3, .G = 1, .D = 16, .dtype = t, .window = 63},
+          {.B = 1, .T = 260, .H = 1, .G = 1, .D = 192, .dtype = t, .window = 128},
+          {.B = 2, .T = 130, .H = 2, .G = 1, .D = 6, .dtype = t, .window = 37},
+          {.B = 1, .T = 300, .H = 1, .G = 1, .D = 256, .dtype = t, .window = 200},
+          {.B = 1, .T = 257, .H = 7, .G = 1, .D = 64, .dtype = t, .window = 256}};
+}
+/// The first key of each query in its window, (B, T): what documents would have to begin with.
+inline std::vector<std::int32_t> first_keys_of_windows(const AttentionShape& s) {
+  std::vector<std::int32_t> first;
+  for (std::int64_t i = 0; i < s.B * s.T; ++i)
+    first.push_back(static_cast<std::int32_t>(std::max<std::int64_t>(0, i % s.T + 1 - s.window)));
+  return first;
+}
+
 /// New tokens: groups of one, of what is taken at once on a GPU, and of more.
 inline std::vector<AttentionShape> attention_decode_cases(DType t) {
-  return {{.B = 2, .H = 4, .G = 4, .D = 64, .dtype = t},  {.B = 1, .H = 7, .G = 1, .D = 128, .dtype = t},
-          {.B = 1, .H = 14, .G = 2, .D = 64, .dtype = t}, {.B = 1, .H = 10, .G = 2, .D = 96, .dtype = t},
-          {.B = 1, .H = 8, .G = 2, .D = 128, .dtype = t}, {.B = 2, .H = 2, .G = 1, .D = 6, .dtype = t},
-          {.B = 1, .H = 2, .G = 1, .D = 16, .dtype = t},  {.B = 1, .H = 2, .G = 2, .D = 250, .dtype = t},
-          {.B = 2, .H = 6, .G = 2, .D = 48, .dtype = t}};
+  return {{.B = 2, .H = 4, .G = 4, .D = 64, .dtype = t},
+          {.B = 1, .H = 7, .G = 1, .D = 128, .dtype = t},
+          {.B = 1, .H = 14, .G = 2, .D = 64, .dtype = t},
+          {.B = 1, .H = 10, .G = 2, .D = 96, .dtype = t},
+          {.B = 1, .H = 8, .G = 2, .D = 128, .dtype = t},
+          {.B = 2, .H = 2, .G = 1, .D = 6, .dtype = t},
+          {.B = 1, .H = 2, .G = 1, .D = 16, .dtype = t},
+          {.B = 1, .H = 2, .G = 2, .D = 250, .dtype = t},
+          {.B = 2, .H = 6, .G = 2, .D = 48, .dtype = t},
+          {.B = 1, .H = 4, .G = 2, .D = 64, .dtype = t, .window = 1},
+          {.B = 2, .H = 5, .G = 1, .D = 96, .dtype = t, .window = 64},
+          {.B = 1, .H = 4, .G = 1, .D = 32, .dtype = t, .window = 100},
+          {.B = 1, .H = 2, .G = 2, .D = 6, .dtype = t, .window = 129}};
 }
 /// At the first and the last token of a piece, which is 64 tokens, or 128 of heads of up to eight elements.
 inline const std::int64_t attention_decode_positions[] = {0, 1, 62, 63, 64, 127, 128, 300};
 
 inline std::string name_of(const AttentionShape& s) {
-  return fmt::format("B{} T{} H{} G{} D{} {}", s.B, s.T, s.H, s.G, s.D, tessera::name_of(s.dtype));
+  return fmt::format("B{} T{} H{} G{} D{} window {} {}", s.B, s.T, s.H, s.G, s.D, s.window, tessera::name_of(s.dtype));
 }
 
 struct AttentionOperands {

@@ -95,11 +95,41 @@ TEST(AttentionCuda, DocumentsAtEdgesOfTilesMatchTheHost) {
     }
 }
 
+TEST(AttentionCuda, WindowsMatchTheHost) {
+  TESSERA_NEEDS_DEVICE();
+  DeviceSample sample;
+  for (DType t : {DType::f32, DType::bf16, DType::f16})
+    for (const AttentionShape& s : sample.some(attention_window_cases(t), 3)) {
+      AttentionOperands x(s);
+      expect_close(s, on_device(s, x), on_host(s, x));
+      if (watches_races()) continue;
+      x.starts = random_documents(s.B, s.T, 5);
+      expect_close(s, on_device(s, x), on_host(s, x));
+    }
+}
+
 void expect_same_bits(const AttentionShape& s, const AttentionResult& one, const AttentionResult& other) {
   SCOPED_TRACE(name_of(s));
   EXPECT_EQ(one.out.bytes(), other.out.bytes());
   EXPECT_EQ(one.lse.bytes(), other.lse.bytes());
   EXPECT_EQ(one.d_qkv.bytes(), other.d_qkv.bytes());
+}
+
+void expect_that_a_window_has_the_bits_of_its_first_keys(const AttentionShape& windowed) {
+  AttentionOperands x(windowed);
+  const AttentionResult one = on_device(windowed, x);
+  AttentionShape s = windowed;
+  s.window = 0;
+  x.starts = first_keys_of_windows(windowed);
+  expect_same_bits(windowed, on_device(s, x), one);
+}
+
+TEST(AttentionCuda, WindowHasTheBitsOfItsFirstKeys) {
+  TESSERA_NEEDS_DEVICE();
+  DeviceSample sample;
+  if (watches_races()) return;
+  for (DType t : {DType::f32, DType::bf16})
+    for (const AttentionShape& s : sample.some(attention_window_cases(t), 2)) expect_that_a_window_has_the_bits_of_its_first_keys(s);
 }
 
 void expect_that_one_document_has_the_bits_of_none(const AttentionShape& s) {
@@ -228,6 +258,23 @@ TEST_F(AttentionOnHopper, DocumentsMatchTheHost) {
   }
 }
 
+// Ours, whatever path the shape names.
+TEST_F(AttentionOnHopper, WindowsMatchTheHost) {
+  DeviceSample sample;
+  std::vector<AttentionShape> shapes = attention_window_cases(DType::bf16);
+  std::erase_if(shapes, [](const AttentionShape& s) { return s.D <= 32 || s.D > 128; });
+  shapes[0].path = AttentionPath::cudnn;
+  for (const AttentionShape& s : sample.some(shapes, 2)) {
+    AttentionOperands x(s);
+    const AttentionResult got = on_device(s, x);
+    expect_close(s, got, on_host(s, x));
+    if (watches_races()) continue;
+    expect_same_bits(s, again([&] { return on_device(s, x); }), got);
+    x.starts = random_documents(s.B, s.T, 5);
+    expect_close(s, on_device(s, x), on_host(s, x));
+  }
+}
+
 TEST_F(AttentionOnHopper, DocumentsAtEdgesOfTilesMatchTheHost) {
   DeviceSample sample;
   for (const auto& [s, starts] : sample.some(attention_edges(DType::bf16), 3)) {
@@ -327,7 +374,7 @@ TEST(AttentionCuda, DecodeMatchesTheHost) {
   DeviceSample sample;
   for (DType t : {DType::f32, DType::bf16, DType::f16})
     for (std::int64_t position : attention_decode_positions)
-      for (const AttentionShape& s : sample.some(attention_decode_cases(t), 3)) {
+      for (const AttentionShape& s : sample.some(attention_decode_cases(t), 4)) {
         Cache cache(s, 310, position);
         const Decoding got = cache.on_device(), want = cache.on_host();
         EXPECT_LT(relative_error(got.out.doubles(), want.out.doubles()), tolerance(t)) << "at " << position << ", " << name_of(s);

@@ -13,7 +13,7 @@ std::size_t z(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 using Starts = std::vector<std::int32_t>;
 
-// In doubles, straight from the definition. d_out may be empty, and so may document starts.
+// In doubles, straight from the definition. d_out may be empty, and so may document starts; a window is that of the shape.
 AttentionValues reference(const AttentionShape& s, const std::vector<double>& qkv, const std::vector<double>& d_out,
                           const Starts& starts = {}) {
   std::int64_t stride = (s.H + 2 * s.G) * s.D;
@@ -25,6 +25,7 @@ AttentionValues reference(const AttentionShape& s, const std::vector<double>& qk
       for (std::int64_t t = 0; t < s.T; ++t) {
         auto at = [&](std::int64_t token, std::int64_t head) { return z((b * s.T + token) * stride + head * s.D); };
         std::int64_t g = h / (s.H / s.G), first = starts.empty() ? 0 : starts[z(b * s.T + t)];
+        if (s.window > 0) first = std::max(first, t + 1 - s.window);
         std::size_t q = at(t, h), o = z(((b * s.T + t) * s.H + h) * s.D);
         std::vector<double> p(z(t + 1)), d_p(z(t + 1));
         double most = -INFINITY, total = 0, delta = 0;
@@ -135,6 +136,16 @@ TEST(Attention, DocumentsAtEdgesOfTilesMatchFp64) {
     }
 }
 
+TEST(Attention, WindowsMatchFp64) {
+  test::Sample sample;
+  for (DType t : {DType::f32, DType::bf16, DType::f16})
+    for (const AttentionShape& s : sample.some(attention_window_cases(t), 4))
+      for (const Starts& starts : {Starts(), random_documents(s.B, s.T, 5)}) {
+        const Result r = run(s, 1, starts);
+        expect_close(s, r.values(), reference(s, r.qkv.doubles(), r.d_out.doubles(), starts));
+      }
+}
+
 std::string bits(const Result& r) {
   Hasher h;
   for (const Tensor* t : {&r.out, &r.lse, &r.d_qkv}) h.update(t->data(), t->bytes().size());
@@ -146,6 +157,34 @@ TEST(Attention, OneDocumentHasTheBitsOfNone) {
   for (DType t : {DType::f32, DType::bf16})
     for (const AttentionShape& s : sample.some(shapes(t), 6))
       EXPECT_EQ(bits(run(s, 1, Starts(z(s.B * s.T)))), bits(run(s))) << s.T << " " << s.D;
+}
+
+TEST(Attention, WindowHasTheBitsOfItsFirstKeys) {
+  test::Sample sample;
+  for (DType t : {DType::f32, DType::bf16})
+    for (AttentionShape s : sample.some(attention_window_cases(t), 4)) {
+      const Starts first = first_keys_of_windows(s);
+      const std::string windowed = bits(run(s));
+      s.window = 0;
+      EXPECT_EQ(bits(run(s, 1, first)), windowed) << name_of(s);
+    }
+}
+
+TEST(Attention, WindowOfAllKeysHasTheBitsOfNone) {
+  for (std::int64_t window : {150, 1000}) {
+    AttentionShape s{.B = 1, .T = 150, .H = 2, .G = 1, .D = 48};
+    const std::string none = bits(run(s));
+    s.window = window;
+    EXPECT_EQ(bits(run(s)), none);
+  }
+}
+
+TEST(Attention, NanBehindTheWindowIsNotSeen) {
+  const AttentionShape s{.B = 1, .T = 200, .H = 1, .G = 1, .D = 16, .window = 30};
+  Result r(s);
+  r.qkv.set(70 * 48 + 16 + 2, std::nan(""));
+  run(r, s);
+  for (std::int64_t t = 0; t < s.T; ++t) EXPECT_EQ(std::isnan(r.out.get(t * 16)), t >= 70 && t < 100) << t;
 }
 
 // Where documents begin with tiles they are computed as they are alone, to the bit: the keys of others do not even add zeros.
@@ -217,7 +256,7 @@ TEST(Attention, DecodeMatchesTheLastRow) {
   test::Sample sample;
   for (DType t : {DType::f32, DType::bf16, DType::f16})
     for (std::int64_t position : {0, 76, 128})
-      for (AttentionShape s : sample.some(attention_decode_cases(t), 4)) {
+      for (AttentionShape s : sample.some(attention_decode_cases(t), 5)) {
         s.T = position + 1;
         Result r(s);
         const std::int64_t D = s.D, capacity = s.T + 13, stride = (s.H + 2 * s.G) * D;
@@ -272,6 +311,8 @@ TEST(Attention, Digest) {
     for (const AttentionShape& s : sample.some(shapes(t), 6)) all += bits(run(s));
   for (DType t : {DType::f32, DType::bf16, DType::f16})
     for (const AttentionShape& s : sample.some(document_shapes(t), 4)) all += bits(run(s, 1, random_documents(s.B, s.T, 5)));
+  for (DType t : {DType::f32, DType::bf16})
+    for (const AttentionShape& s : sample.some(attention_window_cases(t), 2)) all += bits(run(s));
   print_digest(hash_text(all).hex());
 }
 TEST(Attention, SameBitsForAnyThreadCount) { expect_same_digest("Attention.Digest"); }

@@ -8,6 +8,7 @@ The layout of a file is described in README.md beside this script.
 """
 
 import argparse
+import json
 import io
 import os
 import sys
@@ -117,6 +118,7 @@ def compute(name):
 def write(target, name, keys, data):
     with h5py.File(target, "w", libver=("v110", "v110")) as file:
         for key, value in {**keys, **ADAMW}.items():
+            value = json.dumps(value) if isinstance(value, list) else value
             file.attrs[key] = np.bytes_(value) if isinstance(value, str) else np.int64(value) if isinstance(value, int) else np.float64(value)
         texts = {"name": name, "model_toml": model_toml(keys), "torch": torch.__version__, "transformers": transformers.__version__}
         for key, value in texts.items():

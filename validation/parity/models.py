@@ -5,7 +5,7 @@ import re
 import torch
 import transformers
 
-from names import has_experts, is_mixtral, tensor_table
+from names import has_experts, is_mixtral, layers_of, tensor_table
 
 DEFAULTS = {"layers": 2, "width": 32, "heads": 4, "kv_heads": 4, "head_dim": 8, "ff_width": 48, "vocab": 96, "norm_eps": 1e-5, "tied": False,
             "qk_norm": False, "qkv_bias": False, "rope_theta": 10000.0, "rope_scaling": "none", "rope_factor": 8.0,
@@ -29,6 +29,12 @@ SHAPES = {
     "qwen_moe": (38, 18, (0.3, 0.3), {"kv_heads": 2, "qkv_bias": True, "norm_eps": 1e-6, "vocab": 64, "experts": 6, "experts_per_token": 2,
                                       "expert_ff_width": 16, "shared_ff_width": 40, "normalize_top_k": False, "router_aux_loss": 0.05,
                                       "router_z_loss": 0.0}),
+    # A window on all layers, on some, and layers without positions.
+    "window": (10, 24, (0.3, 0.3), {"kv_heads": 2, "vocab": 64, "window": 7}),
+    "windows": (11, 24, (0.3, 0.3), {"kv_heads": 2, "vocab": 64, "layers": 3, "qk_norm": True, "norm_eps": 1e-6, "pattern": "LG",
+                                     "kinds": [{"name": "L", "window": 5}, {"name": "G"}]}),
+    "no_rope": (12, 20, (0.3, 0.3), {"kv_heads": 1, "vocab": 64, "layers": 3, "tied": True, "pattern": "GN",
+                                     "kinds": [{"name": "G"}, {"name": "N", "positions": "none"}]}),
     "qkv_bias": (9, 17, (0.3, 0.3), {"kv_heads": 2, "qkv_bias": True, "norm_eps": 1e-6, "rope_theta": 1000000.0, "vocab": 131}),
 }
 
@@ -54,8 +60,17 @@ def make_config(keys):
                   num_key_value_heads=keys["kv_heads"], head_dim=keys["head_dim"], intermediate_size=keys["ff_width"],
                   vocab_size=keys["vocab"], rms_norm_eps=keys["norm_eps"], tie_word_embeddings=keys["tied"], rope_parameters=rope,
                   max_position_embeddings=positions, hidden_act="silu", attention_dropout=0.0)
+    layers = layers_of(keys)
+    windows = [layer["window"] for layer in layers if layer["window"]]
+    types = ["sliding_attention" if layer["window"] else "full_attention" for layer in layers]
     if has_experts(keys):
         return make_expert_config(keys, common)
+    if any(layer["positions"] == "none" for layer in layers):
+        return transformers.SmolLM3Config(**common, no_rope_layers=[int(layer["positions"] == "rope") for layer in layers], pad_token_id=None)
+    if windows and not (keys["qk_norm"] or keys["qkv_bias"]):
+        return transformers.MistralConfig(**common, sliding_window=windows[0])
+    if windows:
+        common |= {"use_sliding_window": True, "sliding_window": windows[0], "layer_types": types}
     if keys["qk_norm"]:
         return transformers.Qwen3Config(**common, attention_bias=keys["qkv_bias"])
     if keys["qkv_bias"]:
@@ -104,7 +119,7 @@ def make_model(keys):
     config = make_config(keys)
     config._attn_implementation = "eager"
     kind = {"llama": transformers.LlamaForCausalLM, "mistral": transformers.MistralForCausalLM,
-            "qwen2": transformers.Qwen2ForCausalLM, "qwen3": transformers.Qwen3ForCausalLM,
+            "smollm3": transformers.SmolLM3ForCausalLM, "qwen2": transformers.Qwen2ForCausalLM, "qwen3": transformers.Qwen3ForCausalLM,
             "mixtral": transformers.MixtralForCausalLM, "qwen2_moe": transformers.Qwen2MoeForCausalLM,
             "qwen3_moe": transformers.Qwen3MoeForCausalLM}
     model = kind[config.model_type](config).to(torch.float32).train()

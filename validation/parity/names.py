@@ -4,8 +4,19 @@ MODEL_KEYS = ("layers", "width", "heads", "kv_heads", "head_dim", "ff_width", "v
               "rope_theta", "rope_scaling", "rope_factor", "rope_low_freq_factor", "rope_high_freq_factor", "rope_original_context")
 
 
+# Of a model whose attention has windows, or whose layers differ.
+LAYER_KEYS = ("window", "positions", "pattern", "kinds")
+
 # Of a model with experts.
 EXPERT_KEYS = ("experts", "experts_per_token", "expert_ff_width", "shared_ff_width", "normalize_top_k", "router_aux_loss", "router_z_loss")
+
+
+def layers_of(keys):
+    """What differs from layer to layer, as the deck's pattern and kinds say it: window (0: none) and positions of each."""
+    plain = {"window": keys.get("window", 0), "positions": keys.get("positions", "rope")}
+    kinds = {kind["name"]: {**plain, **kind} for kind in keys.get("kinds", [])}
+    pattern = keys.get("pattern", "")
+    return [kinds[pattern[n % len(pattern)]] if pattern else plain for n in range(keys["layers"])]
 
 
 def has_experts(keys):
@@ -75,11 +86,18 @@ def tensor_table(keys):
     return rows
 
 
+def toml_of(value):
+    if isinstance(value, list):
+        return f"[{', '.join(toml_of(part) for part in value)}]"
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {toml_of(part)}" for key, part in value.items()) + " }"
+    return f'"{value}"' if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else repr(value)
+
+
 def model_toml(keys):
     """The [model] section of a deck with these keys."""
     lines = ["[model]"]
-    for key in MODEL_KEYS + (EXPERT_KEYS if has_experts(keys) else ()):
-        value = keys[key]
-        text = f'"{value}"' if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else repr(value)
-        lines.append(f"{key} = {text}")
+    of_layers = tuple(key for key in LAYER_KEYS if key in keys)
+    for key in MODEL_KEYS + of_layers + (EXPERT_KEYS if has_experts(keys) else ()):
+        lines.append(f"{key} = {toml_of(keys[key])}")
     return "\n".join(lines) + "\n"

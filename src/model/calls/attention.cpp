@@ -18,7 +18,7 @@ void own_attention(Recorder& r, Value out, Value lse, Value qkv) {
   r.call({.name = "attention",
           .touches = with_reads({{out, write}, {lse, write}, {qkv, read}}, {documents}),
           .flops = causal_flops(r.inside),
-          .work = AttentionWork{.tokens = r.inside.T, .head_dim = s.D},
+          .work = AttentionWork{.tokens = r.inside.T, .head_dim = s.D, .window = s.kind.window},
           .workspace = kernels::attention_forward_workspace_bytes(shape, s.backend),
           .run = [=](const At& at) {
             attention_forward(at.context, {.out = at.get(out),
@@ -36,7 +36,7 @@ void own_attention_backward(Recorder& r, Value d_qkv, Value d_out, Value qkv, Va
   r.call({.name = "attention_backward",
           .touches = with_reads({{d_qkv, write}, {d_out, read}, {qkv, read}, {out, read}, {lse, read}}, {documents}),
           .flops = 2.5 * causal_flops(r.inside),
-          .work = AttentionWork{.backward = true, .tokens = r.inside.T, .head_dim = s.D},
+          .work = AttentionWork{.backward = true, .tokens = r.inside.T, .head_dim = s.D, .window = s.kind.window},
           .workspace = kernels::attention_backward_workspace_bytes(shape, s.backend),
           .run = [=](const At& at) {
             kernels::attention_backward(at.context, {.d_qkv = at.get(d_qkv),

@@ -19,7 +19,7 @@ kernels::QkNormRopeBackward qk_norm_rope_shape(const ModelShape& s) {
 
 /// rope and rope_backward.
 void rotate_heads(Recorder& r, const char* name, Value heads, bool inverse) {
-  const Value table = r.rotations(), documents = r.document_starts();
+  const Value table = r.rotations(r.s.kind.rotation), documents = r.document_starts();
   r.call({.name = name, .touches = with_reads({{heads, Access::add}, {table, read}}, {documents}), .run = [=, s = r.inside](const At& at) {
             auto rotation = rope_shape(s, inverse);
             rotation.x = at.get(heads), rotation.table = at.get<float>(table);
@@ -30,12 +30,16 @@ void rotate_heads(Recorder& r, const char* name, Value heads, bool inverse) {
 
 }  // namespace
 
-void rope(Recorder& r, Value qkv) { rotate_heads(r, "rope", qkv, false); }
+void rope(Recorder& r, Value qkv) {
+  if (r.s.kind.rotation >= 0) rotate_heads(r, "rope", qkv, false);
+}
 
-void rope_backward(Recorder& r, Value d_qkv) { rotate_heads(r, "rope_backward", d_qkv, true); }
+void rope_backward(Recorder& r, Value d_qkv) {
+  if (r.s.kind.rotation >= 0) rotate_heads(r, "rope_backward", d_qkv, true);
+}
 
 void qk_norm_rope(Recorder& r, Value out, Value rstd, Value x, const std::string& q_norm, const std::string& k_norm) {
-  const Value table = r.rotations(), q = r.weight(q_norm), k = r.weight(k_norm), documents = r.document_starts();
+  const Value table = r.rotations(r.s.kind.rotation), q = r.weight(q_norm), k = r.weight(k_norm), documents = r.document_starts();
   r.call({.name = "qk_norm_rope",
           .touches = with_reads({{out, write}, {rstd, write}, {x, read}, {q, read}, {k, read}, {table, read}}, {documents}),
           .run = [=, s = r.inside](const At& at) {
@@ -58,7 +62,8 @@ void qk_norm_rope(Recorder& r, Value out, Value rstd, Value x, const std::string
 
 void qk_norm_rope_backward(Recorder& r, Value d_qkv, Value x, Value rstd, const std::string& q_norm, const std::string& k_norm) {
   const ModelShape& s = r.s;
-  const Value table = r.rotations(), q = r.weight(q_norm), k = r.weight(k_norm), d_q = r.gradient(q_norm), d_k = r.gradient(k_norm);
+  const Value table = r.rotations(s.kind.rotation), q = r.weight(q_norm), k = r.weight(k_norm), d_q = r.gradient(q_norm),
+              d_k = r.gradient(k_norm);
   const Value documents = r.document_starts();
   r.call({.name = "qk_norm_rope_backward",
           .touches = with_reads(
@@ -78,15 +83,17 @@ void qk_norm_rope_backward(Recorder& r, Value d_qkv, Value x, Value rstd, const 
 void positions(Recorder& r) {
   const ModelShape& s = r.s;
   if (s.feed != Feed::token) return;
-  const Value out = r.rotations(), table = r.rope_table(), position = r.position();
-  r.call({.name = "positions", .touches = {{out, write}, {table, read}, {position, read}}, .run = [=, s = s](const At& at) {
-            embedding_forward(at.context, {.out = at.get(out),
-                                           .table = at.get(table),
-                                           .tokens = at.get<std::int32_t>(position),
-                                           .M = s.tokens(),
-                                           .C = s.D,
-                                           .dtype = DType::f32});
-          }});
+  for (int rotation = 0; rotation < static_cast<int>(s.rotations.size()); ++rotation) {
+    const Value out = r.rotations(rotation), table = r.rope_table(rotation), position = r.position();
+    r.call({.name = "positions", .touches = {{out, write}, {table, read}, {position, read}}, .run = [=, s = s](const At& at) {
+              embedding_forward(at.context, {.out = at.get(out),
+                                             .table = at.get(table),
+                                             .tokens = at.get<std::int32_t>(position),
+                                             .M = s.tokens(),
+                                             .C = s.D,
+                                             .dtype = DType::f32});
+            }});
+  }
 }
 
 }  // namespace tessera

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "model/record/leave_frozen.hpp"
 #include "model/table/parameters.hpp"
 
@@ -24,7 +26,9 @@ void add_flops(FlopsPerToken& sum, const Call& call, double attention) {
     sum.products += call.flops;
     return;
   }
-  sum.attention += work->backward ? 2 * attention : attention;
+  const auto known = std::ranges::find(sum.attention, work->window, &FlopsPerToken::Attention::window);
+  FlopsPerToken::Attention& of = known == sum.attention.end() ? sum.attention.emplace_back(work->window) : *known;
+  of.flops += work->backward ? 2 * attention : attention;
 }
 
 }  // namespace
@@ -40,6 +44,12 @@ FlopsPerToken flops_per_token(const Deck& deck) {
     if (segment.joint) continue;
     for (const Call& call : segment.forward) add_flops(sum, call, attention);
   }
+  return sum;
+}
+
+double FlopsPerToken::of_attention(double length) const {
+  double sum = 0;
+  for (const Attention& of : attention) sum += of.flops * seen_keys(length, of.window);
   return sum;
 }
 

@@ -37,9 +37,11 @@ Value Recorder::document_starts() {
   return declare({.kind = ValueKind::document_starts, .name = "document_starts"});
 }
 
-Value Recorder::rotations() {
-  if (s.feed != Feed::token) return rope_table();
-  return declare({.kind = ValueKind::rotations, .name = "rotations", .bytes = s.D * static_cast<std::int64_t>(sizeof(float))});
+Value Recorder::rotations(int rotation) {
+  if (s.feed != Feed::token) return rope_table(rotation);
+  return declare({.kind = ValueKind::rotations,
+                  .name = name_of_rotation("rotations", rotation),
+                  .bytes = s.D * static_cast<std::int64_t>(sizeof(float))});
 }
 
 void Recorder::call(Call call) {

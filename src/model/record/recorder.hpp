@@ -48,9 +48,10 @@ class Recorder {
   Value scalars() { return declare({.kind = ValueKind::scalars, .name = "scalars"}); }
   /// Where documents begin, of a micro-batch; absent where sequences are not masked by them.
   Value document_starts();
-  Value rope_table() { return declare({.kind = ValueKind::rope_table, .name = "rope"}); }
-  /// Rows of rotations by position, as rope counts positions: m % T.
-  Value rotations();
+  /// The table of one of ModelShape::rotations.
+  Value rope_table(int rotation) { return declare({.kind = ValueKind::rope_table, .name = name_of_rotation("rope", rotation)}); }
+  /// Of it rows by position, as rope counts positions: m % T.
+  Value rotations(int rotation);
   // Of a text.
   Value cached_keys() { return cache(ValueKind::cached_keys, "keys"); }
   Value cached_values() { return cache(ValueKind::cached_values, "values"); }

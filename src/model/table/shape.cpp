@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "deck/kinds_of_layers.hpp"
+
 namespace tessera {
 namespace {
 
@@ -35,6 +37,23 @@ ExpertShape experts_of(const Deck& deck) {
           .balance_loss = static_cast<float>(m.router_aux_loss),
           .z_loss = static_cast<float>(m.router_z_loss),
           .biased = m.router_balance == RouterBalance::bias};
+}
+
+/// Kinds of layers, and the tables of rotations that they read. Where QK-norm rotates in the same pass, what is not to be rotated has a
+/// table that stands still.
+void add_kinds(ModelShape& s, const ModelKeys& m) {
+  for (const LayerKeys& keys : keys_of_layers(m)) {
+    const bool rotates = keys.positions == PositionMode::rope;
+    Rotation rotation{.theta = keys.rope_theta, .scaled = keys.rope_scaling != RopeMode::none};
+    if (!rotates) rotation = {.still = true};
+    LayerKind kind{.window = keys.window, .rotation = -1};
+    if (rotates || m.qk_norm) {
+      const auto known = std::ranges::find(s.rotations, rotation);
+      kind.rotation = static_cast<int>(known - s.rotations.begin());
+      if (known == s.rotations.end()) s.rotations.push_back(rotation);
+    }
+    s.kinds.push_back(kind);
+  }
 }
 
 /// Tokens of a chunk of logits where the deck says auto.
@@ -91,6 +110,7 @@ ModelShape model_shape(const Deck& deck) {
                .cp = deck.mesh.cp,
                .ring = deck.mesh.cp > 1 && deck.context.method == ContextMethod::ring,
                .ep = static_cast<int>(deck.mesh.ep)};
+  add_kinds(s, m);
   s.loss_chunk = std::min(s.loss_chunk == 0 ? loss_chunk(s) : s.loss_chunk, s.tokens());
   return s;
 }
@@ -124,6 +144,12 @@ ModelShape cut_over_tp(const ModelShape& shape, int size, int index) {
   s.keys_shared = shape.G < size ? static_cast<int>(size / shape.G) : 1;
   s.H /= size, s.G = std::max<std::int64_t>(1, shape.G / size), s.F /= size;
   s.tp = size, s.tp_index = index;
+  return s;
+}
+
+ModelShape in_layer(const ModelShape& shape, int layer) {
+  ModelShape s = shape;
+  s.kind = shape.kinds[static_cast<std::size_t>(layer)];
   return s;
 }
 
@@ -161,6 +187,10 @@ ModelShape inside_attention(const ModelShape& shape) {
   return s;
 }
 
+std::string name_of_rotation(std::string_view what, int rotation) {
+  return rotation == 0 ? std::string(what) : fmt::format("{}.{}", what, rotation);
+}
+
 ModelShape text_shape(const ModelShape& shape, const TextSize& text, Feed feed) {
   ModelShape s = shape;
   s.B = 1, s.T = feed == Feed::prompt ? text.prompt : 1, s.cp = 1, s.ring = false, s.ep = 1;
@@ -172,11 +202,26 @@ ModelShape text_shape(const ModelShape& shape, const TextSize& text, Feed feed) 
 }
 
 kernels::AttentionShape attention_shape(const ModelShape& s) {
-  return {.B = s.B, .T = s.T, .H = s.H, .G = s.G, .D = s.D, .dtype = s.dtype, .path = s.attention, .deterministic = s.deterministic};
+  // A window of all keys is none, whatever code that leaves the choice of.
+  const std::int64_t window = s.feed != Feed::token && s.kind.window >= s.T ? 0 : s.kind.window;
+  return {.B = s.B,
+          .T = s.T,
+          .H = s.H,
+          .G = s.G,
+          .D = s.D,
+          .dtype = s.dtype,
+          .path = s.attention,
+          .deterministic = s.deterministic,
+          .window = window};
+}
+
+double seen_keys(double tokens, std::int64_t window) {
+  const auto w = static_cast<double>(window);
+  return window == 0 || w >= tokens ? tokens : w * (2 - w / tokens);
 }
 
 double causal_flops(const ModelShape& s) {
-  return 2.0 * static_cast<double>(s.B * s.H * s.D) * static_cast<double>(s.T) * static_cast<double>(s.T);
+  return 2.0 * static_cast<double>(s.B * s.H * s.D) * static_cast<double>(s.T) * seen_keys(static_cast<double>(s.T), s.kind.window);
 }
 
 }  // namespace tessera

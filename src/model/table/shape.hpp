@@ -1,6 +1,7 @@
 // The numbers that segments need, and the arithmetic they cost.
 #pragma once
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "deck/deck.hpp"
@@ -26,6 +27,20 @@ struct ExpertShape {
   bool biased = false;                 ///< a token's experts are chosen with a bias of each
 };
 
+/// The angles of a table of rotations.
+struct Rotation {
+  double theta = 10000;  ///< base of the frequencies
+  bool scaled = false;   ///< by model.rope_scaling
+  bool still = false;    ///< none: cosines are 1
+  friend bool operator==(const Rotation&, const Rotation&) = default;
+};
+
+/// What may differ from layer to layer.
+struct LayerKind {
+  std::int64_t window = 0;  ///< keys that a query sees at most; 0: all before it
+  int rotation = 0;         ///< of queries and keys, one of ModelShape::rotations; -1: none
+};
+
 /// Of n things in order, those that rank `index` of `size` has: numbers differ by one at most, and the first ranks have more.
 Range part_of(std::int64_t n, int size, int index);
 
@@ -38,9 +53,12 @@ struct ModelShape {
   float norm_eps = 1e-5f;
   bool tied = false, qk_norm = false, qkv_bias = false;
   ExpertShape experts = {};
-  std::int64_t loss_chunk = 0;  ///< tokens of logits held at once
-  bool pack_weights = false;    ///< segments read packed copies of matrices where the builder binds them
-  Fp8Shape fp8 = {};            ///< products of linear layers whose operands are codes of 8 bits
+  std::vector<Rotation> rotations = {};  ///< that layers have
+  std::vector<LayerKind> kinds = {};     ///< of each layer
+  LayerKind kind = {};                   ///< of the layer whose text is recorded
+  std::int64_t loss_chunk = 0;           ///< tokens of logits held at once
+  bool pack_weights = false;             ///< segments read packed copies of matrices where the builder binds them
+  Fp8Shape fp8 = {};                     ///< products of linear layers whose operands are codes of 8 bits
   kernels::AttentionPath attention = kernels::AttentionPath::native;
   bool deterministic = false;    ///< every kernel must give the same bits twice
   LoraKeys lora = {};            ///< adapters beside matrices of layers
@@ -93,6 +111,9 @@ std::string describe_experts(const ModelShape& shape);
 /// What rank `index` of `size` tensor-parallel ranks computes of it: heads and features in equal parts, of fewer key heads than ranks one.
 ModelShape cut_over_tp(const ModelShape& shape, int size, int index);
 
+/// The same where a layer's text is recorded: with the layer's kind.
+ModelShape in_layer(const ModelShape& shape, int layer);
+
 /// What a tensor-parallel rank computes of a layer with experts, which are not cut over them: all of it, for its own rows of the stream.
 ModelShape on_own_rows(const ModelShape& shape);
 
@@ -110,6 +131,9 @@ std::vector<Range> positions_of(const ModelShape& shape, int index);
 /// What a context-parallel rank computes of attention by a call: all tokens with a part of the heads, or in a ring its own tokens.
 ModelShape inside_attention(const ModelShape& shape);
 
+/// A value or buffer of one of ModelShape::rotations: "rope", "rope.1", ...
+std::string name_of_rotation(std::string_view what, int rotation);
+
 /// What a text is recorded for.
 struct TextSize {
   std::int64_t prompt = 1;    ///< tokens that it begins with, taken in one pass
@@ -121,7 +145,9 @@ ModelShape text_shape(const ModelShape& shape, const TextSize& text, Feed feed);
 
 kernels::AttentionShape attention_shape(const ModelShape& shape);
 
-/// FLOPs of causal attention's forward pass over the B T tokens of a shape.
+/// Of sequences of so many tokens: twice the mean number of keys that a query sees.
+double seen_keys(double tokens, std::int64_t window);
+/// FLOPs of causal attention's forward pass over the B T tokens of a shape, in the window of its layer.
 double causal_flops(const ModelShape& shape);
 
 }  // namespace tessera

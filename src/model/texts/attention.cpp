@@ -83,7 +83,7 @@ void backward(Recorder& r, const std::string& w, const Attention& v) {
 }  // namespace
 
 Segment attention_segment(const ModelShape& s, int layer) {
-  Recorder r(s, fmt::format("layers.{}.attention", layer), layer);
+  Recorder r(in_layer(s, layer), fmt::format("layers.{}.attention", layer), layer);
   const std::string w = fmt::format("layers.{}.attention.", layer);
   const Attention v = attention_forward(r, w);
   if (r.backward()) backward(r, w, v);

@@ -117,7 +117,10 @@ void ScheduleBuilder::build_evaluated_chunks(StepPasses& step) {
 
 void ScheduleBuilder::build_publish() {
   SectionBuilder publish = section(no_step_, "publish");
-  publish.emit_upload({"rope", "run", "fp8_history"});
+  std::vector<std::string> inputs = {"run", "fp8_history"};
+  for (int rotation = 0; rotation < static_cast<int>(frame_.shape.rotations.size()); ++rotation)
+    inputs.push_back(name_of_rotation("rope", rotation));
+  publish.emit_upload(inputs);
   publish.emit_errors_cleared();
   if (frame_.training()) publish.emit_fp8_scales(false);
   for (int u = 0; u < frame_.units(); ++u) {

@@ -181,7 +181,7 @@ Use SectionBuilder::bind(const Operand& o, const SegmentPass& p, int event, bool
     case ValueKind::weight_gradient:
       return tensor_gradient_use(v.name, passes_.tensor(p, o), p, first);
     case ValueKind::rope_table:
-      return buffers_.whole("rope", Access::read);
+      return buffers_.whole(v.name, Access::read);
     case ValueKind::tokens:
     case ValueKind::targets:
     case ValueKind::row_weights:

@@ -122,7 +122,7 @@ void Engine::make_ready() {
 
 void Engine::fill_inputs() const {
   std::ranges::fill(host_values<float>("row_weights"), 1.0f);
-  fill_rope_table();
+  for (std::size_t i = 0; i < schedule().shape.rotations.size(); ++i) fill_rope_table(static_cast<int>(i));
 }
 
 void Engine::begin_in(std::size_t phase) {
@@ -156,11 +156,12 @@ void Engine::enter(std::size_t phase) {
   publish();
 }
 
-void Engine::fill_rope_table() const {
+void Engine::fill_rope_table(int rotation) const {
   const ModelKeys& m = plan_.request.deck.model;
   const ModelShape& s = schedule().shape;
+  const Rotation& of = s.rotations[static_cast<std::size_t>(rotation)];
   const std::int64_t text = plan_.request.text.capacity;
-  const kernels::RopeScaling scaling{.method = rope_method(m.rope_scaling),
+  const kernels::RopeScaling scaling{.method = rope_method(of.scaled ? m.rope_scaling : RopeMode::none),
                                      .factor = m.rope_factor,
                                      .low_freq_factor = m.rope_low_freq_factor,
                                      .high_freq_factor = m.rope_high_freq_factor,
@@ -169,12 +170,16 @@ void Engine::fill_rope_table() const {
                                      .beta_slow = m.rope_beta_slow,
                                      .attention_factor = m.rope_attention_factor,
                                      .sequence = text > 0 ? text : plan_.request.deck.batch.sequence_length};
-  const std::span<float> table = host_values<float>("rope");
+  const std::span<float> table = host_values<float>(name_of_rotation("rope", rotation));
+  if (of.still) {  // cosines and sines in turns
+    for (std::size_t i = 0; i < table.size(); ++i) table[i] = i % 2 == 0 ? 1.0f : 0.0f;
+    return;
+  }
   // A row of the table is a row of attention: in a ring those of this rank's positions, else all from the first on.
   const std::vector<Range> rows = s.ring ? positions() : std::vector<Range>{{0, static_cast<std::int64_t>(table.size()) / s.D}};
   float* at = table.data();
   for (const Range& part : rows) {
-    kernels::rope_table(at, part.begin, part.size(), s.D, m.rope_theta, scaling);
+    kernels::rope_table(at, part.begin, part.size(), s.D, of.theta, scaling);
     at += part.size() * s.D;
   }
 }

@@ -194,7 +194,7 @@ class Engine {
   /// The executor of the plan, and what tasks find that nobody writes in a step.
   void make_ready();
   void fill_inputs() const;
-  void fill_rope_table() const;
+  void fill_rope_table(int rotation) const;
   kernels::StepInputs inputs_of_step(const StepOptions& options);
   void run_step(ProgramKind kind, Timeline* timeline);
   /// On a GPU: searches for the fastest kernels of the plan and loads all of them, on weights of noise, which it leaves zeroed.

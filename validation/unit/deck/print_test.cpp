@@ -83,6 +83,17 @@ void randomise(const Key& key, Deck& deck, std::mt19937_64& random) {
         if (pick(2) || list.back().global == 0) list.back().sequence_length = 1 + pick(1 << 20);
       }
       literal.value = list;
+    } else if (key.type == KeyType::kinds) {
+      std::vector<KindKeys> list;
+      for (std::int64_t n = pick(3); n > 0; --n) {
+        list.push_back({.name = std::string(1, static_cast<char>('A' + pick(26)))});
+        if (pick(2)) list.back().window = pick(1 << 20);
+        if (pick(2))
+          list.back().positions = PositionMode::none;
+        else if (pick(2))
+          list.back().rope_theta = 2 + std::ldexp(static_cast<double>(random()), -60), list.back().rope_scaling = RopeMode::none;
+      }
+      literal.value = list;
     } else if (key.type == KeyType::paths) {
       std::vector<std::string> list;
       for (std::int64_t n = 1 + pick(3); n > 0; --n) list.push_back(texts[pick(std::size(texts))]);
@@ -174,6 +185,10 @@ TEST(Print, AKeyThatCameLaterLeavesTheIdentityOfEarlierRuns) {
                                             "data.packing",
                                             "data.too_long",
                                             "model.freeze",
+                                            "model.window",
+                                            "model.positions",
+                                            "model.pattern",
+                                            "model.kinds",
                                             "model.rope_beta_fast",
                                             "model.rope_beta_slow",
                                             "model.rope_attention_factor",

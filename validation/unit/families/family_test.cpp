@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "families/layers.hpp"
 #include "families/names.hpp"
 #include "families/read_config.hpp"
 #include "families/write_config.hpp"
@@ -23,18 +24,24 @@ std::vector<ModelKeys> models() {
     m.qk_norm = bit(0), m.qkv_bias = bit(1);
     if (bit(2)) m.experts = 4, m.expert_ff_width = 24, m.shared_ff_width = bit(3) ? 16 : 0, m.normalize_top_k = bit(4);
     all.push_back(m);
+    ModelKeys windowed = m, some = m, unrotated = m;
+    windowed.window = 7;
+    some.layers = 3, some.pattern = "GL", some.kinds = {{.name = "G"}, {.name = "L", .window = 9}};
+    unrotated.layers = 3, unrotated.pattern = "GGN", unrotated.kinds = {{.name = "G"}, {.name = "N", .positions = PositionMode::none}};
+    for (const ModelKeys& one : {windowed, some, unrotated}) all.push_back(one);
   }
   return all;
 }
 
 TEST(Family, OfEveryModelThereIsOneAtMost) {
   for (const ModelKeys& m : models())
-    EXPECT_LE(std::ranges::count_if(families(), [&](const Family& family) { return family.has(m); }), 1)
+    EXPECT_LE(std::ranges::count_if(families(), [&](const Family& family) { return family.has && family.has(m); }), 1)
         << m.experts << m.qk_norm << m.qkv_bias << m.shared_ff_width << m.normalize_top_k << m.width;
 }
 
 TEST(Family, EachHasAModelWhoseConfigurationReadsBack) {
   for (const Family& family : families()) {
+    if (!family.has) continue;
     int seen = 0;
     for (const ModelKeys& m : models()) {
       if (!family.has(m)) continue;
@@ -52,6 +59,92 @@ TEST(Family, EachHasAModelWhoseConfigurationReadsBack) {
     }
     EXPECT_GT(seen, 0) << family.type;
   }
+}
+
+/// A config.json of a type with these keys beside those that all have; read into layers.
+std::vector<LayerKeys> layers_of(const std::string& type, const std::string& keys, std::vector<std::string>& said) {
+  std::vector<Fault> faults;
+  const std::string text =
+      fmt::format(R"({{"model_type": "{}", "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4,)"
+                  R"( "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8{}{}}})",
+                  type, keys.empty() ? "" : ", ", keys);
+  const ModelSource source = read_huggingface_config(text, "config.json", faults);
+  for (const Fault& fault : faults) said.push_back(fault.str());
+  return keys_of_layers(source.model);
+}
+
+/// The windows of the layers that such a file says, and -1 for one without positions.
+std::vector<std::int64_t> windows(const std::string& type, const std::string& keys = "") {
+  std::vector<std::string> said;
+  std::vector<std::int64_t> sizes;
+  for (const LayerKeys& layer : layers_of(type, keys, said)) sizes.push_back(layer.positions == PositionMode::none ? -1 : layer.window);
+  EXPECT_EQ(said, std::vector<std::string>()) << type << " " << keys;
+  return sizes;
+}
+
+using Sizes = std::vector<std::int64_t>;
+
+TEST(Layers, AreWhatTheClassesOfTransformersMakeOfAFile) {
+  EXPECT_EQ(windows("mistral"), (Sizes{4096, 4096, 4096, 4096}));
+  EXPECT_EQ(windows("mistral", R"("sliding_window": null)"), (Sizes{0, 0, 0, 0}));
+  EXPECT_EQ(windows("mistral", R"("sliding_window": 7)"), (Sizes{7, 7, 7, 7}));
+  EXPECT_EQ(windows("mixtral"), (Sizes{0, 0, 0, 0}));
+  EXPECT_EQ(windows("ministral", R"("sliding_window": 7)"), (Sizes{7, 7, 7, 7}));
+  EXPECT_EQ(windows("ministral", R"("sliding_window": 7, "layer_types": ["full_attention", "sliding_attention", "full_attention",)"
+                                 R"( "full_attention"])"),
+            (Sizes{0, 7, 0, 0}));
+  EXPECT_EQ(windows("cwm", R"("sliding_window": 7, "rope_theta": 1e6)"), (Sizes{0, 7, 7, 7}));
+  EXPECT_EQ(windows("qwen2"), (Sizes{0, 0, 0, 0}));
+  EXPECT_EQ(windows("qwen2", R"("sliding_window": 7, "use_sliding_window": false)"), (Sizes{0, 0, 0, 0}));
+  EXPECT_EQ(windows("qwen2", R"("sliding_window": 7, "use_sliding_window": true, "max_window_layers": 3)"), (Sizes{0, 0, 0, 7}));
+  EXPECT_EQ(windows("qwen3", R"("use_sliding_window": true, "max_window_layers": 28)"), (Sizes{0, 0, 0, 0}));
+  EXPECT_EQ(windows("qwen2_moe", R"("use_sliding_window": true, "max_window_layers": 3, "num_experts": 4, "num_experts_per_tok": 2,)"
+                                 R"( "moe_intermediate_size": 8, "shared_expert_intermediate_size": 8)"),
+            (Sizes{4096, 0, 4096, 0}));
+  EXPECT_EQ(windows("qwen3_moe", R"("use_sliding_window": true, "sliding_window": 9, "num_experts": 4, "num_experts_per_tok": 2,)"
+                                 R"( "moe_intermediate_size": 8)"),
+            (Sizes{9, 9, 9, 9}));
+  EXPECT_EQ(windows("smollm3"), (Sizes{0, 0, 0, -1}));
+  EXPECT_EQ(windows("smollm3", R"("no_rope_layer_interval": 2)"), (Sizes{0, -1, 0, -1}));
+  EXPECT_EQ(windows("smollm3", R"("no_rope_layers": [0, 1, 1, 0])"), (Sizes{-1, 0, 0, -1}));
+}
+
+TEST(Layers, WhatContradictsItselfIsRefused) {
+  const auto first_fault = [](const std::string& type, const std::string& keys) {
+    std::vector<std::string> said;
+    layers_of(type, keys, said);
+    return said.empty() ? "" : said[0];
+  };
+  const struct {
+    const char *type, *keys, *says;
+  } cases[] = {
+      {"llama", R"("layer_types": ["full_attention", "full_attention", "full_attention", "sliding_attention"])", "computes none"},
+      {"qwen2", R"("layer_types": ["full_attention"])", "says 1 layers, and num_hidden_layers is 4"},
+      {"qwen2", R"("layer_types": ["full_attention", "full_attention", "full_attention", "linear_attention"])", "is not in this version"},
+      {"qwen2", R"("layer_types": ["full_attention", "full_attention", "full_attention", "sliding_attention"])", "there are none"},
+      {"qwen2", R"("layer_types": "full_attention")", "a list of"},
+      {"mistral", R"("layer_types": ["full_attention", "full_attention", "full_attention", "full_attention"])", "says other windows"},
+      {"mistral", R"("sliding_window": -4)", "is no number of tokens"},
+      {"smollm3", R"("no_rope_layers": [1, 0])", "says 2 layers"},
+      {"smollm3", R"("no_rope_layer_interval": 0)", "is no number of layers"},
+  };
+  for (const auto& c : cases) EXPECT_NE(first_fault(c.type, c.keys).find(c.says), std::string::npos) << first_fault(c.type, c.keys);
+}
+
+TEST(Layers, PatternsAreTheShortest) {
+  ModelKeys m{.layers = 5};
+  const LayerKeys global, local{.window = 4}, other{.window = 9}, still{.positions = PositionMode::none};
+  const auto pattern = [&](const std::vector<LayerKeys>& layers) {
+    set_layers(m, layers);
+    EXPECT_EQ(keys_of_layers(m), layers);
+    return m.pattern;
+  };
+  EXPECT_EQ(pattern({local, local, global, local, local}), "LLG");
+  EXPECT_EQ(pattern({global, local, local, local, local}), "GLLLL");
+  EXPECT_EQ(pattern({global, still, global, still, global}), "GN");
+  EXPECT_EQ(pattern({local, other, global, local, other}), "LAG");
+  EXPECT_EQ(pattern({local, local, local, local, local}), "");
+  EXPECT_EQ(m.window, 4);
 }
 
 TEST(TensorNames, OfAFamilyTakeThePlaceOfTheUsualOnes) {

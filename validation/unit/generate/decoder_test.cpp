@@ -90,15 +90,24 @@ TEST_P(DecoderOf, APromptInOnePassIsThatOfTokenByToken) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, DecoderOf,
-                         testing::Values(Model{"untied", {}}, Model{"tied", {"model.tied=true"}}, Model{"qk_norm", {"model.qk_norm=true"}},
-                                         Model{"qkv_bias", {"model.qkv_bias=true"}}, Model{"one_kv_head", {"model.kv_heads=1"}},
-                                         Model{"long", {"batch.sequence_length=140"}},
-                                         Model{"llama3", {"model.rope_scaling=llama3", "model.rope_original_context=6"}},
-                                         Model{"odd",
-                                               {"model.width=23", "model.ff_width=29", "model.head_dim=6", "batch.sequence_length=7"}},
-                                         Model{"bf16", {"precision.compute=bf16"}, 1e-2}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Models, DecoderOf,
+    testing::Values(Model{"untied", {}}, Model{"tied", {"model.tied=true"}}, Model{"qk_norm", {"model.qk_norm=true"}},
+                    Model{"qkv_bias", {"model.qkv_bias=true"}}, Model{"one_kv_head", {"model.kv_heads=1"}},
+                    Model{"long", {"batch.sequence_length=140"}},
+                    Model{"llama3", {"model.rope_scaling=llama3", "model.rope_original_context=6"}},
+                    Model{"odd", {"model.width=23", "model.ff_width=29", "model.head_dim=6", "batch.sequence_length=7"}},
+                    Model{"window", {"model.window=5"}}, Model{"wide_window", {"model.window=70", "batch.sequence_length=140"}},
+                    Model{"no_positions", {"model.positions=none", "model.qkv_bias=true"}},
+                    Model{"kinds",
+                          {"model.layers=3", "model.pattern=LG",
+                           R"(model.kinds=[{ name = "L", window = 3, rope_theta = 500.0 }, { name = "G", window = 0 }])"}},
+                    Model{"kinds_normed",
+                          {"model.layers=3", "model.pattern=LNG", "model.qk_norm=true", "model.rope_scaling=yarn",
+                           R"(model.kinds=[{ name = "L", window = 3, rope_scaling = "none" }, { name = "N", positions = )"
+                           R"("none" }, { name = "G" }])"}},
+                    Model{"bf16", {"precision.compute=bf16"}, 1e-2}),
+    [](const auto& info) { return info.param.name; });
 
 TEST(Decoder, TextLongerThanItsCacheIsADefect) {
   const Deck deck = test::tiny_deck();

@@ -51,7 +51,7 @@ TEST(Flops, OfATokenWhateverTheMeshAndTheChunks) {
 TEST(Flops, FrozenProductsHaveNoGradientsOfWeights) {
   const FlopsPerToken f = flops_of({"model.freeze=[\"layers.*.mlp.w_*\"]"});
   EXPECT_EQ(f.products, 6 * (2 * (qkv + wo) + head) + 4 * 2 * (gate_up + down));
-  EXPECT_EQ(f.attention, 3 * 2 * attention);
+  EXPECT_EQ(f.of_attention(12), 3 * 2 * attention * 12);
 }
 
 TEST(Flops, BelowTheLowestTrainedTensorThereIsNoBackwardPass) {
@@ -60,7 +60,7 @@ TEST(Flops, BelowTheLowestTrainedTensorThereIsNoBackwardPass) {
   const FlopsPerToken f =
       flops_of({fmt::format(R"(model.freeze=["embedding.*", "layers.0.*", "layers.1.attention.norm", "{}q", "{}k", "{}v"])", w, w, w)});
   EXPECT_EQ(f.products, 2 * layer + 2 * qkv + 4 * wo + 6 * (gate_up + down) + 6 * head);
-  EXPECT_EQ(f.attention, 2 * attention);
+  EXPECT_EQ(f.of_attention(12), 2 * attention * 12);
   const FlopsPerToken head_alone = flops_of({R"(model.freeze=["embedding.*", "layers.*"])"});
   EXPECT_EQ(head_alone.products, 2 * 2 * layer + 6 * head);
 }
@@ -72,7 +72,19 @@ TEST(Flops, AdaptersCostTheirOwnProducts) {
   const double small = 4 * (32 + 32), wide = 4 * (48 + 32);
   const double frozen = 4 * (2 * (qkv + wo + gate_up + down) + head) - 2 * (qkv + wo);
   EXPECT_EQ(f.products, frozen + 6 * 2 * (small + wide) - 2 * 4 * 32);
-  EXPECT_EQ(f.attention, attention + 3 * attention);
+  EXPECT_EQ(f.of_attention(12), (attention + 3 * attention) * 12);
+}
+
+TEST(Flops, AWindowCostsTheKeysThatItShows) {
+  const double none = flops_of({}).of_attention(12);
+  // Of twelve tokens the first five see 1 to 5 keys and the others 5 each; twice the mean of 7 windows' triangle is 5 (2 - 5 / 12).
+  EXPECT_DOUBLE_EQ(flops_of({"model.window=5"}).of_attention(12), none / 12 * 5 * (2 - 5.0 / 12));
+  EXPECT_EQ(flops_of({"model.window=12"}).of_attention(12), none);
+  EXPECT_EQ(flops_of({"model.window=400"}).of_attention(12), none);
+  const FlopsPerToken half =
+      flops_of({"model.pattern=LG", R"(model.kinds=[{ name = "L", window = 5, rope_theta = 500.0 }, { name = "G" }])"});
+  EXPECT_DOUBLE_EQ(half.of_attention(12), (none + flops_of({"model.window=5"}).of_attention(12)) / 2);
+  EXPECT_DOUBLE_EQ(half.of_attention(3), none / 4) << "a document that a window holds whole";
 }
 
 TEST(Flops, APlanWithMaskedDocumentsNamesABound) {

@@ -54,10 +54,12 @@ TEST(Texts, AreOneForSamplesPromptsAndTokens) {
     std::erase_if(names, [&](const std::string& name) { return std::ranges::find(dropped, name) != dropped.end(); });
     return names;
   };
-  for (const std::vector<std::string>& overrides : {std::vector<std::string>{},
-                                                    {"model.qk_norm=true", "model.qkv_bias=true"},
-                                                    {"model.tied=true"},
-                                                    {"model.experts=4", "model.shared_ff_width=8"}}) {
+  for (const std::vector<std::string>& overrides :
+       {std::vector<std::string>{},
+        {"model.qk_norm=true", "model.qkv_bias=true"},
+        {"model.pattern=LG", R"(model.kinds=[{ name = "L", window = 5, rope_theta = 500.0 }, { name = "G" }])"},
+        {"model.tied=true"},
+        {"model.experts=4", "model.shared_ff_width=8"}}) {
     const ModelShape shape = model_shape(test::tiny_deck(overrides));
     const TextSize text{.prompt = 7, .capacity = 20};
     const auto samples = forward_calls(shape), prompt = forward_calls(text_shape(shape, text, Feed::prompt)),
@@ -74,7 +76,9 @@ TEST(Texts, AreOneForSamplesPromptsAndTokens) {
     EXPECT_EQ(prompt.back(), (Names{"rmsnorm normed", shape.tied ? "linear embedding.weight" : "linear head.weight"}));
     EXPECT_EQ(token.back(), prompt.back());
     EXPECT_EQ(samples.back(), (Names{"rmsnorm normed", prompt.back().back(), "softmax_loss", "sum_losses", "add_loss"}));
-    EXPECT_EQ(token.front(), (Names{"embedding", "positions"}));
+    Names begin{"embedding"};
+    begin.insert(begin.end(), shape.rotations.size(), "positions");
+    EXPECT_EQ(token.front(), begin);
   }
 }
 
@@ -364,7 +368,11 @@ TEST(ActivationPlans, EveryPlanOfExpertsGivesTheSameGradients) {
 // Whatever is kept, whatever stands between the two: what gradients of weights read is as it was.
 TEST(PartedBackward, GivesTheSameGradients) {
   for (const std::vector<std::string>& more : std::vector<std::vector<std::string>>{
-           {}, {"model.qk_norm=true", "model.qkv_bias=true"}, {"model.experts=4"}, {"model.experts=4", "model.shared_ff_width=8"}}) {
+           {},
+           {"model.qk_norm=true", "model.qkv_bias=true"},
+           {"model.experts=4"},
+           {"model.experts=4", "model.shared_ff_width=8"},
+           {"model.pattern=LG", R"(model.kinds=[{ name = "L", window = 5, rope_theta = 500.0 }, { name = "G" }])"}}) {
     std::vector<std::string> overrides = more;
     overrides.push_back("model.layers=3");
     const auto segments = segments_of(overrides);

@@ -9,9 +9,14 @@
 namespace tessera::step_cost_test {
 namespace {
 
-/// FLOPs of the products of a step, and of its attention as if no key were masked, as the calls of its tasks have them.
-FlopsPerToken flops_of_tasks(const Schedule& schedule) {
-  FlopsPerToken sum;
+struct FlopsOfTasks {
+  double products = 0, attention = 0;
+};
+
+/// FLOPs of the products of a step, and of its attention as if no key that a window lets through were masked, as the calls of its tasks
+/// have them.
+FlopsOfTasks flops_of_tasks(const Schedule& schedule) {
+  FlopsOfTasks sum;
   for (const auto& phase : schedule.program(ProgramKind::train).phases)
     for (const Task& task : schedule.sections[static_cast<std::size_t>(phase.section)].tasks) {
       const auto* run = std::get_if<RunPass>(&task.op);
@@ -37,17 +42,20 @@ TEST(StepCost, TasksMakeWhatATokenIsSaidToCost) {
       {R"(model.freeze=["embedding.*", "layers.0.*", "layers.1.mlp.w_*"])"},
       {R"(model.freeze=["layers.1.*", "head.*"])"},
       {"lora.rank=4"},
+      {"model.window=5"},
+      {"model.pattern=LG", R"(model.kinds=[{ name = "L", window = 5, rope_theta = 500.0 }, { name = "G" }])"},
       {"lora.rank=2", R"(lora.targets=["layers.1.mlp.w_down"])"},
   };
   for (const std::vector<std::string>& overrides : models) {
     const BuildRequest request = test::request_of({.name = "", .overrides = overrides});
     const BatchKeys& batch = request.deck.batch;
     const auto length = static_cast<double>(batch.sequence_length), tokens = static_cast<double>(batch.global) * length;
-    const FlopsPerToken token = flops_per_token(request.deck), tasks = flops_of_tasks(build_schedule(request));
+    const FlopsPerToken token = flops_per_token(request.deck);
+    const FlopsOfTasks tasks = flops_of_tasks(build_schedule(request));
     const std::string model = overrides.empty() ? "all trained" : overrides.front();
     EXPECT_GT(tasks.products, 0) << model;
     EXPECT_DOUBLE_EQ(tasks.products, token.products * tokens) << model;
-    EXPECT_DOUBLE_EQ(tasks.attention, token.attention * length * tokens) << model;
+    EXPECT_DOUBLE_EQ(tasks.attention, token.of_attention(length) * tokens) << model;
   }
 }
 

@@ -1,0 +1,131 @@
+#include "deck/kinds.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view fields = "name, window, positions, rope_theta and rope_scaling";
+
+/// The enumerator of a text; nothing where the node is no text, or none of the words.
+template <class Mode>
+std::optional<Mode> mode_of(const toml::node& node) {
+  const auto* text = node.as_string();
+  return text ? from_word<Mode>(text->get()) : std::nullopt;
+}
+template <class Mode>
+std::string words_of_mode() {
+  std::vector<std::string> words;
+  for (const std::string_view word : enum_words<Mode>) words.push_back(toml_string(word));
+  return fmt::format("{}", fmt::join(words, " or "));
+}
+
+/// What is wrong with a field, after the kind's number; empty where it was read.
+std::string read_field(std::string_view name, const toml::node& node, KindKeys& kind) {
+  if (name == "name") {
+    const auto* text = node.as_string();
+    const bool letter = text && text->get().size() == 1 && std::isalpha(static_cast<unsigned char>(text->get()[0]));
+    if (!letter) return "has a name that is no letter";
+    kind.name = text->get();
+  } else if (name == "window") {
+    const auto* number = node.as_integer();
+    if (!number || number->get() < 0 || number->get() > 1 << 24) return "has a window that is no integer from 0 (all keys) on";
+    kind.window = number->get();
+  } else if (name == "rope_theta") {
+    const auto number = node.value<double>();
+    if (!number || !(*number > 1 && *number <= 1e12)) return "has a rope_theta that is no number above 1";
+    kind.rope_theta = *number;
+  } else if (name == "positions") {
+    kind.positions = mode_of<PositionMode>(node);
+    if (!kind.positions) return fmt::format("has positions that are not {}", words_of_mode<PositionMode>());
+  } else if (name == "rope_scaling") {
+    kind.rope_scaling = mode_of<RopeMode>(node);
+    if (!kind.rope_scaling) return fmt::format("has a rope_scaling that is not {}", words_of_mode<RopeMode>());
+  } else {
+    return fmt::format("has {}, which is none of {}", shortened(std::string(name)), fields);
+  }
+  return "";
+}
+
+std::string read_kind(const toml::table& table, KindKeys& kind) {
+  for (const auto& [name, node] : table)
+    if (const std::string fault = read_field(name.str(), node, kind); !fault.empty()) return fault;
+  if (kind.name.empty()) return "has no name, a letter of model.pattern";
+  if (kind.positions == PositionMode::none && (kind.rope_theta || kind.rope_scaling))
+    return "has a rotation beside positions = \"none\", which has no use for it";
+  return "";
+}
+
+}  // namespace
+
+Literal read_kinds(const toml::array& tables) {
+  std::vector<KindKeys> kinds;
+  for (const toml::node& node : tables) {
+    kinds.emplace_back();
+    if (const std::string fault = read_kind(*node.as_table(), kinds.back()); !fault.empty())
+      return {std::monostate{}, fmt::format("a list whose kind {} {}", kinds.size(), fault)};
+  }
+  return {kinds, ""};
+}
+
+std::string kinds_text(const std::vector<KindKeys>& kinds) {
+  std::vector<std::string> tables;
+  for (const KindKeys& kind : kinds) {
+    std::string text = fmt::format("name = {}", toml_string(kind.name));
+    if (kind.window) text += fmt::format(", window = {}", *kind.window);
+    if (kind.positions) text += fmt::format(", positions = {}", toml_string(word_of(*kind.positions)));
+    if (kind.rope_theta) text += fmt::format(", rope_theta = {}", shortest(*kind.rope_theta));
+    if (kind.rope_scaling) text += fmt::format(", rope_scaling = {}", toml_string(word_of(*kind.rope_scaling)));
+    tables.push_back("{ " + text + " }");
+  }
+  return fmt::format("[{}]", fmt::join(tables, ", "));
+}
+
+std::vector<LayerKeys> keys_of_layers(const ModelKeys& m) {
+  std::vector<LayerKeys> layers;
+  for (std::int64_t layer = 0; layer < m.layers; ++layer) {
+    LayerKeys keys{.window = m.window, .positions = m.positions, .rope_theta = m.rope_theta, .rope_scaling = m.rope_scaling};
+    const std::string name = m.pattern.empty() ? "" : std::string(1, m.pattern[static_cast<std::size_t>(layer) % m.pattern.size()]);
+    const auto kind = std::ranges::find(m.kinds, name, &KindKeys::name);
+    if (kind != m.kinds.end()) {
+      keys.window = kind->window.value_or(keys.window);
+      keys.positions = kind->positions.value_or(keys.positions);
+      keys.rope_theta = kind->rope_theta.value_or(keys.rope_theta);
+      keys.rope_scaling = kind->rope_scaling.value_or(keys.rope_scaling);
+    }
+    layers.push_back(keys);
+  }
+  return layers;
+}
+
+std::string describe_layers(const ModelKeys& m) {
+  const std::vector<LayerKeys> layers = keys_of_layers(m);
+  std::vector<std::pair<LayerKeys, int>> kinds;
+  for (const LayerKeys& keys : layers) {
+    const auto known = std::ranges::find(kinds, keys, &std::pair<LayerKeys, int>::first);
+    known == kinds.end() ? void(kinds.emplace_back(keys, 1)) : void(++known->second);
+  }
+  if (kinds.size() == 1 && layers[0].window == 0 && layers[0].positions == PositionMode::rope) return "";
+  const auto differ = [&](const auto& field) {
+    return std::ranges::any_of(kinds, [&](const auto& kind) { return kind.first.*field != kinds[0].first.*field; });
+  };
+  std::vector<std::string> texts;
+  for (const auto& [keys, count] : kinds) {
+    std::string text =
+        keys.window == 0 ? fmt::format("{} that see all tokens", count) : fmt::format("{} with a window of {} tokens", count, keys.window);
+    if (keys.positions == PositionMode::none) {
+      texts.push_back(text + ", without positions");
+      continue;
+    }
+    if (differ(&LayerKeys::rope_theta)) text += fmt::format(", base {}", shortest(keys.rope_theta));
+    if (differ(&LayerKeys::rope_scaling))
+      text += keys.rope_scaling == RopeMode::none ? ", not scaled" : fmt::format(", scaled by {}", word_of(keys.rope_scaling));
+    texts.push_back(text);
+  }
+  return fmt::format("{}", fmt::join(texts, "; "));
+}
+
+}  // namespace tessera

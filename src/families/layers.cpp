@@ -1,0 +1,152 @@
+#include "families/layers.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace tessera {
+namespace {
+
+/// A letter for a kind: L has a window, G sees all keys, N is not rotated; then any that is left.
+std::string letter_of(const LayerKeys& keys, const std::string& taken) {
+  std::string wishes = keys.positions == PositionMode::none ? "N" : keys.window > 0 ? "L" : "G";
+  wishes += "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+  return std::string(1, wishes[wishes.find_first_not_of(taken)]);
+}
+
+/// What a kind says where it differs from the model.
+KindKeys kind_of(const std::string& name, const LayerKeys& keys, const ModelKeys& m) {
+  KindKeys kind{.name = name};
+  if (keys.window != m.window) kind.window = keys.window;
+  if (keys.positions != m.positions) kind.positions = keys.positions;
+  if (keys.positions == PositionMode::none) return kind;
+  if (keys.rope_theta != m.rope_theta) kind.rope_theta = keys.rope_theta;
+  if (keys.rope_scaling != m.rope_scaling) kind.rope_scaling = keys.rope_scaling;
+  return kind;
+}
+
+/// The shortest text that makes this one, again and again, up to its length.
+std::string shortest_pattern(const std::string& letters) {
+  for (std::size_t period = 1; period < letters.size(); ++period) {
+    const auto again = [&](std::size_t i) { return letters[i] == letters[i % period]; };
+    std::size_t same = period;
+    while (same < letters.size() && again(same)) ++same;
+    if (same == letters.size()) return letters.substr(0, period);
+  }
+  return letters;
+}
+
+bool slides(const JsonNode& type) { return type.is("sliding_attention"); }
+
+/// Of layer_types; nothing where the list says something else than these two.
+std::optional<std::vector<bool>> listed(ConfigReader& config, const JsonNode& types, std::size_t layers) {
+  if (types.kind != JsonNode::Kind::list)
+    return config.wrong(types, "a list of \"full_attention\" and \"sliding_attention\""), std::nullopt;
+  std::vector<bool> windows;
+  for (const JsonNode& type : types.children) {
+    if (!slides(type) && !type.is("full_attention")) {
+      config.fault("layer_types", fmt::format("a layer of {} is not in this version; \"full_attention\" and \"sliding_attention\" are",
+                                              type.literal.str().substr(0, 60)));
+      return std::nullopt;
+    }
+    windows.push_back(slides(type));
+  }
+  if (windows.size() == layers) return windows;
+  config.fault("layer_types", fmt::format("says {} layers, and num_hidden_layers is {}", windows.size(), layers));
+  return std::nullopt;
+}
+
+}  // namespace
+
+void set_layers(ModelKeys& m, const std::vector<LayerKeys>& layers) {
+  m.pattern.clear(), m.kinds.clear();
+  if (layers.empty()) return;
+  const bool same = std::ranges::all_of(layers, [&](const LayerKeys& keys) { return keys == layers[0]; });
+  m.window = same ? layers[0].window : 0, m.positions = same ? layers[0].positions : PositionMode::rope;
+  if (same) return;
+  std::string letters;
+  std::vector<LayerKeys> known;
+  for (const LayerKeys& keys : layers) {
+    auto found = static_cast<std::size_t>(std::ranges::find(known, keys) - known.begin());
+    if (found == known.size()) {
+      std::string taken;
+      for (const KindKeys& kind : m.kinds) taken += kind.name;
+      known.push_back(keys), m.kinds.push_back(kind_of(letter_of(keys, taken), keys, m));
+    }
+    letters += m.kinds[found].name;
+  }
+  m.pattern = shortest_pattern(letters);
+}
+
+LayerTraits traits_of(const ModelKeys& m) {
+  LayerTraits traits;
+  for (const LayerKeys& keys : keys_of_layers(m)) {
+    if (keys.positions == PositionMode::none) traits.all_rotated = false;
+    if (keys.positions == PositionMode::rope && (keys.rope_theta != m.rope_theta || keys.rope_scaling != m.rope_scaling))
+      traits.one_rotation = false;
+    if (keys.window == 0) {
+      traits.all_windows = false;
+      continue;
+    }
+    traits.one_window = traits.one_window && (traits.no_window || keys.window == traits.window);
+    traits.no_window = false, traits.window = keys.window;
+  }
+  return traits;
+}
+
+void read_windows(ConfigReader& config, const WindowRule& rule, std::vector<LayerKeys>& layers) {
+  using enum WindowRule::Key;
+  const JsonNode* types = config.find("layer_types");
+  if (rule.key == none) {
+    if (types) {
+      const auto windows = listed(config, *types, layers.size());
+      if (windows && std::ranges::find(*windows, true) != windows->end())
+        config.fault("layer_types", "says windows, and the class of this model_type computes none");
+    }
+    return;
+  }
+  const JsonNode* size = config.find("sliding_window");
+  std::int64_t window = size ? config.whole(*size) : config.is_null("sliding_window") ? 0 : rule.standard;
+  if (window < 0) config.fault("sliding_window", "is no number of tokens"), window = 0;
+  std::int64_t first = 28;  // of Qwen's classes
+  bool on = true;
+  if (rule.key == switched) on = config.truth("use_sliding_window", false), first = config.whole("max_window_layers", first);
+  std::vector<bool> windows;
+  for (std::size_t i = 0; i < layers.size(); ++i)
+    windows.push_back(on && window > 0 && (!rule.slides || rule.slides(static_cast<std::int64_t>(i), first)));
+  if (types) {
+    const auto said = listed(config, *types, layers.size());
+    if (!said) return;
+    const bool any = std::ranges::find(*said, true) != said->end();
+    if (rule.lists && any && (!on || window == 0))
+      return config.fault("layer_types", "says windows, and sliding_window or use_sliding_window says that there are none");
+    if (rule.lists)
+      windows = *said;
+    else if (*said != windows)
+      return config.fault("layer_types",
+                          "says other windows than sliding_window, which the class of this model_type takes alone; leave it out");
+  }
+  for (std::size_t i = 0; i < layers.size(); ++i) layers[i].window = windows[i] ? window : 0;
+}
+
+void put_windows(Json& c, const WindowRule& rule, const ModelKeys& m) {
+  using enum WindowRule::Key;
+  const LayerTraits traits = traits_of(m);
+  const Json size = traits.no_window ? Json() : Json(traits.window);
+  if (rule.key == none || (rule.key == switched && traits.no_window)) return;
+  if (rule.key == switched) c["use_sliding_window"] = true;
+  c["sliding_window"] = size;
+  if (!rule.lists) {
+    if (rule.key == switched) c["max_window_layers"] = 0;
+    return;
+  }
+  std::int64_t whole = 0;  // layers before the first window
+  auto types = Json::array();
+  const std::vector<LayerKeys> layers = keys_of_layers(m);
+  for (const LayerKeys& keys : layers) types.push_back(keys.window > 0 ? "sliding_attention" : "full_attention");
+  while (whole < static_cast<std::int64_t>(layers.size()) && layers[static_cast<std::size_t>(whole)].window == 0) ++whole;
+  if (rule.key == switched) c["max_window_layers"] = whole;
+  c["layer_types"] = types;
+}
+
+}  // namespace tessera

@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""Layers of several kinds (model.pattern): the same bits on any layout and across a resume; near them where sums have another order.
+    kinds.py [--device host|cuda]"""
+import argparse
+import json
+import sys
+
+import runs
+from drawn import half
+
+check = runs.Checks()
+MODEL = {"model__heads": 4, "model__kv_heads": 2, "model__layers": 5, "model__window": 5, "model__pattern": json.dumps("LLNG"),
+         "model__kinds": '[{ name = "L", rope_theta = 500.0 }, { name = "N", positions = "none", window = 7 }, { name = "G", window = 0 }]',
+         "model__qk_norm": True, "batch__global": 4, "batch__micro": 1, "batch__sequence_length": 12, "run__steps": 4, "run__log_every": 1,
+         "checkpoint__every": 2, "checkpoint__keep": 0}
+PIPELINE = {"mesh__pp": 2, "run__lanes": "threads"}
+LAYOUTS = {
+    "host": [(2, {"zero__stage": 1}), (3, {"zero__stage": 3, "zero__param_persistence_threshold": 0, "batch__global": 4}), (4, {**PIPELINE, "zero__stage": 2}),
+             (2, {**PIPELINE, "pipeline__schedule": "zero_bubble"}), (2, {"zero__stage": 2, "zero__offload_optimizer__device": "host"}),
+             (1, {"activation__recompute": "full", "activation__every": 2})],
+    "cuda": [(2, {"zero__stage": 3, "zero__param_persistence_threshold": 0})],
+}
+NEAR = {"host": [(2, {"mesh__tp": 2}), (2, {"mesh__cp": 2})], "cuda": [(2, {"mesh__tp": 2})]}
+
+
+def name_of(kind, ranks, keys):
+    return "-".join([kind, f"ranks{ranks}"] + [f"{key.split('__')[-1]}={value}" for key, value in keys.items()])
+
+
+def check_layouts(folder, model, device):
+    exact = {**model, "run__reproducible": True}
+    folder.train("exact", 1, **exact)
+    for ranks, keys in half(LAYOUTS[device], device == "cuda"):
+        name = name_of("exact", ranks, keys)
+        folder.train(name, ranks, **{**exact, **keys})
+        check(f"{name}: the bits of one rank", folder.losses(name) == folder.losses("exact") and folder.hashes(name) == folder.hashes("exact"),
+              f"{folder.losses(name)} instead of {folder.losses('exact')}")
+    folder.train("resumed", 2, **{**exact, "run__resume": folder.run("exact") + "/checkpoints/step-00000002", "zero__stage": 2})
+    check("resumed: the bits of one rank", folder.losses("resumed") == {step: loss for step, loss in folder.losses("exact").items() if step > 2}
+          and folder.hashes("resumed") == folder.hashes("exact"))
+    fast = {**model, "precision__compute": "fp32"}
+    folder.train("fast", 1, **fast)
+    for ranks, keys in NEAR[device]:
+        name = name_of("fast", ranks, keys)
+        folder.train(name, ranks, **{**fast, **keys})
+        pairs = [(folder.losses(name)[step][0], loss[0]) for step, loss in folder.losses("fast").items()]
+        check(f"{name}: near one rank", all(abs(a / b - 1) < (1e-5 if device == "host" else 1e-4) for a, b in pairs), str(pairs))
+
+
+def check_windows(folder):
+    """A window as long as the sequences is none, and a short one is another model."""
+    plain = {"model__layers": 2, "run__steps": 2, "run__log_every": 1, "batch__sequence_length": 12, "run__reproducible": True}
+    for name, window in (("none", 0), ("all", 12), ("beyond", 1000), ("short", 3)):
+        folder.train(name, 1, **plain, model__window=window)
+    check("a window of all keys has the bits of none", folder.losses("all") == folder.losses("none") == folder.losses("beyond"))
+    check("a short one has not", folder.losses("short") != folder.losses("none"))
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--device", choices=("host", "cuda"), default="host")
+    device = parser.parse_args().device
+    with runs.Folder() as folder:
+        check_layouts(folder, {**MODEL, **(runs.ON_GPUS if device == "cuda" else {})}, device)
+        if device == "host":
+            check_windows(folder)
+    return 0 if check.good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+// Kinds of layers: what a deck may say of them, and what each layer is then.
+#include "deck/kinds_of_layers.hpp"
+
+#include <gtest/gtest.h>
+
+#include "small_deck.hpp"
+
+namespace tessera::kinds_test {
+namespace {
+
+std::vector<LayerKeys> layers_of(const std::vector<std::string>& overrides) {
+  const ParsedDeck parsed = parse_small(overrides);
+  EXPECT_EQ(faults_of(parsed), "");
+  return keys_of_layers(parsed.deck.model);
+}
+
+TEST(Kinds, AllLayersAreAsTheModelSaysWithoutAPattern) {
+  const std::vector<LayerKeys> layers = layers_of({"model.window=7", "model.rope_theta=500.0"});
+  ASSERT_EQ(layers.size(), 2U);
+  for (const LayerKeys& layer : layers) EXPECT_EQ(layer, (LayerKeys{.window = 7, .rope_theta = 500}));
+}
+
+TEST(Kinds, APatternGoesOnAgainAndAgainAndKindsDifferInWhatTheySay) {
+  const std::vector<LayerKeys> layers =
+      layers_of({"model.layers=5", "model.pattern=LLN", "model.window=4",
+                 R"(model.kinds=[{ name = "L", rope_theta = 500.0 }, { name = "N", window = 0, positions = "none" }])"});
+  const LayerKeys local{.window = 4, .rope_theta = 500}, none{.positions = PositionMode::none};
+  EXPECT_EQ(layers, (std::vector<LayerKeys>{local, local, none, local, local}));
+  const std::vector<LayerKeys> scaled = layers_of(
+      {"model.rope_scaling=linear", "model.pattern=LG", R"(model.kinds=[{ name = "L", rope_scaling = "none" }, { name = "G" }])"});
+  EXPECT_EQ(scaled, (std::vector<LayerKeys>{{}, {.rope_scaling = RopeMode::linear}}));
+}
+
+TEST(Kinds, AreToldByAPlan) {
+  const auto told = [](const std::vector<std::string>& overrides) { return describe_layers(parse_small(overrides).deck.model); };
+  EXPECT_EQ(told({}), "");
+  EXPECT_EQ(told({"model.window=7"}), "2 with a window of 7 tokens");
+  EXPECT_EQ(told({"model.positions=none"}), "2 that see all tokens, without positions");
+  EXPECT_EQ(told({"model.layers=5", "model.pattern=LLG", "model.rope_scaling=linear",
+                  R"(model.kinds=[{ name = "L", window = 3, rope_theta = 500.0, rope_scaling = "none" }, { name = "G" }])"}),
+            "4 with a window of 3 tokens, base 500.0, not scaled; 1 that see all tokens, base 10000.0, scaled by linear");
+}
+
+TEST(Kinds, MayBeTablesOfTheirOwn) {
+  const std::string text = small_deck + "[[model.kinds]]\nname = \"L\"\nwindow = 3\n[[model.kinds]]\nname = \"G\"\n";
+  const ParsedDeck parsed = parse_deck_text(text, "small.toml", {"model.pattern=LG"}, 0);
+  EXPECT_EQ(faults_of(parsed), "");
+  EXPECT_EQ(keys_of_layers(parsed.deck.model)[0].window, 3);
+  EXPECT_EQ(keys_of_layers(parsed.deck.model)[1].window, 0);
+}
+
+TEST(Kinds, WhatIsWrongIsSaid) {
+  const struct {
+    std::vector<std::string> overrides;
+    std::string says;
+  } cases[] = {
+      {{"model.pattern=LG"}, "there is no [[model.kinds]]"},
+      {{R"(model.kinds=[{ name = "L" }])"}, "model.pattern says of no layer"},
+      {{"model.pattern=LX", R"(model.kinds=[{ name = "L" }])"}, "model.pattern has \"X\", and model.kinds has L"},
+      {{"model.pattern=LL", R"(model.kinds=[{ name = "L" }, { name = "G" }])"}, "model.kinds has G"},
+      {{"model.pattern=LLG", R"(model.kinds=[{ name = "L" }, { name = "G" }])"}, "gives it to none of the 2 layers"},
+      {{"model.pattern=L", R"(model.kinds=[{ name = "L" }, { name = "L" }])"}, "two tables of the name L"},
+      {{"model.pattern=L", R"(model.kinds=[{ name = "L", rope_scaling = "yarn" }])"}, "model.rope_scaling is \"none\""},
+      {{"model.pattern=L", "model.rope_scaling=yarn", R"(model.kinds=[{ name = "L", rope_scaling = "none" }])"},
+       "each kind has rope_scaling"},
+      {{"model.pattern=L", "model.window=3", R"(model.kinds=[{ name = "L", window = 5 }])"}, "no layer is of a kind that leaves it"},
+      {{"model.positions=none", "model.rope_theta=500.0"}, "no layer has positions = \"rope\""},
+      {{R"(model.kinds=[{ name = "Local" }])"}, "kind 1 has a name that is no letter"},
+      {{R"(model.kinds=[{ window = 3 }])"}, "kind 1 has no name"},
+      {{R"(model.kinds=[{ name = "L" }, { name = "G", windw = 3 }])"}, "kind 2 has windw, which is none of"},
+      {{R"(model.kinds=[{ name = "L", window = -1 }])"}, "has a window that is no integer"},
+      {{R"(model.kinds=[{ name = "L", rope_theta = "x" }])"}, "has a rope_theta that is no number"},
+      {{R"(model.kinds=[{ name = "L", positions = "learned" }])"}, "has positions that are not \"rope\" or \"none\""},
+      {{R"(model.kinds=[{ name = "L", positions = "none", rope_theta = 500.0 }])"}, "has a rotation beside positions"},
+      {{R"(model.kinds=["L"])"}, "expected a list of kinds"},
+  };
+  for (const auto& c : cases) {
+    const std::string faults = faults_of(parse_small(c.overrides));
+    EXPECT_NE(faults.find(c.says), std::string::npos) << c.says << " in " << faults;
+  }
+  const std::string ring = faults_of(parse_small({"model.window=3", "mesh.cp=2", "context.method=ring"}, 2));
+  EXPECT_NE(ring.find("windows of attention and context.method"), std::string::npos) << ring;
+}
+
+}  // namespace
+}  // namespace tessera::kinds_test
