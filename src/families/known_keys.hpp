@@ -90,10 +90,17 @@ constexpr bool holds(const std::array<std::string_view, n>& keys, std::string_vi
 struct Refused {
   std::string_view key, why;
 };
-constexpr std::array<Refused, 3> refused_keys = {
-    {{"quantization_config", "quantized weights are not in this version; get the model in BF16, F16 or F32"},
-     {"compression_config", "compressed weights are not in this version; get the model in BF16, F16 or F32"},
-     {"auto_map", "the model brings code of its own (trust_remote_code), and what that computes is not known here"}}};
+constexpr auto refused_keys =
+    std::to_array<Refused>({{"quantization_config", "quantized weights are not in this version; get the model in BF16, F16 or F32"},
+                            {"compression_config", "compressed weights are not in this version; get the model in BF16, F16 or F32"},
+                            {"auto_map", "the model brings code of its own (trust_remote_code), and what that computes is not known here"},
+                            {"q_lora_rank", "multi-head latent attention is not in this version"},
+                            {"kv_lora_rank", "multi-head latent attention is not in this version"},
+                            {"index_topk", "attention to chosen tokens is not in this version"},
+                            {"attn_logit_softcapping", "a soft cap of attention's scores is not in this version"},
+                            {"final_logit_softcapping", "a soft cap of the logits is not in this version"},
+                            {"linear_num_key_heads", "linear attention is not in this version"},
+                            {"text_config", "models of more than text are not in this version"}});
 
 /// What must have a value that asks for nothing.
 struct Idle {
@@ -101,15 +108,18 @@ struct Idle {
   double value;  ///< of a boolean 0 or 1
   std::string_view why;
 };
-constexpr std::array<Idle, 9> idle = {{{"attention_dropout", 0, "dropout is not in this version; set it to 0.0"},
-                                       {"hidden_dropout", 0, "dropout is not in this version; set it to 0.0"},
-                                       {"resid_pdrop", 0, "dropout is not in this version; set it to 0.0"},
-                                       {"router_jitter_noise", 0, "noise on routers is not in this version; set it to 0.0"},
-                                       {"partial_rotary_factor", 1, "the rotation of a part of a head's features is not in this version"},
-                                       {"rope_interleaved", 0, "rotations of neighbouring features are not in this version"},
-                                       {"use_mrope", 0, "rotations of several positions are not in this version"},
-                                       {"is_encoder_decoder", 0, "encoders are not in this version"},
-                                       {"add_cross_attention", 0, "attention to another text is not in this version"}}};
+constexpr auto idle =
+    std::to_array<Idle>({{"attention_dropout", 0, "dropout is not in this version; set it to 0.0"},
+                         {"hidden_dropout", 0, "dropout is not in this version; set it to 0.0"},
+                         {"resid_pdrop", 0, "dropout is not in this version; set it to 0.0"},
+                         {"router_jitter_noise", 0, "noise on routers is not in this version; set it to 0.0"},
+                         {"partial_rotary_factor", 1, "the rotation of a part of a head's features is not in this version"},
+                         {"rope_interleaved", 0, "rotations of neighbouring features are not in this version"},
+                         {"use_mrope", 0, "rotations of several positions are not in this version"},
+                         {"is_encoder_decoder", 0, "encoders are not in this version"},
+                         {"add_cross_attention", 0, "attention to another text is not in this version"},
+                         {"num_nextn_predict_layers", 0, "layers that predict further tokens are not in this version"},
+                         {"num_mtp_layers", 0, "layers that predict further tokens are not in this version"}});
 
 /// A key of a rotation, and the types of rotation that it means something to; "": all.
 struct RotationKey {

@@ -11,6 +11,7 @@
 #include "families/family.hpp"
 #include "families/known_keys.hpp"
 #include "families/layers.hpp"
+#include "families/refused.hpp"
 
 namespace tessera {
 namespace {
@@ -135,6 +136,16 @@ class FamilyReader {
   const Family& family_;
 };
 
+void refuse_type(ConfigReader& config, const std::string& type) {
+  std::vector<std::string_view> types, missing;
+  for (const Family& known : families()) types.push_back(known.type);
+  if (const RefusedFamily* refused = refused_family(type)) missing = refused->missing;
+  if (config.find("text_config")) missing.push_back("models of more than text (text_config)");
+  const std::string what = missing.empty() ? "is not a model that a deck can say; "
+                                           : fmt::format("is not in this version, which lacks {}. In it ", fmt::join(missing, "; "));
+  config.fault("model_type", fmt::format("{} {}{} are", toml_string(shortened(type)), what, fmt::join(types, ", ")));
+}
+
 }  // namespace
 
 ModelSource read_huggingface_config(const std::string& text, const std::string& file, std::vector<Fault>& faults) {
@@ -143,10 +154,7 @@ ModelSource read_huggingface_config(const std::string& text, const std::string& 
   ConfigReader config(root, file, faults);
   const std::string type = config.text("model_type", "");
   if (const Family* family = family_named(type)) return FamilyReader(config, *family).read(file);
-  std::vector<std::string_view> types;
-  for (const Family& known : families()) types.push_back(known.type);
-  config.fault("model_type",
-               fmt::format("{} is not a model that a deck can say; {} are", toml_string(shortened(type)), fmt::join(types, ", ")));
+  refuse_type(config, type);
   return {};
 }
 
