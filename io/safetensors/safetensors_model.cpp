@@ -9,6 +9,7 @@
 #include <mutex>
 #include <set>
 
+#include "base/foreign_model.hpp"
 #include "base/printable.hpp"
 #include "base/some_of.hpp"
 #include "io/checkpoint/finite.hpp"
@@ -190,11 +191,11 @@ SafetensorsModel::SafetensorsModel(const std::string& folder, const std::string&
   model.folder = folder;
   const std::string single = (fs::path(folder) / single_name).string(), index = (fs::path(folder) / index_name).string();
   const PathState one = look_at(single), many = look_at(index);
-  if (one.nothing() && many.nothing())
-    fail(ExitCode::data,
-         "{}: it holds neither {} nor {}. Give the folder of a model as transformers saves it; other files (pytorch_model.bin) become "
-         "these by save_pretrained.",
-         folder, single_name, index_name);
+  if (one.nothing() && many.nothing()) {
+    const std::string foreign = stem == "model" ? foreign_weights(folder) : "";
+    fail(ExitCode::data, "{}: it holds neither {} nor {}.{}", folder, single_name, index_name,
+         foreign.empty() ? " Give the folder of a model as transformers saves it." : foreign);
+  }
   if (!one.nothing()) {
     model.add_shard(single);
     model.sort();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/check.hpp"
+#include "base/foreign_model.hpp"
 #include "base/log.hpp"
 #include "base/model_folder.hpp"
 #include "io/files/byte_progress.hpp"
@@ -181,7 +182,7 @@ void check_options(const TokenizeOptions& o) {
   if (o.train_bpe != 0) check_training(o);
   if (o.tokenizer != "byte" && look_at(o.tokenizer + "/tokenizer.json").nothing())
     fail(ExitCode::usage, "--tokenizer {}: there is no {}/tokenizer.json. Give byte, or the folder of a Hugging Face model.{}", o.tokenizer,
-         o.tokenizer, instead_of_model(o.tokenizer));
+         o.tokenizer, foreign_tokenizer(o.tokenizer) + instead_of_model(o.tokenizer));
   if (!o.chat && (!o.chat_template.empty() || !o.ignored.empty()))
     fail(ExitCode::usage, "{} goes with --chat. Give that too, or leave it out.", o.chat_template.empty() ? "--ignore" : "--chat-template");
   if (o.tokenizer == "byte" && o.chat)

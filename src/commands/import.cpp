@@ -26,7 +26,10 @@ int run_import(const ImportModelOptions& options) {
 void add_import(const Command& app) {
   const Command command = app.command("import", "Make a checkpoint of a Hugging Face model");
   auto options = std::make_shared<ImportModelOptions>();
-  command.option("DIR", options->model, "The model's folder: config.json and safetensors").required();
+  command
+      .option("DIR", options->model,
+              "The model's folder, with config.json and safetensors; or a model in Hugging Face's cache, or its name ORG/NAME there")
+      .required();
   command.option("RUN", options->run, "Folder to write: RUN/checkpoints/step-00000000, to which latest leads; made where it does not exist")
       .required();
   command.option("key=value", options->overrides, "Keys of the deck that the checkpoint holds, for example batch.sequence_length=2048");

@@ -7,8 +7,11 @@
 #include <mutex>
 
 #include "base/check.hpp"
+#include "base/foreign_model.hpp"
+#include "base/log.hpp"
 #include "base/version.hpp"
 #include "deck/import/import.hpp"
+#include "deck/import/named_model.hpp"
 #include "exchange/carried_files.hpp"
 #include "exchange/initial_weights.hpp"
 #include "exchange/own_head.hpp"
@@ -25,6 +28,12 @@
 namespace tessera {
 namespace {
 
+[[noreturn]] void refuse_without_weights(const std::string& model) {
+  const std::string foreign = foreign_weights(find_model(model).folder);
+  fail(ExitCode::data, "{}: it has no weights: neither model.safetensors nor model.safetensors.index.json is there.{}", model,
+       foreign.empty() ? " Get the whole model." : foreign);
+}
+
 /// The deck that the model's folder makes.
 Deck deck_of(const ImportModelOptions& o) {
   const ImportedDeck made =
@@ -34,13 +43,12 @@ Deck deck_of(const ImportModelOptions& o) {
     for (const Fault& fault : made.faults) all += "\n  " + fault.str();
     throw Error(ExitCode::usage, all);
   }
+  if (const std::string note = find_model(o.model).note; !note.empty()) info("{}", note);  // the others follow with the weights
   Deck deck = require_deck(parse_deck_text(made.text, o.model, {}, 0));
   if (deck.model.lora.rank > 0)
     fail(ExitCode::usage, "lora.rank = {}: an import is the model alone. Give [lora] to the run that begins with run.init = {}.",
          deck.model.lora.rank, o.model);
-  if (deck.run.init.empty())
-    fail(ExitCode::data, "{}: it has no weights: neither model.safetensors nor model.safetensors.index.json is there. Get the whole model.",
-         o.model);
+  if (deck.run.init.empty()) refuse_without_weights(o.model);
   return deck;
 }
 
@@ -67,6 +75,8 @@ ImportModelResult import_model(const ImportModelOptions& o) {
     fail(ExitCode::usage, "{}: there are checkpoints already. Choose another folder, or remove them.", root);
   // One shard of one group, in the layout of one rank.
   const RunTokenizer tokenizer = find_tokenizer(deck, "", "");
+  if (const std::string foreign = tokenizer.folder.empty() ? foreign_tokenizer(deck.run.init) : ""; !foreign.empty())
+    warning("{} has no tokenizer.json.{}", deck.run.init, foreign);
   deck.zero.stage = 0, deck.run.init.clear(), deck.data.tokenizer = tokenizer.digest;
   const Layout layout = layout_for(deck, Mesh{}, 0);
   const Holding holding{&layout, std::vector<std::vector<int>>(layout.units.size(), {0})};

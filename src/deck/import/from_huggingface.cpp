@@ -3,15 +3,20 @@
 
 #include <filesystem>
 
-#include "base/regular_file.hpp"
+#include "base/foreign_model.hpp"
 #include "deck/import/importer.hpp"
+#include "deck/import/named_model.hpp"
 
 namespace tessera {
 namespace fs = std::filesystem;
 
-ImportedDeck import_huggingface(const ImportRequest& request) {
+ImportedDeck import_huggingface(const ImportRequest& asked) {
   ImportedDeck out;
-  if (request.path.empty()) return {"", {{"DIR", 0, 0, "", "is empty; name the folder of a model, or its config.json"}}};
+  if (asked.path.empty()) return {"", {{"DIR", 0, 0, "", "is empty; name the folder of a model, or its config.json"}}};
+  const NamedModel named = find_model(asked.path);
+  if (!named.fault.empty()) return {"", {{asked.path, 0, 0, "", named.fault}}};
+  ImportRequest request = asked;
+  request.path = named.folder;
   const bool file = request.path.ends_with(".json");
   ModelSource source = file ? read_model(request.path, out.faults) : read_huggingface_folder(request.path, out.faults);
   if (!out.faults.empty()) return out;
@@ -27,8 +32,8 @@ ImportedDeck import_huggingface(const ImportRequest& request) {
     std::error_code ignored;
     return fs::symlink_status(folder / name, ignored).type() != fs::file_type::not_found;
   };
-  if (!file && (is_there("model.safetensors") || is_there("model.safetensors.index.json")))
-    in.assume("run.init", toml_string(request.path), "the run begins with these weights");
+  const bool weights = !file && (is_there("model.safetensors") || is_there("model.safetensors.index.json"));
+  if (weights) in.assume("run.init", toml_string(request.path), "the run begins with these weights");
   in.assume("run.steps", "1000", "FILL IN: optimizer steps of the run");
   in.assume("batch.global", "16", "FILL IN: sequences of a step, over all ranks");
   in.assume("batch.micro", "1", "sequences that a rank passes through the model at once");
@@ -40,6 +45,9 @@ ImportedDeck import_huggingface(const ImportRequest& request) {
   ImportedDeck made = in.finish(
       fmt::format("Made of {} ({}), a model of Hugging Face, by `tessera deck from-hf`.", toml_string(request.path), source.architecture));
   made.notes = source.notes;
+  if (!named.note.empty()) made.notes.push_back(named.note);
+  if (const std::string foreign = file || weights ? "" : foreign_weights(request.path); !foreign.empty())
+    made.notes.push_back(fmt::format("{}: run.init is left out.{}", request.path, foreign));
   return made;
 }
 

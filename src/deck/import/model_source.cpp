@@ -6,6 +6,7 @@
 #include <array>
 #include <filesystem>
 
+#include "base/foreign_model.hpp"
 #include "base/model_folder.hpp"
 #include "base/regular_file.hpp"
 #include "deck/hints.hpp"
@@ -98,7 +99,8 @@ ModelSource read_deck_model(const std::string& path, std::vector<Fault>& faults)
 ModelSource read_config_file(const std::string& path, std::vector<Fault>& faults) {
   std::string text, why;
   if (!read_regular(path, most_file_bytes, text, why)) {
-    faults.push_back({path, 0, 0, "", why + instead_of_model(std::filesystem::path(path).parent_path().string())});
+    const std::string folder = std::filesystem::path(path).parent_path().string(), instead = instead_of_model(folder);
+    faults.push_back({path, 0, 0, "", why + (instead.empty() ? foreign_weights(folder) : instead)});
     return {};
   }
   return read_huggingface_config(text, path, faults);

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/check.hpp"
+#include "base/foreign_model.hpp"
 #include "base/log.hpp"
 #include "base/model_folder.hpp"
 #include "io/checkpoint/checkpoint.hpp"
@@ -68,7 +69,7 @@ RunTokenizer find_files(const Deck& deck, const std::string& run, const std::str
     fail(ExitCode::usage,
          "data.tokenizer: there is no {}/tokenizer.json, and {} is not the digest of one, 32 hexadecimal digits. Name the folder of a "
          "tokenizer, or the digest that its token files have.{}",
-         named, named, instead_of_model(named));
+         named, named, foreign_tokenizer(named) + instead_of_model(named));
   for (const std::string& folder : {is_digest(named) ? std::string() : named, deck.run.init, run.empty() ? run : run + "/tokenizer",
                                     checkpoint.empty() ? checkpoint : tokenizer_folder(checkpoint)})
     if (has_tokenizer(folder)) take({.folder = folder, .digest = io::tokenizer_digest(folder), .source = folder + "/tokenizer.json"});
@@ -117,7 +118,7 @@ std::string choose_tokenizer(const std::string& named, const std::string& checkp
   const std::string folder = named.empty() ? tokenizer_folder(checkpoint) : named, carried = carried_digest(checkpoint);
   if (!named.empty() && io::look_at(named + "/tokenizer.json").nothing())
     fail(ExitCode::data, "--tokenizer {}: there is no {}/tokenizer.json. Give the folder of a Hugging Face model.{}", named, named,
-         instead_of_model(named));
+         foreign_tokenizer(named) + instead_of_model(named));
   if (!folder.empty() && !carried.empty() && io::tokenizer_digest(folder) != carried)
     fail(ExitCode::usage,
          "{}/tokenizer.json (digest {}) is another tokenizer than that of {} ({}). Name the folder of the one that it was trained with.",

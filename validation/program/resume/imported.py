@@ -183,6 +183,38 @@ def imports(folder, model, sharded):
     check("a model without weights", done.returncode == DATA and "no weights" in done.stderr and not os.path.exists(folder.run("nothing")), done.stderr)
 
 
+def cached(folder, model):
+    """Hugging Face's cache, whose snapshots are links; and what others' files are told."""
+    hub = os.path.join(folder.path, "hub/models--org--tiny")
+    snapshot, blobs = os.path.join(hub, "snapshots/0123abcd"), os.path.join(hub, "blobs")
+    for path in (snapshot, os.path.join(hub, "refs")):
+        os.makedirs(path)
+    shutil.copytree(model, blobs)
+    for name in os.listdir(model):
+        os.symlink("../../blobs/" + name, os.path.join(snapshot, name))
+    with open(os.path.join(hub, "refs/main"), "w") as main:
+        main.write("0123abcd")
+    done = runs.tessera("import", hub, folder.run("of-cache"))
+    same = done.returncode == 0 and contents(consolidate(folder, folder.latest("of-cache"), "of-cache-again")) == contents(model)
+    check("a model in the cache is taken by its snapshot", same and f"{hub}: the model is taken from {snapshot}" in done.stderr, done.stdout + done.stderr)
+    done = runs.tessera("deck", "from-hf", os.path.dirname(hub))
+    check("deck from-hf: the snapshot becomes run.init", done.returncode == 0 and f'init = "{snapshot}"' in done.stdout, done.stdout + done.stderr)
+    foreign = os.path.join(folder.path, "foreign")
+    os.makedirs(foreign + "/global_step4")
+    for name in ("latest", "zero_to_fp32.py", "global_step4/zero_pp_rank_0_mp_rank_00_optim_states.pt"):
+        open(os.path.join(foreign, name), "w").close()
+    done = runs.tessera("import", foreign, folder.run("nothing"))
+    check("a checkpoint of DeepSpeed is named with its command", done.returncode == USAGE and f"`python3 {foreign}/zero_to_fp32.py {foreign} " in done.stderr, done.stderr)
+    shutil.copy(os.path.join(model, "config.json"), foreign)
+    open(foreign + "/pytorch_model.bin", "w").close()
+    done = runs.tessera("import", foreign, folder.run("nothing"))
+    check("a file of PyTorch is named with its command", done.returncode == DATA and "no weights" in done.stderr and
+          f".save_pretrained(sys.argv[2])' {foreign} {foreign}-safetensors`" in done.stderr and not os.path.exists(folder.run("nothing")), done.stderr)
+    done = runs.tessera("deck", "from-hf", foreign)
+    check("deck from-hf: it says why run.init is left out", done.returncode == 0 and "init =" not in done.stdout and "run.init is left out. pytorch_model.bin" in done.stderr,
+          done.stdout + done.stderr)
+
+
 def large_model(folder, name, layers):
     """A Llama in bf16 whose weights are one hole: 33.6 MB a layer, of which the disk has nothing."""
     width, ff = 1024, 4096
@@ -305,7 +337,8 @@ def refusals(folder, model, sharded):
         ("a tensor of something else", DATA, model, header(renamed), ["does not have: model.layers.1.adapter.weight", f"is missing: {norm}"]),
         ("a header of garbage", DATA, model, spill("model.safetensors", struct.pack("<Q", 4) + b"{a:b" + bytes(99)), ["its header cannot be understood"]),
         ("a truncated file", DATA, model, truncate, ["truncated inside tensor"]),
-        ("no weights", DATA, model, lambda path: os.remove(path + "/model.safetensors"), ["holds neither model.safetensors nor"]),
+        ("no weights", DATA, model, lambda path: os.rename(path + "/model.safetensors", path + "/pytorch_model.bin"),
+         ["holds neither model.safetensors nor", "pytorch_model.bin is a file of PyTorch"]),
         ("a missing shard", DATA, sharded, lambda path: os.remove(f"{path}/{shard}"), ["are missing: " + shard]),
         ("an index of garbage", DATA, sharded, spill("model.safetensors.index.json", b"[1"), ["index.json: it cannot be understood"]),
     ]
@@ -329,6 +362,7 @@ def main():
         resumes(folder, models["llama"])
         freezes(folder)
         imports(folder, models["llama"], os.path.join(folder.path, "llama-bf16"))
+        cached(folder, models["llama"])
         bounded_memory(folder)
         refusals(folder, models["llama"], os.path.join(folder.path, "llama-bf16"))
     return 0 if check.good else 1

@@ -1,0 +1,37 @@
+#include "deck/import/named_model.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "base/hub_cache.hpp"
+#include "deck/environment.hpp"
+
+namespace tessera {
+namespace {
+
+/// As huggingface_hub finds it.
+std::string hub_folder() {
+  for (const char* name : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"})
+    if (const auto hub = environment(name); hub && !hub->empty()) return *hub;
+  if (const auto home = environment("HF_HOME"); home && !home->empty()) return *home + "/hub";
+  if (const auto cache = environment("XDG_CACHE_HOME"); cache && !cache->empty()) return *cache + "/huggingface/hub";
+  return environment("HOME").value_or("") + "/.cache/huggingface/hub";
+}
+
+bool holds_config(const std::string& folder) {
+  std::error_code ignored;  // who reads it says why it cannot be read
+  return std::filesystem::exists(std::filesystem::path(folder) / "config.json", ignored);
+}
+
+}  // namespace
+
+NamedModel find_model(const std::string& given) {
+  if (given.ends_with(".json") || holds_config(given)) return {given, "", ""};
+  const auto cached = cached_model(is_name_of_hub(given) ? folder_in_hub(hub_folder(), given) : given);
+  if (!cached || cached->snapshot.empty()) return {given, "", ""};
+  if (!cached->others.empty()) return {"", "", fmt::format("it is no one model's folder.{}", cached->others)};
+  return {cached->snapshot, fmt::format("{}: the model is taken from {}", given, cached->snapshot), ""};
+}
+
+}  // namespace tessera
