@@ -224,6 +224,10 @@ def make_data(work, kind):
     return [file[0] for file in files], ["data.document_mask=true", "data.packing=documents", "data.too_long=split"], texts
 
 
+def adamw(rows):
+    return torch.optim.AdamW(rows, lr=RATE, betas=BETAS, eps=EPS)
+
+
 def of_torch(model, texts, groups, make):
     """Losses and norms of the steps; the model has the weights after them."""
     rows = [{"params": [], "lr": rate, "weight_decay": decay} for _, _, rate, decay in groups] + [{"params": [], "weight_decay": DECAY}, {"params": [], "weight_decay": 0.0}]
@@ -311,7 +315,7 @@ def check(name, keys, launches, work):
     for key, parameter in model.named_parameters():
         parameter.requires_grad_(not key.startswith(tuple(prefixes)))
     groups = GROUPS.get(name, [])
-    make, of_optimizer = OPTIMIZERS.get(name, (lambda rows: torch.optim.AdamW(rows, lr=RATE, betas=BETAS, eps=EPS), []))
+    make, of_optimizer = OPTIMIZERS.get(name, (adamw, []))
     theirs = of_torch(model, texts, groups, make)
     tables = ", ".join(f"{{ tensors = {json.dumps(ours)}, learning_rate = {rate}, weight_decay = {decay} }}" for ours, _, rate, decay in groups)
     after, count, places = model.state_dict(), sum(int((targets != -100).sum()) for _, targets in texts), sum(targets.numel() for _, targets in texts)

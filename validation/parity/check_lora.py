@@ -25,7 +25,7 @@ except ImportError as error:
     print(f"skipped: {error}; run scripts/setup --peer", file=sys.stderr)
     sys.exit(77)
 
-from check_finetuning import BETAS, BYTES, CLIPPING, DECAY, LENGTH, MPIEXEC, RATE, STEPS, TESSERA, TOLERANCE, make_data, of_torch, run
+from check_finetuning import BETAS, BYTES, CLIPPING, DECAY, LENGTH, MPIEXEC, RATE, STEPS, TESSERA, TOLERANCE, adamw, make_data, of_torch, run
 from models import DEFAULTS, make_model, model_keys
 
 # Beside the experts, which transformers stacks in tensors of a layer, the peer's adapters are parametrizations of these; their names in files are those that
@@ -162,7 +162,7 @@ def check(name, keys, config, launches, work):
         save_file({key: value.contiguous() for key, value in whole_adapter_of(model, experts).items()}, os.path.join(adapter, "adapter_model.safetensors"))
     before = whole_adapter_of(model, experts)
     (data,), _, texts = make_data(work, "rows")
-    theirs = of_torch(model, texts)
+    theirs = of_torch(model, texts, [], adamw)
     after, count = whole_adapter_of(model, experts), sum(int((targets != -100).sum()) for _, targets in texts)
     merged_theirs = merged_of(model)
     moved, good = worst(before, after), True
