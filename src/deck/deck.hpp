@@ -102,6 +102,7 @@ struct BatchKeys {
   std::int64_t sequence_length = 0;    // tokens
   std::vector<RampPhase> ramp = {};    // in the order of their steps
   std::int64_t parts = 1;              // sequences that a sample is cut into: no key, but what deck_in_phase says of a phase
+  std::int64_t last_global = 0;        // of the run's last phase, where this is another: no key either
   friend bool operator==(const BatchKeys&, const BatchKeys&) = default;
 };
 

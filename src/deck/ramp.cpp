@@ -50,11 +50,20 @@ Deck deck_in_phase(const Deck& deck, std::size_t phase) {
   if (freezes(deck)) own.optimizer.warms_up = begin < deck.optimizer.freeze_step, own.optimizer.freeze_step = 0;
   const auto row = std::ranges::upper_bound(deck.batch.ramp, begin, {}, &RampPhase::until_step);
   if (row == deck.batch.ramp.end()) return own;
+  own.batch.last_global = deck.batch.global;
   if (row->global > 0) own.batch.global = row->global;
   if (row->sequence_length == 0) return own;
   own.batch.sequence_length = row->sequence_length, own.batch.parts = deck.batch.sequence_length / row->sequence_length;
   own.evaluate.batches *= own.batch.parts;
   return own;
+}
+
+Deck with_last_batch(const Deck& phase) {
+  Deck last = phase;
+  last.batch.sequence_length *= phase.batch.parts, last.evaluate.batches /= phase.batch.parts, last.batch.parts = 1;
+  if (phase.batch.last_global > 0) last.batch.global = phase.batch.last_global;
+  last.batch.last_global = 0;
+  return last;
 }
 
 std::int64_t samples_in(const Deck& deck, std::int64_t steps) {

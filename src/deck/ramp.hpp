@@ -15,6 +15,9 @@ std::size_t phase_after(const Deck& deck, std::int64_t steps);
 /// The deck of a phase's steps, of one phase alone: with its batch, an evaluation of as many tokens, and 1-bit Adam before its freeze_step
 /// or after.
 Deck deck_in_phase(const Deck& deck, std::size_t phase);
+/// The deck of a phase with the batch of its run's last one: of it is decided what all phases have in common, above all where the state
+/// lies.
+Deck with_last_batch(const Deck& phase);
 /// Of a step of such a deck.
 inline std::int64_t samples_of_step(const BatchKeys& batch) { return batch.global / batch.parts; }
 /// Samples of the first `steps` steps of a run.

@@ -21,6 +21,7 @@ struct Slot {
   int parameter = 0;  ///< row of the parameter table
   Box box;            ///< of the tensor's natural shape, row-major; its counts are the local shape
   std::int64_t offset = 0, elements = 0;
+  friend bool operator==(const Slot&, const Slot&) = default;
 };
 
 struct Unit {

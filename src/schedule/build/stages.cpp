@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/check.hpp"
+#include "deck/ramp.hpp"
 #include "model/record/leave_frozen.hpp"
 #include "model/record/recompute.hpp"
 #include "model/table/parameters.hpp"
@@ -263,11 +264,12 @@ int chunks_of_stage(const PipelineKeys& keys) {
 }
 
 std::vector<std::int64_t> layers_of_stages(const Deck& deck, const Mesh& mesh) {
-  const std::vector<VirtualStage> stages = virtual_stages(deck, mesh);
+  const Deck last = with_last_batch(deck);
+  const std::vector<VirtualStage> stages = virtual_stages(last, mesh);
   const std::int64_t layers = deck.model.layers;
   TESSERA_REQUIRE(std::ssize(stages) <= layers, "{} virtual stages of {} layers", stages.size(), layers);
   if (!deck.pipeline.layers.empty()) return deck.pipeline.layers;
-  const Costs costs = costs_of(deck, mesh);
+  const Costs costs = costs_of(last, mesh);
   if (!costs.alike()) return cut_of_unlike(costs, stages);
   const double flops = least_flops(costs, stages, layers);
   std::vector<std::int64_t> cut(stages.size(), 1), most;

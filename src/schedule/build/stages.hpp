@@ -27,7 +27,7 @@ struct Stage {
 int chunks_of_stage(const PipelineKeys& keys);
 /// pipeline.layers, by virtual stage: stage s of p has the numbers s, s + p and so on. Without the key the cut whose slowest virtual stage,
 /// by FLOPs, is the fastest, and of those cuts one whose fullest stage holds the least: parameters with their state, and kept activations
-/// of all micro-batches under way.
+/// of all micro-batches under way. All phases of a run have the cut of its last one, since the state stays where it lies.
 std::vector<std::int64_t> layers_of_stages(const Deck& deck, const Mesh& mesh);
 Stage stage_of(const Deck& deck, const Mesh& mesh, int world_rank);
 

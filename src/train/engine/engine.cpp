@@ -22,6 +22,7 @@
 #include "schedule/trace/timeline_summary.hpp"
 #include "topology/node.hpp"
 #include "train/engine/device.hpp"
+#include "train/engine/same_places.hpp"
 
 namespace tessera {
 namespace {
@@ -51,17 +52,6 @@ TierBytes most_of(const std::vector<RunPlan>& plans, const F& bytes) {
   return most;
 }
 
-/// Tier and byte of each part of the state, and how many they are.
-std::vector<std::array<std::int64_t, 3>> places_of_state(const RunPlan& plan) {
-  std::vector<std::array<std::int64_t, 3>> places;
-  for (const Held& held : plan.schedule.state) {
-    const auto buffer = static_cast<std::size_t>(held.use.buffer);
-    places.push_back(
-        {static_cast<std::int64_t>(plan.schedule.buffers[buffer].tier), plan.memory.offset[buffer] + held.use.offset, held.use.bytes});
-  }
-  return places;
-}
-
 }  // namespace
 
 Engine::Engine(RunPlan plan, const EngineOptions& options, RankLinks links)
@@ -84,6 +74,7 @@ Engine::Engine(std::vector<RunPlan> phases, const EngineOptions& options, RankLi
       state_(plan_, memory_),
       optimizers_(chosen_optimizers(plan_.request.deck.optimizer)),
       counts_targets_(plan_.request.group(axes({Axis::tp})).rank == 0) {
+  for (std::size_t k = 1; k < phases_.size(); ++k) require_same_places(plan_, phases_[k]);
   if (plan_.request.training()) TESSERA_REQUIRE(used_ == room_, "the bytes that tasks touch differ from the planned ones");
   const bool on_gpu = schedule().shape.backend == kernels::Backend::cuda;
   if (on_gpu) clear_device();
@@ -131,12 +122,6 @@ void Engine::begin_in(std::size_t phase) {
     const std::lock_guard lock(changes_);
     executor_.reset();
   }
-  const Schedule& next = phases_[phase].schedule;
-  const auto before = places_of_state(plan_), after = places_of_state(phases_[phase]);
-  const auto both = std::min(before.size(), after.size());  // what ranks have of their own comes last, and not in all phases
-  TESSERA_REQUIRE(std::equal(before.begin(), before.begin() + static_cast<std::ptrdiff_t>(both), after.begin()) &&
-                      next.values.size() == schedule().values.size(),
-                  "the state of phase {} lies elsewhere than that of phase {}", phase + 1, phase_ + 1);
   TierBytes kept = plan_.memory.state;
   for (std::size_t t = 0; t < tier_count; ++t) kept[t] = std::min(kept[t], phases_[phase].memory.state[t]);
   phases_[phase_] = std::move(plan_);

@@ -45,6 +45,14 @@ TEST(Ramp, APhaseHasTheBatchThatItNamesAndTheRest) {
   }
 }
 
+// What is decided of it is decided alike in all phases.
+TEST(Ramp, APhaseKnowsTheLastBatch) {
+  const Deck deck = ramped(), last = deck_in_phase(deck, 3);
+  for (std::size_t k = 0; k < phases_of(deck); ++k) EXPECT_EQ(with_last_batch(deck_in_phase(deck, k)), last) << k;
+  const Deck alone = parse_small().deck;
+  EXPECT_EQ(with_last_batch(alone), alone);
+}
+
 TEST(Ramp, StepsAndSamplesAreCountedOverPhases) {
   for (const Deck& deck : {ramped(), parse_small().deck}) {
     std::int64_t samples = 0;
