@@ -91,12 +91,6 @@ void check_fp8(Draft& draft) {
   if (draft.good({"kernels.pack_weights"}) && draft.deck.kernels.pack_weights)
     draft.fault({"kernels.pack_weights", "precision.fp8"},
                 "packed weights are for products in the compute type; set kernels.pack_weights = false or precision.fp8 = \"none\"");
-  // Gradients of a later phase have been found wrong there (validation/program/combinations).
-  if (draft.good({"batch.ramp", "pipeline.schedule"}) && !draft.deck.batch.ramp.empty() &&
-      draft.deck.pipeline.schedule == PipelineSchedule::zero_bubble)
-    draft.fault({"pipeline.schedule", "precision.fp8", "batch.ramp"},
-                "with products in fp8 and a ramp the gradients of later phases are not those of one rank in this version; set "
-                "pipeline.schedule = \"1f1b\", or leave batch.ramp or precision.fp8 out");
 }
 
 }  // namespace
