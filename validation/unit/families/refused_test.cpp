@@ -53,7 +53,6 @@ TEST(RefusedFamily, WhatPeopleHaveIsRefusedWithItsReason) {
                                                        {"gpt_oss", "sinks in attention"},
                                                        {"olmo2", "norms after blocks"},
                                                        {"olmo3", "windows on some layers"},
-                                                       {"smollm3", "no_rope_layers"},
                                                        {"phi3", "fused tensors"},
                                                        {"granite", "four multipliers"},
                                                        {"llama4", "attention within chunks"},
