@@ -9,6 +9,7 @@
 #include "commands/plan_options.hpp"
 #include "commands/plan_phases.hpp"
 #include "commands/plan_stages.hpp"
+#include "deck/kinds_of_layers.hpp"
 #include "io/files/posix_file.hpp"
 #include "kernels/parallel.hpp"
 #include "memory/arena.hpp"

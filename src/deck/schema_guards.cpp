@@ -23,7 +23,8 @@ std::vector<Key> guard_keys() {
            "Steps whose losses and norms spikes are measured by; none is judged before half of them are there. Spikes that moved nothing "
            "do not join."},
       {KEY(guards.rollback_limit), .type = integer, .unit = "times", .limits = {.least = 1, .most = 1000}, .fallback = "3",
-       .help = "Times that a run goes back without a new checkpoint between, each time to an older one, before it ends."},
+       .help = "Times that a run goes back without a checkpoint from beyond the step that it went back from, each time to an older one, "
+               "before it ends."},
       {KEY(guards.digest_every), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",
        .help =
            "Steps between comparisons of what several ranks keep the same copy of: weights, and state that ZeRO does not share out. A copy "

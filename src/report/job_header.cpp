@@ -7,6 +7,7 @@
 
 #include "base/check.hpp"
 #include "base/progress.hpp"
+#include "base/shell_word.hpp"
 #include "base/types.hpp"
 
 namespace tessera {
@@ -33,22 +34,6 @@ std::string time_line(const JobNeeds& needs, const JobHeader& header) {
 std::string slurm_time(std::int64_t minutes) {
   const std::int64_t days = minutes / 1440, hours = minutes / 60 % 24;
   return days > 0 ? fmt::format("{}-{:02}:{:02}:00", days, hours, minutes % 60) : fmt::format("{:02}:{:02}:00", hours, minutes % 60);
-}
-
-std::string shell_word(const std::string& word) {
-  const bool plain = !word.empty() && std::ranges::all_of(word, [](unsigned char c) {
-    return std::isalnum(c) || std::string_view("_-./=:,+@%").find(static_cast<char>(c)) != std::string_view::npos;
-  });
-  if (plain) return word;
-  std::string quoted(1, '\'');
-  for (const char c : word) {
-    if (c == '\'')
-      quoted.append("'\\''");
-    else
-      quoted.push_back(c);
-  }
-  quoted.push_back('\'');
-  return quoted;
 }
 
 JobHeader job_header(const JobNeeds& needs) {

@@ -49,7 +49,5 @@ Json job_json(const JobNeeds& needs, const JobHeader& header);
 
 /// "36:00:00", "1-12:00:00": as sbatch takes it.
 std::string slurm_time(std::int64_t minutes);
-/// A word that a shell reads as one.
-std::string shell_word(const std::string& word);
 
 }  // namespace tessera

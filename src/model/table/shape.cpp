@@ -149,7 +149,7 @@ ModelShape cut_over_tp(const ModelShape& shape, int size, int index) {
 
 ModelShape in_layer(const ModelShape& shape, int layer) {
   ModelShape s = shape;
-  s.kind = shape.kinds[static_cast<std::size_t>(layer)];
+  if (!shape.kinds.empty()) s.kind = shape.kinds[static_cast<std::size_t>(layer)];
   return s;
 }
 

@@ -54,7 +54,7 @@ struct ModelShape {
   bool tied = false, qk_norm = false, qkv_bias = false;
   ExpertShape experts = {};
   std::vector<Rotation> rotations = {};  ///< that layers have
-  std::vector<LayerKind> kinds = {};     ///< of each layer
+  std::vector<LayerKind> kinds = {};     ///< of each layer; empty: all are as LayerKind begins
   LayerKind kind = {};                   ///< of the layer whose text is recorded
   std::int64_t loss_chunk = 0;           ///< tokens of logits held at once
   bool pack_weights = false;             ///< segments read packed copies of matrices where the builder binds them

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <ranges>
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "deck/ramp.hpp"
+#include "io/checkpoint/survey.hpp"
 #include "schedule/build/micro_batches.hpp"
 #include "topology/failure/signals.hpp"
 #include "train/observe/ledger.hpp"
@@ -117,6 +119,11 @@ Verdict StepLoop::step_after(std::int64_t done) {
     if (end.verdict == Verdict::roll_back) break;
   }
   return end.verdict;
+}
+
+std::int64_t StepLoop::saved() {
+  const std::string last = checkpoints_.saver().last();
+  return last == began_from_ ? 0 : io::step_of_name(std::filesystem::path(last).filename().string()).value_or(0);
 }
 
 void StepLoop::enter_phase_after(std::int64_t done) {

@@ -24,8 +24,8 @@ class StepLoop {
   StepLoop(const RunParts& run, ResumeProof& proof, const std::string& checkpoint, const std::vector<io::CheckpointData>& data);
   /// Makes all that are left, and says how the run ended: ok, or interrupted; none where it is to go back (RunParts::going_back).
   std::optional<ExitCode> run();
-  /// Whether a checkpoint was saved.
-  bool saved() { return checkpoints_.saver().last() != began_from_; }
+  /// The step of the newest checkpoint that was saved; 0: none was.
+  std::int64_t saved();
 
  private:
   /// Where another phase begins after so many steps, goes on in it. No save may be under way.

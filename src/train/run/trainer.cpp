@@ -43,6 +43,7 @@
 #include "train/run/kernel_choices.hpp"
 #include "train/run/plans.hpp"
 #include "train/run/step_loop.hpp"
+#include "train/run/ways_back.hpp"
 #include "train/save/resume_proof.hpp"
 #include "train/save/save_room.hpp"
 #include "train/save/saving.hpp"
@@ -137,12 +138,12 @@ class Training {
     copies_->claim(start);
     // 7. Steps, and those from a checkpoint on where the run goes back by itself.
     while (true) {
-      bool saved = false;
+      std::int64_t saved = 0;
       if (const std::optional<ExitCode> status = make_steps(start, saved)) {
         ledger_->end(*status);
         return static_cast<int>(*status);
       }
-      went_back_ = saved ? 1 : went_back_ + 1;
+      ways_back_.go_back_from(going_back_.step, saved);
       go_back(start);
     }
   }
@@ -151,8 +152,8 @@ class Training {
   void failed(const Error& error) { ledger_->end(error.code, error.what()); }
 
  private:
-  /// All that are left; none where the run is to go back. `saved`: a checkpoint was.
-  std::optional<ExitCode> make_steps(const StartPoint& start, bool& saved) {
+  /// All that are left; none where the run is to go back. `saved`: StepLoop::saved().
+  std::optional<ExitCode> make_steps(const StartPoint& start, std::int64_t& saved) {
     const RunParts parts{.world = world_,
                          .deck = deck_,
                          .engine = *engine_,
@@ -184,22 +185,23 @@ class Training {
     return status;
   }
 
-  /// To the newest good checkpoint before the last step, or an older one each time that no checkpoint followed.
+  /// To the newest good checkpoint before the last step, or an older one each time that no checkpoint from beyond it followed.
   void go_back(StartPoint& start) {
     begin_ = now_seconds();
     position_.turn_to("the way back to a checkpoint");
     const std::int64_t taken = engine_->run_values().sample_cursor;
     std::vector<std::string> candidates;
     world_.together([&] {
-      if (went_back_ > deck_.guards.rollback_limit)
+      if (ways_back_.times() > deck_.guards.rollback_limit)
         fail(ExitCode::numerics,
-             "{}. The run has gone back {} times without a new checkpoint between (guards.rollback_limit): what is wrong comes with its "
+             "{}. The run has gone back {} times without a checkpoint from beyond that step (guards.rollback_limit): what is wrong comes "
+             "with its "
              "data, "
              "its keys or this machine. Look at the steps before, and begin a run of its own from an earlier checkpoint with other keys: "
              "run.output_dir=NEW run.resume={}/step-N",
-             going_back_.why, went_back_ - 1, start.folder.checkpoints());
+             going_back_.why, ways_back_.times() - 1, start.folder.checkpoints());
       if (world_.rank() == 0)
-        candidates = checkpoints_before(start.folder.checkpoints(), claim_->lineage(), going_back_.step, went_back_ - 1);
+        candidates = checkpoints_before(start.folder.checkpoints(), claim_->lineage(), going_back_.step, ways_back_.times() - 1);
     });
     start.checkpoint = choose_verified(world_, "the run, which goes back by itself,", candidates);
     read_initial(start);
@@ -370,7 +372,7 @@ class Training {
   std::unique_ptr<io::MetricsEndpoint> endpoint_;  ///< rank 0's; goes before whoever waits for the folder may want its port
   std::optional<Ledger> ledger_{std::in_place};    ///< rank 0's begins with the steps
   GoingBack going_back_;
-  std::int64_t went_back_ = 0;  ///< times, since there was a new checkpoint
+  WaysBack ways_back_;
   std::optional<ResumeProof> proof_;
   std::optional<KernelRuntime> runtime_;
   std::optional<Node> node_;

@@ -8,7 +8,7 @@ VALUES = {
     "guards.skip_limit": [..., "2"],  # windows are longer than any run here, so that no step is judged
     "guards.spike": ['"off"', '"warn"', '"skip"', '"rollback"'],
     "guards.threshold": [..., "1.5"],
-    "guards.window": [..., "8"],
+    "guards.window": [..., "16"],
     "guards.rollback_limit": [..., "1"],
     "guards.digest_every": [..., "1", "2"],
     "guards.replay_every": [..., "1", "2"],

@@ -127,7 +127,8 @@ TEST(ModelSource, RefusesWhatADeckCannotSay) {
   std::vector<Fault> faults;
   read_huggingface_config("{\"model_type\": \"gpt2\"}", "config.json", faults);
   EXPECT_EQ(text_of(faults),
-            "config.json:1:16: model_type: \"gpt2\" is not a model that a deck can say; llama, mistral, qwen2, qwen3, mixtral, "
+            "config.json:1:16: model_type: \"gpt2\" is not a model that a deck can say; llama, mistral, ministral, cwm, smollm3, qwen2, "
+            "qwen3, mixtral, "
             "qwen2_moe, qwen3_moe are\n");
   faults.clear();
   read_huggingface_config(
@@ -143,9 +144,7 @@ TEST(ModelSource, RefusesWhatADeckCannotSay) {
       "config.json:4:27: type: \"longrope\" is not in this version; \"default\", \"llama3\", \"linear\", \"dynamic\" and \"yarn\" are\n"
       "config.json:3:40: hidden_act: \"gelu\" is not in this version; the feed-forward block is SwiGLU (\"silu\")\n"
       "config.json:3:84: attention_bias: a bias on the attention's output is not in this version\n"
-      "config.json:3:60: mlp_bias: biases in the feed-forward block are not in this version\n"
-      "config.json:3:20: sliding_window: attention over a window is not in this version; where no sequence is longer than it, set it "
-      "to null\n");
+      "config.json:3:60: mlp_bias: biases in the feed-forward block are not in this version\n");
   faults.clear();
   read_model("no/such/config.json", faults);
   ASSERT_EQ(faults.size(), 1u);

@@ -1,0 +1,40 @@
+// When a run that goes back by itself gets no further.
+#include "train/run/ways_back.hpp"
+
+#include <gtest/gtest.h>
+
+namespace tessera::ways_back_test {
+namespace {
+
+TEST(WaysBack, WithoutCheckpointsEachCounts) {
+  WaysBack ways;
+  for (int n = 1; n <= 4; ++n) {
+    ways.go_back_from(21, 0);
+    EXPECT_EQ(ways.times(), n);
+  }
+}
+
+// Once it counted as progress to save step 20 again, and the run went back for ever.
+TEST(WaysBack, WhatStoodThereBeforeIsNoProgress) {
+  WaysBack ways;
+  ways.go_back_from(21, 20);
+  EXPECT_EQ(ways.times(), 1);
+  ways.go_back_from(21, 0);   // from 20
+  ways.go_back_from(21, 20);  // from 18
+  EXPECT_EQ(ways.times(), 3);
+  ways.go_back_from(19, 18);  // from 16, and no further than before
+  EXPECT_EQ(ways.times(), 4);
+}
+
+TEST(WaysBack, BeyondTheStepTheCountBeginsAnew) {
+  WaysBack ways;
+  ways.go_back_from(21, 20);
+  ways.go_back_from(21, 0);
+  ways.go_back_from(29, 28);
+  EXPECT_EQ(ways.times(), 1);
+  ways.go_back_from(29, 28);
+  EXPECT_EQ(ways.times(), 2);
+}
+
+}  // namespace
+}  // namespace tessera::ways_back_test
