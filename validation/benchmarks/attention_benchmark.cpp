@@ -1,5 +1,6 @@
-// Attention forward and backward against the measured GEMM rate of the same type: of whole sequences, and of the two blocks of ring
-// attention. FLOPs are those of the causal half, and blocks have as many: 2 T^2 D a head forward, 2.5 times that backward.
+// Attention forward and backward against the measured GEMM rate of the same type: of whole sequences, of the two blocks of ring
+// attention, and of windows beside all keys. FLOPs are those of the causal half, and blocks have as many: 2 T^2 D a head forward, 2.5 times
+// that backward.
 #include "kernels/attention/attention.hpp"
 
 #include "validation/benchmarks/limits.hpp"
@@ -35,6 +36,48 @@ void run_attention(benchmark::State& state, const kernels::AttentionShape& s, bo
     best = std::min(best, now_seconds() - start);
   }
   report(state, s, backward, best);
+}
+
+/// A window beside all keys, in turns: what its time is of that of all, over its share of the pairs of query and key. 1 is its work alone.
+void run_window(benchmark::State& state, kernels::AttentionShape s, std::int64_t window, bool backward) {
+  const std::int64_t rows = s.B * s.T, width = (s.H + 2 * s.G) * s.D;
+  Data qkv(rows * width, s.dtype), out(rows * s.H * s.D, s.dtype), d_out(rows * s.H * s.D, s.dtype), d_qkv(rows * width, s.dtype);
+  Data lse(s.B * s.H * s.T, DType::f32);
+  Data workspace(std::max(kernels::attention_forward_workspace_bytes(s), kernels::attention_backward_workspace_bytes(s)));
+  const auto seconds = [&](std::int64_t seen, bool gradients) {
+    s.window = seen;
+    const double start = now_seconds();
+    if (gradients)
+      kernels::attention_backward(
+          workspace.context(),
+          {.d_qkv = d_qkv.data(), .d_out = d_out.data(), .qkv = qkv.data(), .out = out.data(), .lse = lse.as<float>(), .shape = s});
+    else
+      kernels::attention_forward(workspace.context(), {.out = out.data(), .lse = lse.as<float>(), .qkv = qkv.data(), .shape = s});
+    return now_seconds() - start;
+  };
+  double all = 1e30, some = 1e30;
+  for (auto _ : state)
+    for (const std::int64_t seen : {std::int64_t{0}, window}) {
+      seconds(seen, false);  // the backward pass reads what this leaves
+      double& best = seen == 0 ? all : some;
+      best = std::min(best, seconds(seen, backward));
+    }
+  const auto T = static_cast<double>(s.T), W = static_cast<double>(window);
+  state.counters["of_all_keys"] = some / all;
+  state.counters["over_its_share"] = some / all / ((W * T - W * (W - 1) / 2) / (T * (T + 1) / 2));
+}
+
+void register_windows() {
+  const kernels::AttentionShape shape{.B = 1, .T = 16384, .H = 2, .G = 1, .D = 64};
+  for (DType t : {DType::f32, DType::bf16})
+    for (const std::int64_t window : {1024, 4096})
+      for (const bool backward : {false, true}) {
+        kernels::AttentionShape s = shape;
+        s.dtype = t;
+        const std::string name = fmt::format("attention_window/T{}_W{}_H{}_G{}_D{}/{}/{}", s.T, window, s.H, s.G, s.D, name_of(t),
+                                             backward ? "backward" : "forward");
+        benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) { run_window(state, s, window, backward); })->UseRealTime();
+      }
 }
 
 /// With the keys of a rank of lower number, half of which all queries see, or of higher, all of which half of the queries see.
@@ -103,5 +146,6 @@ void register_all() {
 int main(int argc, char** argv) {
   tessera::benchmarks::register_all();
   tessera::benchmarks::register_blocks();
+  tessera::benchmarks::register_windows();
   return tessera::benchmarks::run(argc, argv);
 }
