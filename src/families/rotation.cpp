@@ -18,10 +18,12 @@ class RotationReader {
   /// stand, as when somebody adds it to a file of version 5: then the other must not say something else.
   void read(ModelKeys& m) {
     m.rope_theta = config_.real("rope_theta", m.rope_theta);
-    m.rope_scaling = RopeMode::none;
-    ModelKeys other = m;
     const JsonNode *older = given_as("rope_scaling"), *newer = given_as("rope_parameters");
-    if (const JsonNode* used = older ? older : newer) read_one(m, *used);
+    if (!older && !newer) return;  // the class's own
+    const ModelKeys plain;
+    m.rope_scaling = plain.rope_scaling, m.rope_factor = plain.rope_factor, m.rope_original_context = plain.rope_original_context;
+    ModelKeys other = m;
+    read_one(m, older ? *older : *newer);
     if (!older || !newer) return;
     read_one(other, *newer);
     const JsonNode* theta = newer->member("rope_theta");

@@ -83,6 +83,8 @@ std::string huggingface_config(const Deck& deck, DType dtype, const std::optiona
   // The keys of transformers 4, which version 5 reads as well.
   c["rope_theta"] = m.rope_theta;
   c["rope_scaling"] = rotation(m);
+  if (m.rope_scaling == RopeMode::none && family.standard.rope_scaling != RopeMode::none)
+    c["rope_scaling"] = Json{{"rope_type", "default"}};  // null is the class's own
   put_token_ids(c, m, ids);
   c["use_cache"] = true;
   c["torch_dtype"] = torch_name(dtype);

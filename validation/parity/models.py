@@ -68,6 +68,8 @@ def make_config(keys):
     if any(layer["positions"] == "none" for layer in layers):
         return transformers.SmolLM3Config(**common, no_rope_layers=[int(layer["positions"] == "rope") for layer in layers], pad_token_id=None)
     if windows and not (keys["qk_norm"] or keys["qkv_bias"]):
+        if len(windows) < len(layers):
+            return transformers.CwmConfig(**common, sliding_window=windows[0], layer_types=types)
         return transformers.MistralConfig(**common, sliding_window=windows[0])
     if windows:
         common |= {"use_sliding_window": True, "sliding_window": windows[0], "layer_types": types}
@@ -119,7 +121,7 @@ def make_model(keys):
     config = make_config(keys)
     config._attn_implementation = "eager"
     kind = {"llama": transformers.LlamaForCausalLM, "mistral": transformers.MistralForCausalLM,
-            "smollm3": transformers.SmolLM3ForCausalLM, "qwen2": transformers.Qwen2ForCausalLM, "qwen3": transformers.Qwen3ForCausalLM,
+            "cwm": transformers.CwmForCausalLM, "smollm3": transformers.SmolLM3ForCausalLM, "qwen2": transformers.Qwen2ForCausalLM, "qwen3": transformers.Qwen3ForCausalLM,
             "mixtral": transformers.MixtralForCausalLM, "qwen2_moe": transformers.Qwen2MoeForCausalLM,
             "qwen3_moe": transformers.Qwen3MoeForCausalLM}
     model = kind[config.model_type](config).to(torch.float32).train()

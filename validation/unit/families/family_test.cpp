@@ -109,6 +109,16 @@ TEST(Layers, AreWhatTheClassesOfTransformersMakeOfAFile) {
   EXPECT_EQ(windows("smollm3", R"("no_rope_layers": [0, 1, 1, 0])"), (Sizes{-1, 0, 0, -1}));
 }
 
+// A null rotation is the class's own, which must not come between a model and its export.
+TEST(Layers, ACwmWithoutARotationIsScaledAsItsClassDoesIt) {
+  std::vector<std::string> said;
+  for (const LayerKeys& layer : layers_of("cwm", R"("rope_scaling": null)", said)) EXPECT_EQ(layer.rope_scaling, RopeMode::llama3);
+  for (const LayerKeys& layer : layers_of("cwm", R"("rope_scaling": {"rope_type": "default"})", said))
+    EXPECT_EQ(layer.rope_scaling, RopeMode::none);
+  for (const LayerKeys& layer : layers_of("llama", R"("rope_scaling": null)", said)) EXPECT_EQ(layer.rope_scaling, RopeMode::none);
+  EXPECT_EQ(said, std::vector<std::string>());
+}
+
 TEST(Layers, WhatContradictsItselfIsRefused) {
   const auto first_fault = [](const std::string& type, const std::string& keys) {
     std::vector<std::string> said;
