@@ -33,7 +33,7 @@ SHAPES = {
     "window": (10, 24, (0.3, 0.3), {"kv_heads": 2, "vocab": 64, "window": 7}),
     "windows": (11, 24, (0.3, 0.3), {"kv_heads": 2, "vocab": 64, "layers": 3, "qk_norm": True, "norm_eps": 1e-6, "pattern": "LG",
                                      "kinds": [{"name": "L", "window": 5}, {"name": "G"}]}),
-    "no_rope": (12, 20, (0.3, 0.3), {"kv_heads": 1, "vocab": 64, "layers": 3, "tied": True, "pattern": "GN",
+    "no_rope": (14, 20, (0.3, 0.3), {"kv_heads": 1, "vocab": 64, "layers": 3, "tied": True, "pattern": "GN",
                                      "kinds": [{"name": "G"}, {"name": "N", "positions": "none"}]}),
     "qkv_bias": (9, 17, (0.3, 0.3), {"kv_heads": 2, "qkv_bias": True, "norm_eps": 1e-6, "rope_theta": 1000000.0, "vocab": 131}),
 }

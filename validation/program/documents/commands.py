@@ -164,6 +164,8 @@ def train_small(command, launch, deck, number):
             small += ["data.train=data/train.h5", "data.validation=data/val.h5"]
     if launch.value("data.packing", "") == "documents":
         small += ["data.validation=data/val.h5"]
+    if launch.value("checkpoint.neighbour_every", ""):  # of which there is one here
+        small += ["checkpoint.allow_same_node=true"]
     # Not at a port that somebody has, nor for strangers.
     small += [f"{key}={here}" for key, here in (("metrics.prometheus", "0"), ("metrics.prometheus_folder", ".")) if launch.value(key, "")]
     if launch.value("run.machine", ""):  # the profile that lies here is one of GPUs

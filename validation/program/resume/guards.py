@@ -105,7 +105,7 @@ def turned_bits(folder, data):
     run = folder.start("turned", 2, **keys)
     try:
         run.wait_for_step(8)
-        pid = sorted(run.ranks())[1]
+        pid = run.ranks()[1]
         with memory_of.Stopped(pid) as memory:
             places = memory.find(row)
             check("the weights are in its memory", 1 <= len(places) <= 4, str(places))
@@ -135,7 +135,7 @@ def not_finite(folder, data):
     nan = struct.pack("<f", float("nan"))
     try:
         run.wait_for_step(3)
-        pid = sorted(run.ranks())[1]
+        pid = run.ranks()[1]
         with memory_of.Stopped(pid) as memory:
             places = memory.find(row)
             check("what is frozen is in its memory", 1 <= len(places) <= 4, str(places))

@@ -228,6 +228,16 @@ def alive(pid):
         return False
 
 
+def rank_of(pid):
+    """As its launcher has told it; 0 of a process without one."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as environment:
+            told = dict(entry.split(b"=", 1) for entry in environment.read().split(b"\0") if b"=" in entry)
+    except OSError:
+        return 0
+    return next((int(told[name]) for name in (b"PMI_RANK", b"PMIX_RANK", b"OMPI_COMM_WORLD_RANK", b"SLURM_PROCID") if told.get(name, b"").isdigit()), 0)
+
+
 class Running:
     """A run under way, which a test signals and kills. Its output goes to a file, so that nobody has to read along."""
 
@@ -241,6 +251,7 @@ class Running:
         return [self.process.pid] + children(self.process.pid)
 
     def ranks(self):
+        """Their process ids, in the order of ranks: ids begin anew at some number, so that a later process may have a smaller one."""
         # In a bundle bin/tessera is a shell script, which becomes the program in libexec.
         programs = [TESSERA, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(TESSERA))), "libexec", "tessera")]
 
@@ -249,11 +260,11 @@ class Running:
                 return any(os.path.samefile(f"/proc/{pid}/exe", program) for program in programs if os.path.exists(program))
             except OSError:
                 return False
-        return [pid for pid in self.everybody() if is_rank(pid)]
+        return sorted((pid for pid in self.everybody() if is_rank(pid)), key=rank_of)
 
     def signal_ranks(self, number, which=None):
         pids = self.ranks()
-        for pid in pids if which is None else [sorted(pids)[which]]:
+        for pid in pids if which is None else [pids[which]]:
             try:
                 os.kill(pid, number)
             except ProcessLookupError:
