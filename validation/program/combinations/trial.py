@@ -84,7 +84,10 @@ class Trial:
         try:
             return self.play_once(case)
         except Rounding as far:
-            in_fp32 = {part: deck and {**deck, "precision.compute": '"fp32"', "precision.gradients": '"fp32"'} for part, deck in case.items()}
+            def of_fp32(deck):  # fp16 alone has a loss scale
+                kept = {key: value for key, value in deck.items() if not key.startswith("precision.loss_scale.")}
+                return {**kept, "precision.compute": '"fp32"', "precision.gradients": '"fp32"'}
+            in_fp32 = {part: deck and of_fp32(deck) for part, deck in case.items()}
             try:
                 return self.play_once(in_fp32) + ", near in fp32"
             except Refused as refused:
