@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "deck/syntax.hpp"
+#include "deck/table_rows.hpp"
 #include "deck/update_keys.hpp"
 #include "optimizer/texts/table.hpp"
 
@@ -122,15 +123,7 @@ std::string read_group(const toml::table& table, OptimizerGroup& group) {
 
 }  // namespace
 
-Literal read_groups(const toml::array& tables) {
-  std::vector<OptimizerGroup> groups;
-  for (const toml::node& node : tables) {
-    groups.emplace_back();
-    if (const std::string fault = read_group(*node.as_table(), groups.back()); !fault.empty())
-      return {std::monostate{}, fmt::format("a list whose group {} {}", groups.size(), fault)};
-  }
-  return {groups, ""};
-}
+Literal read_groups(const toml::array& tables) { return read_rows(tables, "group", read_group); }
 
 std::string groups_text(const std::vector<OptimizerGroup>& groups) {
   std::vector<std::string> tables;

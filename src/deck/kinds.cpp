@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "deck/table_rows.hpp"
+
 namespace tessera {
 namespace {
 
@@ -61,15 +63,7 @@ std::string read_kind(const toml::table& table, KindKeys& kind) {
 
 }  // namespace
 
-Literal read_kinds(const toml::array& tables) {
-  std::vector<KindKeys> kinds;
-  for (const toml::node& node : tables) {
-    kinds.emplace_back();
-    if (const std::string fault = read_kind(*node.as_table(), kinds.back()); !fault.empty())
-      return {std::monostate{}, fmt::format("a list whose kind {} {}", kinds.size(), fault)};
-  }
-  return {kinds, ""};
-}
+Literal read_kinds(const toml::array& tables) { return read_rows(tables, "kind", read_kind); }
 
 std::string kinds_text(const std::vector<KindKeys>& kinds) {
   std::vector<std::string> tables;

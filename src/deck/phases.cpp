@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "deck/table_rows.hpp"
+
 namespace tessera {
 namespace {
 
@@ -27,15 +29,7 @@ std::string read_phase(const toml::table& table, RampPhase& phase) {
 
 }  // namespace
 
-Literal read_phases(const toml::array& tables) {
-  std::vector<RampPhase> phases;
-  for (const toml::node& node : tables) {
-    phases.emplace_back();
-    if (const std::string fault = read_phase(*node.as_table(), phases.back()); !fault.empty())
-      return {std::monostate{}, fmt::format("a list whose phase {} {}", phases.size(), fault)};
-  }
-  return {phases, ""};
-}
+Literal read_phases(const toml::array& tables) { return read_rows(tables, "phase", read_phase); }
 
 std::string phases_text(const std::vector<RampPhase>& phases) {
   std::vector<std::string> tables;

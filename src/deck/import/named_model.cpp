@@ -19,9 +19,10 @@ std::string hub_folder() {
   return environment("HOME").value_or("") + "/.cache/huggingface/hub";
 }
 
+/// Also where that cannot be told: who reads it says why, and no other model takes its place.
 bool holds_config(const std::string& folder) {
-  std::error_code ignored;  // who reads it says why it cannot be read
-  return std::filesystem::exists(std::filesystem::path(folder) / "config.json", ignored);
+  std::error_code unknown;
+  return std::filesystem::exists(std::filesystem::path(folder) / "config.json", unknown) || unknown;
 }
 
 }  // namespace

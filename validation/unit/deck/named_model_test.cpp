@@ -21,6 +21,16 @@ std::string add_snapshot(const std::string& hub, const std::string& model, const
   return snapshot;
 }
 
+// Its reader says why; once another model was taken in its place.
+TEST(NamedModel, AFolderThatCannotBeLookedAtIsTheOneThatWasGiven) {
+  const Scratch dir;
+  const std::string hub = dir / "hub", model = hub + "/models--org--some-model", given = model + "/refs";
+  add_snapshot(hub, "org--some-model", "aaa");
+  EXPECT_NE(find_model(given).folder, given);
+  fs::create_symlink("config.json", given + "/config.json");  // a link to itself
+  EXPECT_EQ(find_model(given).folder, given);
+}
+
 TEST(NamedModel, TheSnapshotThatMainLeadsTo) {
   const Scratch dir;
   const std::string hub = dir / "hub", model = hub + "/models--org--some-model";
