@@ -19,11 +19,15 @@ struct AttentionShape {
   /// A query sees so many keys at most, its own and those right before it (a sliding window); 0: all before it. Key tiles that lie outside
   /// cost nothing, and our own kernels compute it whatever `path` says.
   std::int64_t window = 0;
+  float scale = 0;  ///< of the products of queries and keys; 0: 1 / sqrt(D)
+  /// A scaled product x counts as softcap tanh(x / softcap), which lies within softcap (Gemma 2); 0: as it is. Our own kernels compute it
+  /// whatever `path` says.
+  float softcap = 0;
 };
 
 struct AttentionForward {
   void* out = nullptr;        ///< (B*T, H*D)
-  float* lse = nullptr;       ///< (B, H, T) log-sum-exp of the scaled scores
+  float* lse = nullptr;       ///< (B, H, T) log-sum-exp of the scores, scaled and capped
   const void* qkv = nullptr;  ///< (B*T, (H+2G)*D)
   AttentionShape shape;
   /// (B, T) or null. With it a query sees the keys of its own document alone: those from document_starts[b, t] to t, where the starts of a

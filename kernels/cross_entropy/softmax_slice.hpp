@@ -1,7 +1,7 @@
 // The head's loss where each rank holds the logits of a slice of the vocabulary (Megatron-LM, arXiv:1909.08053, section 3): every rank sums
 // over its slice, the ranks gather these sums, which are three numbers a row, and each makes losses and its slice's gradient from them.
 #pragma once
-#include "kernels/context.hpp"
+#include "kernels/cross_entropy/cross_entropy.hpp"
 
 namespace tessera::kernels {
 
@@ -12,6 +12,7 @@ struct SoftmaxSliceSums {
   const float* logits = nullptr;            ///< (rows,V)
   const std::int32_t* targets = nullptr;    ///< (rows) of the whole vocabulary
   std::int64_t rows = 0, V = 0, first = 0;  ///< V tokens of the vocabulary from `first` on
+  LogitMap map = {};                        ///< sums are those of mapped logits
 };
 TESSERA_OP(softmax_slice_sums, (const Context& context, const SoftmaxSliceSums& arguments), (context, arguments))
 
@@ -26,6 +27,7 @@ struct SoftmaxSliceLoss {
   const float* grad_scale = nullptr;      ///< 1 value, with d_logits
   std::int64_t rows = 0, V = 0, first = 0, slices = 1;
   DType dtype = DType::f32;
+  LogitMap map = {};
 };
 TESSERA_OP(softmax_slice_loss, (const Context& context, const SoftmaxSliceLoss& arguments), (context, arguments))
 

@@ -8,6 +8,17 @@ namespace tessera::kernels {
 TESSERA_OP(add, (const Context& context, void* out, const void* x, const void* y, std::int64_t n, DType dtype),
            (context, out, x, y, n, dtype))
 
+/// out = x + scale y, in fp32 and rounded once; without x (null) scale y.
+struct AddScaled {
+  void* out = nullptr;      ///< (n); may be x or y
+  const void* x = nullptr;  ///< (n), or null
+  const void* y = nullptr;  ///< (n)
+  float scale = 1;
+  std::int64_t n = 0;
+  DType dtype = DType::f32;  ///< f32, bf16 or f16
+};
+TESSERA_OP(add_scaled, (const Context& context, const AddScaled& arguments), (context, arguments))
+
 /// out[i] = part 0 [i] + part 1 [i] + ... in this order, in fp32 and rounded once; with `accumulate` the previous out[i] is added last.
 /// What ranks send for a sum of theirs, in the order of the ranks. f32, bf16 or f16.
 struct SumInOrder {

@@ -19,6 +19,7 @@ struct EmbeddingForward {
   DType dtype = DType::f32;
   std::int64_t V = 0;  ///< of a slice
   VocabularySlice slice = {};
+  float scale = 1;  ///< of the rows
 };
 TESSERA_OP(embedding_forward, (const Context& context, const EmbeddingForward& arguments), (context, arguments))
 
@@ -29,6 +30,7 @@ struct EmbeddingBackward {
   std::int64_t M = 0, C = 0, V = 0;
   DType dtype = DType::f32;  ///< of d_out
   VocabularySlice slice = {};
+  float scale = 1;  ///< as in the forward pass
 };
 TESSERA_OP(embedding_backward, (const Context& context, const EmbeddingBackward& arguments), (context, arguments))
 TESSERA_WORKSPACE(embedding_backward_workspace_bytes, EmbeddingBackward)

@@ -17,6 +17,7 @@ struct QkNormRopeForward {
   std::int64_t M = 0, T = 0, H = 0, G = 0, D = 0;
   float eps = 1e-5f;
   DType dtype = DType::f32;
+  float offset = 0;                               ///< as in kernels/rmsnorm
   const std::int32_t* document_starts = nullptr;  ///< (M) or null: at most m % T each
 };
 TESSERA_OP(qk_norm_rope_forward, (const Context& context, const QkNormRopeForward& arguments), (context, arguments))
@@ -34,6 +35,7 @@ struct QkNormRopeBackward {
   const float* table = nullptr;  ///< (T, D/2, 2)
   std::int64_t M = 0, T = 0, H = 0, G = 0, D = 0;
   DType dtype = DType::f32;
+  float offset = 0;                               ///< as in kernels/rmsnorm
   const std::int32_t* document_starts = nullptr;  ///< (M) or null: at most m % T each
 };
 TESSERA_OP(qk_norm_rope_backward, (const Context& context, const QkNormRopeBackward& arguments), (context, arguments))

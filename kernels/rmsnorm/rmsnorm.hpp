@@ -1,4 +1,4 @@
-// RMSNorm (Zhang and Sennrich, arXiv:1910.07467): out = x * rstd * weight, rstd = 1 / sqrt(mean(x^2) + eps), statistics in fp32.
+// RMSNorm (Zhang and Sennrich, arXiv:1910.07467): out = x * rstd * (offset + weight), rstd = 1 / sqrt(mean(x^2) + eps), statistics in fp32.
 #pragma once
 #include "kernels/context.hpp"
 
@@ -12,6 +12,8 @@ struct RmsnormForward {
   std::int64_t rows = 0, C = 0;
   float eps = 1e-5f;
   DType dtype = DType::f32;
+  float offset = 0;                ///< 0, or 1: what norms of Gemma's kind scale by is 1 + weight
+  const void* residual = nullptr;  ///< (rows, C), or null: out = residual + what the norm makes, rounded once; may be out
 };
 TESSERA_OP(rmsnorm_forward, (const Context& context, const RmsnormForward& arguments), (context, arguments))
 
@@ -26,6 +28,7 @@ struct RmsnormBackward {
   const float* rstd = nullptr;       ///< (rows), of the forward pass
   std::int64_t rows = 0, C = 0;
   DType dtype = DType::f32;
+  float offset = 0;  ///< as in the forward pass
 };
 TESSERA_OP(rmsnorm_backward, (const Context& context, const RmsnormBackward& arguments), (context, arguments))
 /// For partial sums of d_weight: a fixed number of row blocks, summed in a fixed order, whatever the number of threads.

@@ -1,14 +1,19 @@
-// SwiGLU (Shazeer, arXiv:2002.05202): out = silu(gate) * up.
+// Gated linear units (Shazeer, arXiv:2002.05202): out = act(gate) * up; SwiGLU where act is silu, GeGLU where it is one of the GELUs.
 #pragma once
 #include "kernels/context.hpp"
 
 namespace tessera::kernels {
+
+/// gelu is x times the normal distribution's probability of less than x; gelu_tanh its approximation of Hendrycks and Gimpel
+/// (arXiv:1606.08415), 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
+enum class GateActivation : std::uint8_t { silu, gelu_tanh, gelu };
 
 struct SwigluForward {
   void* out = nullptr;            ///< (M,F)
   const void* gate_up = nullptr;  ///< (M,2F): gate then up
   std::int64_t M = 0, F = 0;
   DType dtype = DType::f32;
+  GateActivation activation = GateActivation::silu;
 };
 TESSERA_OP(swiglu_forward, (const Context& context, const SwigluForward& arguments), (context, arguments))
 
@@ -18,6 +23,7 @@ struct SwigluBackward {
   const void* gate_up = nullptr;  ///< (M,2F)
   std::int64_t M = 0, F = 0;
   DType dtype = DType::f32;
+  GateActivation activation = GateActivation::silu;
   void* out = nullptr;  ///< (M,F): forward's once more, to the bit; may be the memory of d_out. Null: not wanted
 };
 TESSERA_OP(swiglu_backward, (const Context& context, const SwigluBackward& arguments), (context, arguments))
