@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/rows.hpp"
 #include "kernels/exp.hpp"
+#include "kernels/swiglu/gates.hpp"
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -32,7 +33,32 @@ __device__ float silu(float g, float e) {
   return quotient<T>(std::signbit(g) ? g * e : g, e + 1.0f);
 }
 
-template <class T, class Whole>
+/// P(g), where e = e^(-g^2 / 2).
+template <class T>
+__device__ float normal_below(float g, float e) {
+  const float tail = e * gates::tail(quotient<T>(1.0f, gates::magnitude(g) + gates::tail_shift));
+  return std::signbit(g) ? tail : 1.0f - tail;
+}
+
+/// The exponential that a gate's activation is made of, and the activation.
+template <GateActivation activation, class T>
+__device__ float exponential_of_gate(float g) {
+  if constexpr (activation == GateActivation::gelu_tanh)
+    return exp_of_minus_abs<T>(gates::inner(gates::bounded(g)));
+  else if constexpr (activation == GateActivation::gelu)
+    return exp_of_minus_abs<T>(gates::half_square(g));
+  else
+    return exp_of_minus_abs<T>(g);
+}
+template <GateActivation activation, class T>
+__device__ float activated(float g, float e) {
+  if constexpr (activation == GateActivation::gelu)
+    return g * normal_below<T>(g, e);
+  else
+    return silu<T>(g, e);  // v has the sign of g
+}
+
+template <GateActivation activation, class T, class Whole>
 __global__ void __launch_bounds__(block_threads) forward_kernel(SwigluForward p, RowVectors vectors) {
   constexpr int N = vector_elements<T>;
   const auto [row, vector] = vectors.place();
@@ -43,14 +69,14 @@ __global__ void __launch_bounds__(block_threads) forward_kernel(SwigluForward p,
   load<Whole>(g, gate, i, p.F), load<Whole>(u, gate + p.F, i, p.F);
 #pragma unroll
   for (int k = 0; k < N; ++k) {
-    g[k] = silu<T>(g[k], exp_of_minus_abs<T>(g[k])) * u[k];
+    g[k] = activated<activation, T>(g[k], exponential_of_gate<activation, T>(g[k])) * u[k];
   }
   store<Whole>(static_cast<T*>(p.out) + row * p.F, i, p.F, g);
 }
 
-/// With s = sigmoid(g) and 1 - s = sigmoid(-g): d_gate = d_out * up * s * (1 + g (1 - s)), d_up = d_out * g * s. A thread writes what it
-/// alone has read, so d_gate_up may be gate_up, and out d_out.
-template <class T, class Whole, bool again>
+/// With s = sigmoid(v) and 1 - s = sigmoid(-v), where v is g, or what gelu_tanh has for it: d_gate = d_out * up * s * (1 + g v' (1 - s)),
+/// d_up = d_out * g * s. A thread writes what it alone has read, so d_gate_up may be gate_up, and out d_out.
+template <GateActivation activation, class T, class Whole, bool again>
 __global__ void __launch_bounds__(block_threads) backward_kernel(SwigluBackward p, RowVectors vectors) {
   constexpr int N = vector_elements<T>;
   const auto [row, vector] = vectors.place();
@@ -62,12 +88,23 @@ __global__ void __launch_bounds__(block_threads) backward_kernel(SwigluBackward 
   load<Whole>(d, static_cast<const T*>(p.d_out) + row * p.F, i, p.F);
 #pragma unroll
   for (int k = 0; k < N; ++k) {
-    const float e = exp_of_minus_abs<T>(g[k]), larger = quotient<T>(1.0f, e + 1.0f), smaller = e * larger;
-    if constexpr (again) out[k] = silu<T>(g[k], e) * u[k];
-    const bool negative = std::signbit(g[k]);
-    const float ds = d[k] * (negative ? smaller : larger), complement = negative ? larger : smaller;
-    d[k] = ds * u[k] * fmaf(g[k], complement, 1.0f);
-    u[k] = ds * g[k];
+    const float e = exponential_of_gate<activation, T>(g[k]);
+    if constexpr (activation == GateActivation::gelu) {
+      const float below = normal_below<T>(g[k], e), slope = fmaf(g[k], e * gates::density_at_zero, below);
+      if constexpr (again) out[k] = g[k] * below * u[k];
+      const float d_gate = d[k] * u[k] * slope;
+      u[k] = d[k] * (g[k] * below);
+      d[k] = d_gate;
+    } else {
+      const float larger = quotient<T>(1.0f, e + 1.0f), smaller = e * larger;
+      if constexpr (again) out[k] = silu<T>(g[k], e) * u[k];
+      const bool negative = std::signbit(g[k]);
+      const float ds = d[k] * (negative ? smaller : larger), complement = negative ? larger : smaller;
+      float growth = g[k];
+      if constexpr (activation == GateActivation::gelu_tanh) growth = gates::inner_growth(gates::bounded(g[k]));
+      d[k] = ds * u[k] * fmaf(growth, complement, 1.0f);
+      u[k] = ds * g[k];
+    }
   }
   T* d_gate = static_cast<T*>(p.d_gate_up) + 2 * row * p.F;
   store<Whole>(d_gate, i, p.F, d), store<Whole>(d_gate + p.F, i, p.F, u);
@@ -83,7 +120,9 @@ void swiglu_forward(const Context& context, const SwigluForward& p) {
     constexpr int N = vector_elements<T>;
     const RowVectors vectors(p.M, p.F, N);
     with_whole(on_sixteen_bytes(p.out, p.gate_up) && whole_vectors(N, {p.F}), [&](auto whole) {
-      launch(stream_of(context), vectors.blocks(), block_threads, 0, forward_kernel<T, decltype(whole)>, p, vectors);
+      gates::with_activation(p.activation, [&](auto act) {
+        launch(stream_of(context), vectors.blocks(), block_threads, 0, forward_kernel<act.value, T, decltype(whole)>, p, vectors);
+      });
     });
   });
 }
@@ -95,8 +134,11 @@ void swiglu_backward(const Context& context, const SwigluBackward& p) {
     constexpr int N = vector_elements<T>;
     const RowVectors vectors(p.M, p.F, N);
     with_whole(on_sixteen_bytes(p.d_gate_up, p.d_out, p.gate_up, p.out) && whole_vectors(N, {p.F}), [&](auto whole) {
-      auto* kernel = p.out ? backward_kernel<T, decltype(whole), true> : backward_kernel<T, decltype(whole), false>;
-      launch(stream_of(context), vectors.blocks(), block_threads, 0, kernel, p, vectors);
+      gates::with_activation(p.activation, [&](auto act) {
+        using W = decltype(whole);
+        auto* kernel = p.out ? backward_kernel<act.value, T, W, true> : backward_kernel<act.value, T, W, false>;
+        launch(stream_of(context), vectors.blocks(), block_threads, 0, kernel, p, vectors);
+      });
     });
   });
 }

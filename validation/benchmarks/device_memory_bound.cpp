@@ -83,20 +83,22 @@ void add_rmsnorm(Part& part, const Settings& s, DType dtype) {
 void add_swiglu(Part& part, const Settings& s, DType dtype) {
   const std::int64_t F = s.width, M = std::max<std::int64_t>(1, (s.mib << 20) / (2 * F * static_cast<std::int64_t>(size_of(dtype))));
   void *gate_up = part.values(2 * M * F, dtype), *d_gate_up = part.values(2 * M * F, dtype), *out = part.values(M * F, dtype);
-  part.contenders.push_back(
-      {.name = named("swiglu forward", dtype),
-       .limit = "copy",
-       .amount = 3 * bytes_of(M * F, dtype),
-       .target = wanted,
-       .run = [=](cudaStream_t stream) { swiglu_forward(on(stream), {.out = out, .gate_up = gate_up, .M = M, .F = F, .dtype = dtype}); }});
-  part.contenders.push_back({.name = named("swiglu backward", dtype),
-                             .limit = "copy",
-                             .amount = 5 * bytes_of(M * F, dtype),
-                             .target = wanted,
-                             .run = [=](cudaStream_t stream) {
-                               swiglu_backward(on(stream),
-                                               {.d_gate_up = d_gate_up, .d_out = out, .gate_up = gate_up, .M = M, .F = F, .dtype = dtype});
-                             }});
+  for (const GateActivation activation : {GateActivation::silu, GateActivation::gelu_tanh}) {
+    const std::string name = activation == GateActivation::silu ? "swiglu" : "gelu_tanh";
+    const SwigluForward forward{.out = out, .gate_up = gate_up, .M = M, .F = F, .dtype = dtype, .activation = activation};
+    const SwigluBackward backward{
+        .d_gate_up = d_gate_up, .d_out = out, .gate_up = gate_up, .M = M, .F = F, .dtype = dtype, .activation = activation};
+    part.contenders.push_back({.name = named((name + " forward").c_str(), dtype),
+                               .limit = "copy",
+                               .amount = 3 * bytes_of(M * F, dtype),
+                               .target = wanted,
+                               .run = [=](cudaStream_t stream) { swiglu_forward(on(stream), forward); }});
+    part.contenders.push_back({.name = named((name + " backward").c_str(), dtype),
+                               .limit = "copy",
+                               .amount = 5 * bytes_of(M * F, dtype),
+                               .target = wanted,
+                               .run = [=](cudaStream_t stream) { swiglu_backward(on(stream), backward); }});
+  }
 }
 
 /// A query head for each key head, of eight ranks.

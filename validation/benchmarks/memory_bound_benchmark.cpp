@@ -368,12 +368,15 @@ void add_swiglu(std::vector<Contender>& list, const Memory& memory, DType dtype)
   int e = static_cast<int>(size_of(dtype));
   std::string suffix = dtype == DType::f32 ? ", fp32" : ", bf16";
   std::byte* p[3] = {};
-  std::int64_t n = memory.cut({e, 2 * e}, p, F);
-  SwigluForward forward{.out = p[0], .gate_up = p[1], .M = n / F, .F = F, .dtype = dtype};
-  list.push_back({"swiglu forward" + suffix, 3.0 * e * static_cast<double>(n), "triad", [=] { swiglu_forward({}, forward); }});
-  n = memory.cut({e, 2 * e, 2 * e}, p, F);
-  SwigluBackward backward{.d_gate_up = p[2], .d_out = p[0], .gate_up = p[1], .M = n / F, .F = F, .dtype = dtype};
-  list.push_back({"swiglu backward" + suffix, 5.0 * e * static_cast<double>(n), "triad", [=] { swiglu_backward({}, backward); }});
+  for (const auto& [name, activation] : {std::pair{"swiglu", GateActivation::silu}, {"gelu_tanh", GateActivation::gelu_tanh}}) {
+    std::int64_t n = memory.cut({e, 2 * e}, p, F);
+    SwigluForward forward{.out = p[0], .gate_up = p[1], .M = n / F, .F = F, .dtype = dtype, .activation = activation};
+    list.push_back({name + (" forward" + suffix), 3.0 * e * static_cast<double>(n), "triad", [=] { swiglu_forward({}, forward); }});
+    n = memory.cut({e, 2 * e, 2 * e}, p, F);
+    SwigluBackward backward{
+        .d_gate_up = p[2], .d_out = p[0], .gate_up = p[1], .M = n / F, .F = F, .dtype = dtype, .activation = activation};
+    list.push_back({name + (" backward" + suffix), 5.0 * e * static_cast<double>(n), "triad", [=] { swiglu_backward({}, backward); }});
+  }
 }
 
 /// Codes of bf16: blocks take one pass, others find largest magnitudes in one before.

@@ -1,4 +1,4 @@
-// SwiGLU on matrices drawn by a seed.
+// Gated linear units on matrices drawn by a seed.
 #pragma once
 #include <ostream>
 
@@ -14,6 +14,12 @@ struct SwigluCase {
 inline const SwigluCase swiglu_cases[] = {{1, 1},  {1, 48},   {3, 1013}, {77, 1},    {77, 64},
                                           {5, 15}, {5, 2056}, {1, 4096}, {77, 1013}, {300, 129}};
 inline std::ostream& operator<<(std::ostream& out, const SwigluCase& c) { return out << "M " << c.M << ", F " << c.F; }
+
+inline constexpr GateActivation gate_activations[] = {GateActivation::silu, GateActivation::gelu_tanh, GateActivation::gelu};
+inline const char* name_of_gate(GateActivation activation) {
+  constexpr const char* names[] = {"silu", "gelu_tanh", "gelu"};
+  return names[static_cast<int>(activation)];
+}
 
 template <class T>
 struct SwigluInputs {

@@ -1,0 +1,67 @@
+// What the activations of a gate are made of beside an exponential, for one float or for sixteen lanes: the same bits on host and GPU.
+#pragma once
+#include <type_traits>
+
+#include "kernels/arithmetic.hpp"
+#include "kernels/swiglu/swiglu.hpp"
+
+namespace tessera::kernels::gates {
+
+/// Calls f with the activation as a constant.
+template <class F>
+void with_activation(GateActivation activation, F&& f) {
+  using enum GateActivation;
+  if (activation == gelu_tanh) return f(std::integral_constant<GateActivation, gelu_tanh>{});
+  if (activation == gelu) return f(std::integral_constant<GateActivation, gelu>{});
+  return f(std::integral_constant<GateActivation, silu>{});
+}
+
+/// gelu_tanh(g) = g sigmoid(v) with v = 2 sqrt(2 / pi) (g + 0.044715 g^3), and its derivative is s (1 + g v' (1 - s)), where s is that
+/// sigmoid. Beyond 16 the sigmoid is 0 or 1 in fp32: `bounded` gates have the same one, and no product of them overflows. NaN stays NaN.
+inline constexpr float linear = 1.5957691216f, cubic = 0.0713548163f;
+template <class F>
+TESSERA_BOTH TESSERA_INLINE F bounded(F g) {
+  using A = Arithmetic<F>;
+  g = A::at_least(A::splat(-16.0f), g);
+  return A::select(g > A::splat(16.0f), A::splat(16.0f), g);
+}
+/// v of a bounded gate. It has the gate's sign.
+template <class F>
+TESSERA_BOTH TESSERA_INLINE F inner(F g) {
+  using A = Arithmetic<F>;
+  return g * A::fma(A::splat(cubic), g * g, A::splat(linear));
+}
+/// g v' of a bounded gate.
+template <class F>
+TESSERA_BOTH TESSERA_INLINE F inner_growth(F g) {
+  using A = Arithmetic<F>;
+  return g * A::fma(A::splat(3 * cubic), g * g, A::splat(linear));
+}
+
+/// gelu(g) = g P(g) with the normal distribution's P, and its derivative is P + g e^(-g^2 / 2) / sqrt(2 pi).
+inline constexpr float density_at_zero = 0.3989422804f;
+template <class F>
+TESSERA_BOTH TESSERA_INLINE F half_square(F g) {
+  return g * (g * 0.5f);
+}
+/// P(-|g|) e^(g^2 / 2) of r = 1 / (|g| + tail_shift): a minimax polynomial of degree 8 in (|g| - 2.5) / (|g| + 2.5), a fit of our own
+/// up to |g| = 14, where the exponential is 0 (relative error 8.0e-8).
+inline constexpr float tail_shift = 2.5f;
+template <class F>
+TESSERA_BOTH TESSERA_INLINE F tail(F r) {
+  using A = Arithmetic<F>;
+  const F w = A::fma(A::splat(-2 * tail_shift), r, A::splat(1.0f)), square = w * w;
+  F even = A::fma(A::splat(-1.546913339e-04f), square, A::splat(8.002227206e-04f));
+  F odd = A::fma(A::splat(-3.296670769e-04f), square, A::splat(2.941461833e-03f));
+  even = A::fma(even, square, A::splat(-5.118023401e-03f)), odd = A::fma(odd, square, A::splat(-2.454798684e-02f));
+  even = A::fma(even, square, A::splat(1.131351625e-01f)), odd = A::fma(odd, square, A::splat(-2.280698082e-01f));
+  even = A::fma(even, square, A::splat(1.413313423e-01f));
+  return A::fma(odd, w, even);
+}
+template <class F>
+TESSERA_BOTH TESSERA_INLINE F magnitude(F x) {
+  using A = Arithmetic<F>;
+  return A::template bits<F>(A::template bits<typename A::Unsigned>(x) & 0x7fffffffu);
+}
+
+}  // namespace tessera::kernels::gates
