@@ -6,6 +6,7 @@
 
 #include "base/check.hpp"
 #include "kernels/cross_entropy/cross_entropy.hpp"
+#include "kernels/cross_entropy/mapped_row_host.hpp"
 #include "kernels/cross_entropy/row_host.hpp"
 #include "kernels/parallel.hpp"
 #include "kernels/vector/vector.hpp"
@@ -70,6 +71,30 @@ void loss_row(const SoftmaxLossRows& s, std::int64_t r) {
   }
 }
 
+/// The same where logits are mapped.
+template <bool gradient>
+void mapped_loss_row(const SoftmaxLossRows& s, std::int64_t r) {
+  const float* row = s.logits + r * s.V;
+  const auto weight = static_cast<double>(s.weights[r]);
+  if (weight == 0) return row_without_loss(s, r);
+  const logit_map::Constants map(s.map);
+  const MappedSums sums = sums_of_mapped(row, s.V, map);
+  const std::int64_t target = s.targets[r];
+  const logit_map::Mapped<float> at_target = logit_map::mapped(row[target], map);
+  const double above = static_cast<double>(at_target.value) - static_cast<double>(sums.most);
+  s.losses[r] = static_cast<float>(weight * (std::log(sums.total) - above));
+  if constexpr (gradient) {
+    const double grad_scale = weight * static_cast<double>(*s.grad_scale);
+    with_float_type(s.dtype, "softmax_loss_rows", [&](auto type) {
+      using T = decltype(type);
+      T* to = static_cast<T*>(s.d_logits) + r * s.V;
+      gradient_of_mapped(to, row, s.V, map, sums.most, static_cast<float>(grad_scale / sums.total));
+      const double d_target = (std::exp(above) / sums.total - 1) * grad_scale * static_cast<double>(at_target.slope);
+      to[target] = static_cast<T>(static_cast<float>(d_target));
+    });
+  }
+}
+
 void check_targets(const SoftmaxLossRows& s) {
   for (std::int64_t i = 0; i < s.rows; ++i)
     TESSERA_REQUIRE(s.weights[i] == 0 || (s.targets[i] >= 0 && s.targets[i] < s.V), "target {} of row {} is outside the vocabulary of {}",
@@ -80,8 +105,10 @@ void check_targets(const SoftmaxLossRows& s) {
 
 void softmax_loss_rows(const Context&, const SoftmaxLossRows& s) {
   check_targets(s);
+  const bool mapped = s.map != LogitMap{};
+  auto* row = s.d_logits ? (mapped ? mapped_loss_row<true> : loss_row<true>) : (mapped ? mapped_loss_row<false> : loss_row<false>);
   parallel_ranges(s.rows, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t r = begin; r < end; ++r) s.d_logits ? loss_row<true>(s, r) : loss_row<false>(s, r);
+    for (std::int64_t r = begin; r < end; ++r) row(s, r);
   });
 }
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "kernels/cross_entropy/cross_entropy.hpp"
+#include "kernels/cross_entropy/logit_map_device.hpp"
 #include "kernels/cuda/reduce.hpp"
 #include "kernels/cuda/vector.hpp"
 
@@ -68,7 +68,7 @@ __device__ void row_without_loss(const SoftmaxLossRows& s, std::int64_t r) {
   }
 }
 
-template <bool gradient, class T, class Whole>
+template <bool mapped, bool gradient, class T, class Whole>
 __global__ void __launch_bounds__(row_threads) row_kernel(SoftmaxLossRows s, int kept) {
   auto* keep = dynamic_shared<float>();  // (kept)
   const std::int64_t r = blockIdx.x;
@@ -76,7 +76,9 @@ __global__ void __launch_bounds__(row_threads) row_kernel(SoftmaxLossRows s, int
   if (s.weights[r] == 0) return row_without_loss<gradient, T, Whole>(s, r);
   require(target >= 0 && target < V);
   const float* row = s.logits + r * s.V;
-  const double target_logit = static_cast<double>(row[target]);
+  const logit_map::Constants map(s.map);
+  const float target_as_given = row[target];
+  const double target_logit = static_cast<double>(mapped ? logit_map::mapped_on_device(target_as_given, map).value : target_as_given);
 
   RunningSum running;
   Vector<float, N> x[unroll];
@@ -85,6 +87,15 @@ __global__ void __launch_bounds__(row_threads) row_kernel(SoftmaxLossRows s, int
     for (int u = 0; u < unroll; ++u) x[u] = load<Whole, N>(row, begin + u * row_threads * N, V, lowest);
 #pragma unroll
     for (int u = 0; u < unroll; ++u) store_shared(keep, begin + u * row_threads * N, kept, x[u]);
+    if constexpr (mapped) {  // what is kept is not: the gradient needs the logits as they are given
+#pragma unroll
+      for (int u = 0; u < unroll; ++u) {
+#pragma unroll
+        for (int k = 0; k < N; ++k) {
+          if (begin + u * row_threads * N + k < V) x[u].value[k] = logit_map::mapped_on_device(x[u].value[k], map).value;
+        }
+      }
+    }
     running.add(x);
   }
   const float most = block_max(running.most);
@@ -107,9 +118,15 @@ __global__ void __launch_bounds__(row_threads) row_kernel(SoftmaxLossRows s, int
         float d[N];
 #pragma unroll
         for (int k = 0; k < N; ++k) {
-          const float value = __expf(x[u].value[k] - most) * result.factor;
           // No subnormal results: they slow a host down that reads them, and both backends agree on where zero begins.
-          d[k] = k == at ? result.d_target : value >= std::numeric_limits<float>::min() ? value : 0;
+          if constexpr (mapped) {
+            const logit_map::Mapped<float> logit = logit_map::mapped_on_device(x[u].value[k], map);
+            const float value = __expf(logit.value - most) * (logit.slope * result.factor);
+            d[k] = k == at ? result.d_target * logit.slope : fabsf(value) >= std::numeric_limits<float>::min() ? value : 0;
+          } else {
+            const float value = __expf(x[u].value[k] - most) * result.factor;
+            d[k] = k == at ? result.d_target : value >= std::numeric_limits<float>::min() ? value : 0;
+          }
         }
         store<Whole>(out, i, V, d);
       }
@@ -121,8 +138,9 @@ template <bool gradient, class T>
 void run(const Context& context, const SoftmaxLossRows& s) {
   const int kept = gradient ? static_cast<int>(std::min<std::int64_t>(round_up(s.V, N), most_kept)) : 0;
   with_whole(on_sixteen_bytes(s.logits, s.d_logits) && whole_vectors(vector_elements<T>, {s.V}), [&](auto whole) {
-    launch(stream_of(context), static_cast<unsigned>(s.rows), row_threads, static_cast<std::size_t>(kept) * sizeof(float),
-           row_kernel<gradient, T, decltype(whole)>, s, kept);
+    using W = decltype(whole);
+    auto* kernel = s.map != LogitMap{} ? row_kernel<true, gradient, T, W> : row_kernel<false, gradient, T, W>;
+    launch(stream_of(context), static_cast<unsigned>(s.rows), row_threads, static_cast<std::size_t>(kept) * sizeof(float), kernel, s, kept);
   });
 }
 

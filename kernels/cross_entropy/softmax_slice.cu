@@ -1,6 +1,7 @@
 // A block a row. Bound by memory: 4 bytes read a logit for the sums, and 4 read and sizeof(T) written for the gradient. Not yet measured.
 #include <limits>
 
+#include "kernels/cross_entropy/logit_map_device.hpp"
 #include "kernels/cross_entropy/softmax_slice_code.hpp"
 #include "kernels/cuda/reduce.hpp"
 #include "kernels/cuda/vector.hpp"
@@ -15,14 +16,28 @@ constexpr int N = vector_elements<float>, row_threads = 512;
 /// Finite, so that lowest - lowest is 0 for a thread that has no logits; e^(lowest - x) is 0.
 constexpr float lowest = -std::numeric_limits<float>::max();
 
-template <class Whole>
+/// Logits i .. i + N - 1 of a row; those from V on are `lowest`.
+template <bool mapped, class Whole>
+__device__ Vector<float, N> logits_at(const float* row, int i, int V, const logit_map::Constants& map) {
+  Vector<float, N> x = load<Whole, N>(row, i, V, lowest);
+  if constexpr (mapped) {
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      if (i + k < V) x.value[k] = logit_map::mapped_on_device(x.value[k], map).value;
+    }
+  }
+  return x;
+}
+
+template <bool mapped, class Whole>
 __global__ void __launch_bounds__(row_threads) sums_kernel(SoftmaxSliceSums s) {
+  const logit_map::Constants map(s.map);
   const std::int64_t r = blockIdx.x;
   const int V = static_cast<int>(s.V);
   const float* row = s.logits + r * s.V;
   float most = lowest;
   for (int i = static_cast<int>(threadIdx.x) * N; i < V; i += row_threads * N) {
-    const Vector<float, N> x = load<Whole, N>(row, i, V, lowest);
+    const Vector<float, N> x = logits_at<mapped, Whole>(row, i, V, map);
 #pragma unroll
     for (int k = 0; k < N; ++k) most = fmaxf(most, x.value[k]);
   }
@@ -30,7 +45,7 @@ __global__ void __launch_bounds__(row_threads) sums_kernel(SoftmaxSliceSums s) {
   // Terms of a thread are summed in fp64: it has few of them, and they need no tiles.
   double sum = 0;
   for (int i = static_cast<int>(threadIdx.x) * N; i < V; i += row_threads * N) {
-    const Vector<float, N> x = load<Whole, N>(row, i, V, lowest);
+    const Vector<float, N> x = logits_at<mapped, Whole>(row, i, V, map);
     float terms = 0;
 #pragma unroll
     for (int k = 0; k < N; ++k) terms += __expf(x.value[k] - most);
@@ -41,11 +56,13 @@ __global__ void __launch_bounds__(row_threads) sums_kernel(SoftmaxSliceSums s) {
   const std::int64_t target = s.targets[r] - s.first;
   double* sums = s.sums + 3 * r;
   sums[0] = static_cast<double>(most), sums[1] = sum;
-  sums[2] = target >= 0 && target < s.V ? static_cast<double>(row[target]) : 0;
+  sums[2] = 0;
+  if (target >= 0 && target < s.V)
+    sums[2] = static_cast<double>(mapped ? logit_map::mapped_on_device(row[target], map).value : row[target]);
 }
 
 /// Where d_logits are the logits, a thread has read what it writes.
-template <bool gradient, class T, class Whole>
+template <bool mapped, bool gradient, class T, class Whole>
 __global__ void __launch_bounds__(row_threads) loss_kernel(SoftmaxSliceLoss s) {
   __shared__ softmax_slice::Row of_row;
   const std::int64_t r = blockIdx.x;
@@ -60,15 +77,22 @@ __global__ void __launch_bounds__(row_threads) loss_kernel(SoftmaxSliceLoss s) {
     const bool counts = s.weights[r] != 0;
     const std::int64_t target = counts ? s.targets[r] - s.first : -1;
     const float most = static_cast<float>(row.most);
+    const logit_map::Constants map(s.map);
     T* out = static_cast<T*>(s.d_logits) + r * s.V;
     for (int i = static_cast<int>(threadIdx.x) * N; i < V; i += row_threads * N) {
       const Vector<float, N> x = load<Whole, N>(s.logits + r * s.V, i, V);
       float d[N];
 #pragma unroll
       for (int k = 0; k < N; ++k) {
-        const float value = counts ? __expf(x.value[k] - most) * row.factor : 0;
         // No subnormal results: they slow a host down that reads them, and both backends agree on where zero begins.
-        d[k] = i + k == target ? row.d_target : value >= std::numeric_limits<float>::min() ? value : 0;
+        if constexpr (mapped) {
+          const logit_map::Mapped<float> at = logit_map::mapped_on_device(x.value[k], map);
+          const float value = counts ? __expf(at.value - most) * (at.slope * row.factor) : 0;
+          d[k] = i + k == target ? row.d_target * at.slope : fabsf(value) >= std::numeric_limits<float>::min() ? value : 0;
+        } else {
+          const float value = counts ? __expf(x.value[k] - most) * row.factor : 0;
+          d[k] = i + k == target ? row.d_target : value >= std::numeric_limits<float>::min() ? value : 0;
+        }
       }
       store<Whole>(out, i, V, d);
     }
@@ -78,7 +102,9 @@ __global__ void __launch_bounds__(row_threads) loss_kernel(SoftmaxSliceLoss s) {
 template <bool gradient, class T>
 void run(const Context& context, const SoftmaxSliceLoss& s) {
   with_whole(on_sixteen_bytes(s.logits, s.d_logits) && whole_vectors(vector_elements<T>, {s.V}), [&](auto whole) {
-    launch(stream_of(context), static_cast<unsigned>(s.rows), row_threads, 0, loss_kernel<gradient, T, decltype(whole)>, s);
+    using W = decltype(whole);
+    auto* kernel = gradient && s.map != LogitMap{} ? loss_kernel<true, gradient, T, W> : loss_kernel<false, gradient, T, W>;
+    launch(stream_of(context), static_cast<unsigned>(s.rows), row_threads, 0, kernel, s);
   });
 }
 
@@ -88,7 +114,8 @@ void softmax_slice_sums(const Context& context, const SoftmaxSliceSums& s) {
   if (s.rows == 0) return;
   TESSERA_CUDA_REQUIRE(s.V > 0 && s.V < std::int64_t{1} << 30 && s.rows < std::int64_t{1} << 31);
   with_whole(on_sixteen_bytes(s.logits) && whole_vectors(N, {s.V}), [&](auto whole) {
-    launch(stream_of(context), static_cast<unsigned>(s.rows), row_threads, 0, sums_kernel<decltype(whole)>, s);
+    auto* kernel = s.map != LogitMap{} ? sums_kernel<true, decltype(whole)> : sums_kernel<false, decltype(whole)>;
+    launch(stream_of(context), static_cast<unsigned>(s.rows), row_threads, 0, kernel, s);
   });
 }
 

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/check.hpp"
+#include "kernels/cross_entropy/mapped_row_host.hpp"
 #include "kernels/cross_entropy/row_host.hpp"
 #include "kernels/cross_entropy/softmax_slice_code.hpp"
 #include "kernels/parallel.hpp"
@@ -26,6 +27,27 @@ void sums_of_row(const SoftmaxSliceSums& s, std::int64_t r) {
   sums[2] = target >= 0 && target < s.V ? static_cast<double>(row[target]) : 0;
 }
 
+void sums_of_mapped_row(const SoftmaxSliceSums& s, std::int64_t r) {
+  const logit_map::Constants map(s.map);
+  const float* row = s.logits + r * s.V;
+  const std::int64_t target = s.targets[r] - s.first;
+  const MappedSums found = sums_of_mapped(row, s.V, map);
+  double* sums = s.sums + 3 * r;
+  sums[0] = static_cast<double>(found.most), sums[1] = found.total;
+  sums[2] = target >= 0 && target < s.V ? static_cast<double>(logit_map::mapped(row[target], map).value) : 0;
+}
+
+template <class T>
+void gradient_of_mapped_row(const SoftmaxSliceLoss& s, std::int64_t r, const softmax_slice::Row& row, T* to) {
+  const logit_map::Constants map(s.map);
+  const float* from = s.logits + r * s.V;
+  const std::int64_t target = s.targets[r] - s.first;
+  const bool here = target >= 0 && target < s.V;
+  const float slope = here ? logit_map::mapped(from[target], map).slope : 0;  // before the gradient takes its place
+  gradient_of_mapped(to, from, s.V, map, static_cast<float>(row.most), row.factor);
+  if (here) to[target] = static_cast<T>(row.d_target * slope);
+}
+
 template <class T>
 void gradient_of_row(const SoftmaxSliceLoss& s, std::int64_t r, const softmax_slice::Row& row, T* to) {
   if (s.weights[r] == 0) {
@@ -33,6 +55,7 @@ void gradient_of_row(const SoftmaxSliceLoss& s, std::int64_t r, const softmax_sl
     return;
   }
   const float *from = s.logits + r * s.V, most = static_cast<float>(row.most);
+  if (s.map != LogitMap{}) return gradient_of_mapped_row(s, r, row, to);
   for_vectors(0, s.V, [&](std::int64_t i, auto count) {
     const f32x16 v = exp_nonpositive(load(from + i, count) - most) * row.factor;
     store(to + i, without_subnormals(v), count);
@@ -45,8 +68,9 @@ void gradient_of_row(const SoftmaxSliceLoss& s, std::int64_t r, const softmax_sl
 
 void softmax_slice_sums(const Context&, const SoftmaxSliceSums& s) {
   TESSERA_REQUIRE(s.V > 0, "a slice of no tokens");
+  const bool mapped = s.map != LogitMap{};
   parallel_ranges(s.rows, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t r = begin; r < end; ++r) sums_of_row(s, r);
+    for (std::int64_t r = begin; r < end; ++r) mapped ? sums_of_mapped_row(s, r) : sums_of_row(s, r);
   });
 }
 

@@ -29,7 +29,8 @@ Result on_host(const Case& c, Mode mode) {
                                .grad_scale = &softmax_grad_scale,
                                .rows = c.rows,
                                .V = c.V,
-                               .dtype = dtype_of<T>()});
+                               .dtype = dtype_of<T>(),
+                               .map = c.map});
   return {losses, mode == Mode::loss ? std::vector<double>() : doubles(d)};
 }
 
@@ -48,7 +49,8 @@ Result on_device(const Case& c, Mode mode, std::int64_t shift = 0) {
                                .grad_scale = scale.data(),
                                .rows = c.rows,
                                .V = c.V,
-                               .dtype = dtype_of<T>()});
+                               .dtype = dtype_of<T>(),
+                               .map = c.map});
   if (mode == Mode::loss) return {losses.host(), {}};
   return {losses.host(), mode == Mode::in_place ? doubles(logits.host()) : doubles(d.host())};
 }
@@ -59,9 +61,15 @@ double largest(const std::vector<double>& v) {
   return most;
 }
 
+std::vector<Case> all_cases() {
+  std::vector<Case> cases(std::begin(softmax_loss_rows_cases), std::end(softmax_loss_rows_cases));
+  cases.insert(cases.end(), std::begin(mapped_rows_cases), std::end(mapped_rows_cases));
+  return cases;
+}
+
 template <class T>
 void compare() {
-  for (const Case& c : softmax_loss_rows_cases) {
+  for (const Case& c : all_cases()) {
     SCOPED_TRACE(::testing::Message() << c);
     const Result expected = on_host<T>(c, Mode::gradient), result = on_device<T>(c, Mode::gradient);
     for (std::size_t r = 0; r < expected.losses.size(); ++r) {
@@ -87,7 +95,7 @@ TEST_F(SoftmaxLossRowsCuda, MatchesTheHostInBf16) { compare<bf16>(); }
 TEST_F(SoftmaxLossRowsCuda, MatchesTheHostInFp16) { compare<f16>(); }
 
 TEST_F(SoftmaxLossRowsCuda, SameBitsInPlaceAndWhereverOperandsLie) {
-  for (const Case& c : {Case{3, 64}, Case{2, 20000}, Case{1, 45056}}) {
+  for (const Case& c : {Case{3, 64}, Case{2, 20000}, Case{1, 45056}, Case{1, 45056, 20, {0.5f, 30}}}) {
     const Hash128 expected = on_device<float>(c, Mode::gradient).hash();
     EXPECT_EQ(on_device<float>(c, Mode::in_place).hash(), expected);
     EXPECT_EQ(on_device<float>(c, Mode::gradient, 1).hash(), expected);
@@ -133,6 +141,25 @@ TEST_F(SoftmaxLossRowsCuda, ATargetOutsideTheVocabularyTraps) {
   }
 }
 #endif
+
+TEST_F(SoftmaxLossRowsCuda, MapsLogitsAsTheHostDoes) {
+  for (const LogitMap& map : {LogitMap{}, {.scale = -3}, {.cap = 30}, {.scale = 0.5f, .cap = 5}})
+    for (const std::int64_t n : {1, 7, 1013, 5000})
+      for (const std::int64_t shift : {0, 1}) {
+        std::vector<float> x = random_values<float>(n, 1, 20);
+        DeviceArray<float> on_gpu(x, shift);
+        cuda::map_logits({}, on_gpu.data(), n, map);
+        host::map_logits({}, x.data(), n, map);
+        const std::vector<float> result = on_gpu.host();
+        for (std::size_t i = 0; i < x.size(); ++i)
+          ASSERT_NEAR(result[i], x[i], 1e-6 * std::abs(static_cast<double>(x[i]))) << map.scale << ", " << map.cap;
+      }
+  expect_same_bits_on_device([] {
+    DeviceArray<float> x(random_values<float>(5000, 1, 20));
+    cuda::map_logits({}, x.data(), 5000, {.scale = 0.5f, .cap = 30});
+    return digest(x.host());
+  });
+}
 
 TEST_F(SoftmaxLossRowsCuda, SumsLossesInFp64) {
   for (const std::int64_t M : {1, 31, 1024, 5000}) {

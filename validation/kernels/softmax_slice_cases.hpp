@@ -9,10 +9,20 @@ namespace tessera::kernels::testing {
 struct SoftmaxSliceCase {
   std::int64_t rows, V, slices;
   float spread = 3;
+  LogitMap map = {};
 };
-// Slices of one token, unequal ones, whole vectors, more than a block's threads; peaked rows with a subnormal tail.
-inline const SoftmaxSliceCase softmax_slice_cases[] = {{1, 1, 1},    {3, 7, 7},     {4, 257, 2},     {5, 64, 4},
-                                                       {3, 1013, 3}, {2, 20001, 2}, {3, 1000, 5, 60}};
+// Slices of one token, unequal ones, whole vectors, more than a block's threads; peaked rows with a subnormal tail; mapped logits.
+inline const SoftmaxSliceCase softmax_slice_cases[] = {{1, 1, 1},
+                                                       {3, 7, 7},
+                                                       {4, 257, 2},
+                                                       {5, 64, 4},
+                                                       {3, 1013, 3},
+                                                       {2, 20001, 2},
+                                                       {3, 1000, 5, 60},
+                                                       {4, 257, 3, 3, {0.5f, 0}},
+                                                       {3, 7, 7, 20, {1, 30}},
+                                                       {3, 1013, 3, 60, {2, 30}},
+                                                       {2, 4099, 2, 10, {-1, 12}}};
 
 struct SoftmaxSliceInputs {
   std::vector<float> logits;
@@ -56,7 +66,8 @@ SoftmaxSliceResult of_whole_rows(const SoftmaxSliceCase& c) {
                                .grad_scale = &softmax_slice_grad_scale,
                                .rows = c.rows,
                                .V = c.V,
-                               .dtype = dtype_of<T>()});
+                               .dtype = dtype_of<T>(),
+                               .map = c.map});
   SoftmaxSliceResult result{losses, {}};
   for (const T x : d) result.d_logits.push_back(static_cast<double>(static_cast<float>(x)));
   return result;

@@ -16,9 +16,13 @@ SoftmaxSliceResult on_device(const SoftmaxSliceCase& c, std::int64_t shift = 0, 
     const Range range = in.slice(c, k);
     DeviceArray<float> logits(in.columns(c, range), shift);
     DeviceArray<double> mine(c.rows * 3);
-    cuda::softmax_slice_sums(
-        {},
-        {.sums = mine.data(), .logits = logits.data(), .targets = targets.data(), .rows = c.rows, .V = range.size(), .first = range.begin});
+    cuda::softmax_slice_sums({}, {.sums = mine.data(),
+                                  .logits = logits.data(),
+                                  .targets = targets.data(),
+                                  .rows = c.rows,
+                                  .V = range.size(),
+                                  .first = range.begin,
+                                  .map = c.map});
     const std::vector<double> found = mine.host();
     sums.insert(sums.end(), found.begin(), found.end());
   }
@@ -40,7 +44,8 @@ SoftmaxSliceResult on_device(const SoftmaxSliceCase& c, std::int64_t shift = 0, 
                                   .V = range.size(),
                                   .first = range.begin,
                                   .slices = c.slices,
-                                  .dtype = dtype_of<T>()});
+                                  .dtype = dtype_of<T>(),
+                                  .map = c.map});
     if (k > 0) {
       EXPECT_EQ(losses.host(), result.losses) << "all ranks get the same losses";
     }
@@ -56,7 +61,8 @@ SoftmaxSliceResult on_device(const SoftmaxSliceCase& c, std::int64_t shift = 0, 
 template <class T>
 void compare() {
   for (const SoftmaxSliceCase& c : softmax_slice_cases) {
-    SCOPED_TRACE(::testing::Message() << c.rows << " rows of " << c.V << " in " << c.slices << " slices");
+    SCOPED_TRACE(::testing::Message() << c.rows << " rows of " << c.V << " in " << c.slices << " slices, scale " << c.map.scale << ", cap "
+                                      << c.map.cap);
     expect_close<T>(on_device<T>(c), of_whole_rows<T>(c));
   }
 }

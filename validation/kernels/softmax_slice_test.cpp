@@ -15,7 +15,8 @@ SoftmaxSliceResult by_slices(const SoftmaxSliceCase& c, bool in_place = false) {
                             .targets = in.targets.data(),
                             .rows = c.rows,
                             .V = range.size(),
-                            .first = range.begin});
+                            .first = range.begin,
+                            .map = c.map});
   }
   SoftmaxSliceResult result{{}, std::vector<double>(static_cast<std::size_t>(c.rows * c.V))};
   for (std::int64_t k = 0; k < c.slices; ++k) {
@@ -34,7 +35,8 @@ SoftmaxSliceResult by_slices(const SoftmaxSliceCase& c, bool in_place = false) {
                             .V = range.size(),
                             .first = range.begin,
                             .slices = c.slices,
-                            .dtype = dtype_of<T>()});
+                            .dtype = dtype_of<T>(),
+                            .map = c.map});
     if (k > 0) {
       EXPECT_EQ(losses, result.losses) << "all ranks get the same losses";
     }
@@ -52,7 +54,8 @@ SoftmaxSliceResult by_slices(const SoftmaxSliceCase& c, bool in_place = false) {
 template <class T>
 void compare() {
   for (const SoftmaxSliceCase& c : softmax_slice_cases) {
-    SCOPED_TRACE(::testing::Message() << c.rows << " rows of " << c.V << " in " << c.slices << " slices");
+    SCOPED_TRACE(::testing::Message() << c.rows << " rows of " << c.V << " in " << c.slices << " slices, scale " << c.map.scale << ", cap "
+                                      << c.map.cap);
     expect_close<T>(by_slices<T>(c), of_whole_rows<T>(c));
   }
 }
@@ -65,6 +68,33 @@ TEST(SoftmaxSlice, SameBitsInPlaceAndOnAnyThreads) {
     EXPECT_EQ(by_slices<float>(c, true).hash(), by_slices<float>(c).hash());
     expect_same_bits([&] { return by_slices<bf16>(c).hash(); });
   }
+}
+
+// Here, where there are no threads yet: whole rows of mapped logits too.
+TEST(SoftmaxSlice, WholeRowsOfMappedLogitsHaveTheSameBitsForAnyThreadCount) {
+  expect_same_bits([] {
+    const SoftmaxSliceCase c{7, 1013, 1, 20, {0.5f, 30}};
+    SoftmaxSliceInputs in(c);
+    auto losses = poisoned<float>(c.rows);
+    softmax_loss_rows({}, {.losses = losses.data(),
+                           .logits = in.logits.data(),
+                           .d_logits = in.logits.data(),
+                           .targets = in.targets.data(),
+                           .weights = in.weights.data(),
+                           .grad_scale = &softmax_slice_grad_scale,
+                           .rows = c.rows,
+                           .V = c.V,
+                           .map = c.map});
+    return digest(losses, in.logits);
+  });
+}
+
+TEST(MapLogits, SameBitsForAnyThreadCount) {
+  expect_same_bits([] {
+    std::vector<float> x = random_values<float>(70001, 1, 20);
+    map_logits({}, x.data(), 70001, {.scale = 0.5f, .cap = 30});
+    return digest(x);
+  });
 }
 
 TEST(SoftmaxSlice, WhatIsNotANumberShowsInEverySlice) {
