@@ -9,7 +9,7 @@ namespace {
 
 using namespace tessera::cuda;
 
-template <class T, class Whole>
+template <bool scaled, class T, class Whole>
 __global__ void __launch_bounds__(block_threads) forward_kernel(EmbeddingForward p, RowVectors vectors) {
   constexpr int N = vector_elements<T>;
   const auto [m, vector] = vectors.place();
@@ -17,16 +17,23 @@ __global__ void __launch_bounds__(block_threads) forward_kernel(EmbeddingForward
   const std::int64_t i = static_cast<std::int64_t>(vector) * N, row = p.tokens[m] - p.slice.first;
   const bool here = p.slice.whole || (row >= 0 && row < p.V);
   require(row >= 0 || !p.slice.whole);
-  store<Whole>(static_cast<T*>(p.out) + m * p.C, i, p.C,
-               load<Whole, N>(static_cast<const T*>(p.table) + (here ? row : 0) * p.C, i, here ? p.C : 0));
+  Vector<T, N> x = load<Whole, N>(static_cast<const T*>(p.table) + (here ? row : 0) * p.C, i, here ? p.C : 0);
+  if (scaled && here) {
+    float value[N];
+#pragma unroll
+    for (int k = 0; k < N; ++k) value[k] = to_float(x.value[k]) * p.scale;
+    x = Converter<T, N>::of(value);
+  }
+  store<Whole>(static_cast<T*>(p.out) + m * p.C, i, p.C, x);
 }
 
 constexpr int row_threads = 128, columns_of_thread = 4, places_of_block = 8;
 
-/// sum += the rows of d_out at `depth` sorted places from k on, as far as they are below `end`.
+/// sum += scale times the rows of d_out at `depth` sorted places from k on, as far as they are below `end`. By 1 a multiply-add has an
+/// addition's bits, and costs as much.
 template <int depth, class Whole, class T>
 __device__ void add_rows(float (&sum)[columns_of_thread], const T* d_out, const std::int32_t* order, std::int64_t k, std::int64_t end,
-                         std::int64_t column, std::int64_t C) {
+                         std::int64_t column, std::int64_t C, float scale) {
   constexpr int N = columns_of_thread;
   Vector<T, N> row[depth];
 #pragma unroll
@@ -35,7 +42,7 @@ __device__ void add_rows(float (&sum)[columns_of_thread], const T* d_out, const 
   for (int u = 0; u < depth; ++u) {
     if (k + u >= end) break;
 #pragma unroll
-    for (int e = 0; e < N; ++e) sum[e] += to_float(row[u].value[e]);
+    for (int e = 0; e < N; ++e) sum[e] = fmaf(scale, to_float(row[u].value[e]), sum[e]);
   }
 }
 
@@ -55,11 +62,11 @@ __global__ void __launch_bounds__(row_threads) backward_kernel(EmbeddingBackward
     load<Whole>(sum, d_row, column, p.C);
     std::int64_t at = k;
     for (; at + deep <= p.M && sorted.tokens[at + deep - 1] == token; at += deep)
-      add_rows<deep, Whole>(sum, d_out, sorted.order, at, at + deep, column, p.C);
+      add_rows<deep, Whole>(sum, d_out, sorted.order, at, at + deep, column, p.C, p.scale);
     while (at < p.M && sorted.tokens[at] == token) {
       std::int64_t end = at + 1;
       while (end < at + shallow && end < p.M && sorted.tokens[end] == token) ++end;
-      add_rows<shallow, Whole>(sum, d_out, sorted.order, at, end, column, p.C);
+      add_rows<shallow, Whole>(sum, d_out, sorted.order, at, end, column, p.C, p.scale);
       at = end;
     }
     store<Whole>(d_row, column, p.C, sum);
@@ -75,7 +82,8 @@ void embedding_forward(const Context& context, const EmbeddingForward& p) {
     constexpr int N = vector_elements<T>;
     const RowVectors vectors(p.M, p.C, N);
     with_whole(on_sixteen_bytes(p.out, p.table) && whole_vectors(N, {p.C}), [&](auto whole) {
-      launch(stream_of(context), vectors.blocks(), block_threads, 0, forward_kernel<T, decltype(whole)>, p, vectors);
+      auto* kernel = p.scale == 1 ? forward_kernel<false, T, decltype(whole)> : forward_kernel<true, T, decltype(whole)>;
+      launch(stream_of(context), vectors.blocks(), block_threads, 0, kernel, p, vectors);
     });
   });
 }

@@ -36,21 +36,26 @@ SortedTokens sort_tokens(std::span<std::byte> workspace, const EmbeddingBackward
   return sorted;
 }
 
-/// d_row[0, C) += the rows of d_out named by positions, in their order. A group of registers holds 64 columns over all positions.
-template <class T>
-void add_rows(float* d_row, const T* d_out, std::span<const std::int32_t> positions, std::int64_t columns, std::int64_t C) {
+/// d_row[0, C) += the rows of d_out named by positions, times `scale` where they are scaled, in their order. A group of registers holds 64
+/// columns over all positions.
+template <bool scaled, class T>
+void add_rows(float* d_row, const T* d_out, std::span<const std::int32_t> positions, std::int64_t columns, std::int64_t C, float scale) {
+  const auto plus = [&](const f32x16& sum, const f32x16& d) __attribute__((always_inline)) {
+    if constexpr (scaled) return fma(splat(scale), d, sum);
+    return sum + d;
+  };
   std::int64_t j = 0;
   for (; j + 4 * lanes <= columns; j += 4 * lanes) {
     f32x16 sum[4];
     for (int k = 0; k < 4; ++k) sum[k] = load(d_row + j + k * lanes, Whole{});
     for (std::int32_t at : positions) {
-      for (int k = 0; k < 4; ++k) sum[k] += load(d_out + at * C + j + k * lanes, Whole{});
+      for (int k = 0; k < 4; ++k) sum[k] = plus(sum[k], load(d_out + at * C + j + k * lanes, Whole{}));
     }
     for (int k = 0; k < 4; ++k) store(d_row + j + k * lanes, sum[k], Whole{});
   }
   for_vectors(j, columns, [&](std::int64_t i, auto n) {
     f32x16 sum = load(d_row + i, n);
-    for (std::int32_t at : positions) sum += load(d_out + at * C + i, n);
+    for (std::int32_t at : positions) sum = plus(sum, load(d_out + at * C + i, n));
     store(d_row + i, sum, n);
   });
 }
@@ -58,6 +63,7 @@ void add_rows(float* d_row, const T* d_out, std::span<const std::int32_t> positi
 template <class T>
 void backward(const EmbeddingBackward& p, const SortedTokens& sorted) {
   const T* d_out = static_cast<const T*>(p.d_out);
+  auto* add = p.scale == 1 ? add_rows<false, T> : add_rows<true, T>;
   std::int64_t groups = std::min(row_groups, p.M), column_blocks = ceil_div(p.C, column_block);
   parallel_dynamic(groups * column_blocks, [&](std::int64_t piece, std::int64_t) {
     std::int64_t group = piece / column_blocks, j = piece % column_blocks * column_block;
@@ -67,15 +73,20 @@ void backward(const EmbeddingBackward& p, const SortedTokens& sorted) {
     const std::int32_t* end = std::lower_bound(first, last, p.M * (group + 1) / groups);
     for (; row < end; ++row) {
       std::span<const std::int32_t> positions{sorted.order + row[0], sorted.order + row[1]};
-      if (!positions.empty()) add_rows(p.d_table + (row - first) * p.C + j, d_out + j, positions, std::min(column_block, p.C - j), p.C);
+      if (!positions.empty()) add(p.d_table + (row - first) * p.C + j, d_out + j, positions, std::min(column_block, p.C - j), p.C, p.scale);
     }
   });
 }
 
-}  // namespace
+template <class T>
+void scaled_row(T* out, const T* row, std::int64_t C, float scale) {
+  for_vectors(0, C, [&](std::int64_t i, auto n) { store_any(out + i, load_any(row + i, n) * scale, n); });
+}
 
-void embedding_forward(const Context&, const EmbeddingForward& p) {
-  std::size_t row_bytes = static_cast<std::size_t>(p.C) * size_of(p.dtype);
+/// out = the table's rows of the tokens, by write_row(out's row, table's row).
+template <class WriteRow>
+void forward(const EmbeddingForward& p, WriteRow&& write_row) {
+  const std::size_t row_bytes = static_cast<std::size_t>(p.C) * size_of(p.dtype);
   if (p.M == 0 || row_bytes == 0) return;
   auto* out = static_cast<std::byte*>(p.out);
   const auto* table = static_cast<const std::byte*>(p.table);
@@ -84,10 +95,25 @@ void embedding_forward(const Context&, const EmbeddingForward& p) {
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t row = p.tokens[i] - p.slice.first;
       if (p.slice.whole || (row >= 0 && row < p.V))
-        std::memcpy(out + static_cast<std::size_t>(i) * row_bytes, table + static_cast<std::size_t>(row) * row_bytes, row_bytes);
+        write_row(out + static_cast<std::size_t>(i) * row_bytes, table + static_cast<std::size_t>(row) * row_bytes);
       else
         std::memset(out + static_cast<std::size_t>(i) * row_bytes, 0, row_bytes);
     }
+  });
+}
+
+}  // namespace
+
+void embedding_forward(const Context&, const EmbeddingForward& p) {
+  if (p.scale == 1) {
+    const std::size_t row_bytes = static_cast<std::size_t>(p.C) * size_of(p.dtype);
+    return forward(p, [&](std::byte* to, const std::byte* from) { std::memcpy(to, from, row_bytes); });
+  }
+  with_float_type(p.dtype, "embedding_forward", [&](auto type) {
+    using T = decltype(type);
+    forward(p, [&](std::byte* to, const std::byte* from) {
+      scaled_row(reinterpret_cast<T*>(to), reinterpret_cast<const T*>(from), p.C, p.scale);
+    });
   });
 }
 

@@ -11,10 +11,11 @@ struct EmbeddingCase {
   std::int64_t M, C, V;
   double same = 0;                   ///< share of the tokens that are one token, as a space is in text
   std::int64_t first = 0, part = 0;  ///< of a table that has a slice of the vocabulary: its first token, and how many
+  float scale = 1;
   std::int64_t rows() const { return part > 0 ? part : V; }
   VocabularySlice slice() const { return {.first = first, .whole = part == 0}; }
 };
-/// One token and many, a vocabulary of one to three digits, several tiles of the sort, tokens that occur hundreds of times, slices.
+/// One token and many, a vocabulary of one to three digits, several tiles of the sort, tokens that occur hundreds of times, slices, scales.
 inline const EmbeddingCase embedding_cases[] = {{1, 1, 1},
                                                 {77, 48, 13},
                                                 {77, 48, 5, 0.5},
@@ -29,9 +30,12 @@ inline const EmbeddingCase embedding_cases[] = {{1, 1, 1},
                                                 {4200, 8, 100000},
                                                 {600, 12, 257, 0.9},
                                                 {600, 12, 257, 0.5, 100, 128},
-                                                {900, 40, 1013, 0, 757, 256}};
+                                                {900, 40, 1013, 0, 757, 256},
+                                                {77, 48, 13, 0, 0, 0, 45.254834f},
+                                                {600, 13, 257, 0.5, 100, 128, -0.3f}};
 inline std::ostream& operator<<(std::ostream& out, const EmbeddingCase& c) {
-  return out << c.M << " tokens of " << c.C << ", vocabulary " << c.V << ", rows from " << c.first << " on: " << c.rows();
+  return out << c.M << " tokens of " << c.C << ", vocabulary " << c.V << ", rows from " << c.first << " on: " << c.rows() << ", scale "
+             << c.scale;
 }
 
 /// The last of the vocabulary is among them.
@@ -66,7 +70,8 @@ struct EmbeddingInputs {
             .C = c.C,
             .dtype = dtype_of<T>(),
             .V = c.rows(),
-            .slice = c.slice()};
+            .slice = c.slice(),
+            .scale = c.scale};
   }
   EmbeddingBackward backward_arguments() {
     return {.d_table = d_table.data(),
@@ -76,7 +81,8 @@ struct EmbeddingInputs {
             .C = c.C,
             .V = c.rows(),
             .dtype = dtype_of<T>(),
-            .slice = c.slice()};
+            .slice = c.slice(),
+            .scale = c.scale};
   }
 };
 

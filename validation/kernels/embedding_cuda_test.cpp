@@ -19,7 +19,7 @@ void check_forward(const EmbeddingCase& c, std::int64_t shift) {
   cuda::embedding_forward({}, p);
   EXPECT_EQ(digest(out.host()), digest(expected)) << c;
 }
-TEST_F(EmbeddingCuda, ForwardCopiesRows) {
+TEST_F(EmbeddingCuda, ForwardCopiesOrScalesRows) {
   for (const EmbeddingCase& c : embedding_cases) {
     for (std::int64_t shift : {0, 1}) check_forward<float>(c, shift), check_forward<bf16>(c, shift), check_forward<f16>(c, shift);
   }

@@ -9,6 +9,7 @@ namespace {
 std::vector<EmbeddingCase> cases() {
   std::vector<EmbeddingCase> all(std::begin(embedding_cases), std::end(embedding_cases));
   all.push_back({3000, 300, 257, 0.5});
+  all.push_back({3000, 300, 257, 0.5, 0, 0, 0.1f});
   return all;
 }
 
@@ -37,8 +38,8 @@ void check_against_naive_loops() {
       if (token < 0 || token >= c.rows()) continue;
       const auto row = static_cast<std::size_t>(token * c.C), at = static_cast<std::size_t>(i * c.C);
       for (std::size_t j = 0; j < static_cast<std::size_t>(c.C); ++j) {
-        expected_out[at + j] = trial.table[row + j];
-        expected[row + j] += static_cast<float>(trial.d_out[at + j]);
+        expected_out[at + j] = T(static_cast<float>(trial.table[row + j]) * c.scale);
+        expected[row + j] = std::fma(c.scale, static_cast<float>(trial.d_out[at + j]), expected[row + j]);
       }
     }
     trial.forward();
@@ -73,7 +74,8 @@ void check_slices() {
                                .C = c.C,
                                .dtype = dtype_of<T>(),
                                .V = V,
-                               .slice = {.first = first, .whole = false}});
+                               .slice = {.first = first, .whole = false},
+                               .scale = c.scale});
         for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += static_cast<float>(out[i]);
         std::vector<float> d_table(before.begin() + first * c.C, before.begin() + (first + V) * c.C);
         EmbeddingBackward p{.d_table = d_table.data(),
@@ -83,7 +85,8 @@ void check_slices() {
                             .C = c.C,
                             .V = V,
                             .dtype = dtype_of<T>(),
-                            .slice = {.first = first, .whole = false}};
+                            .slice = {.first = first, .whole = false},
+                            .scale = c.scale};
         Workspace workspace(embedding_backward_workspace_bytes(p));
         embedding_backward(workspace.context(), p);
         EXPECT_TRUE(std::equal(d_table.begin(), d_table.end(), whole.d_table.begin() + first * c.C)) << "slice " << k;
@@ -97,13 +100,14 @@ TEST(Embedding, SlicesOfTheVocabularyAddUpFp16) { check_slices<f16>(); }
 
 // The map is linear in the table: the gradient of dot(d_out, out) by a step of 1 on each entry is exact up to fp32 sums.
 TEST(Embedding, BackwardIsTheGradientOfForward) {
-  Trial<float> trial({31, 6, 9, 0.5});
+  Trial<float> trial({31, 6, 9, 0.5, 0, 0, 3.3f});
   std::fill(trial.d_table.begin(), trial.d_table.end(), 0.0f);
   trial.backward();
   std::vector<double> expected = finite_differences(doubles(trial.table), [&](const std::vector<double>& table) {
     double sum = 0;
     for (std::size_t i = 0; i < 31 * 6; ++i) {
-      sum += static_cast<double>(trial.d_out[i]) * table[static_cast<std::size_t>(trial.tokens[i / 6]) * 6 + i % 6];
+      sum += static_cast<double>(trial.d_out[i]) * static_cast<double>(3.3f) *
+             table[static_cast<std::size_t>(trial.tokens[i / 6]) * 6 + i % 6];
     }
     return sum;
   });
@@ -121,7 +125,7 @@ TEST(Embedding, RefusesTokensOutsideTheVocabulary) {
 TEST(Embedding, SameBitsForAnyThreadCount) {
   expect_same_bits([] {
     Trial<float> trial({3000, 300, 257, 0.5});
-    Trial<bf16> half({900, 49, 2000, 0.5});
+    Trial<bf16> half({900, 49, 2000, 0.5, 0, 0, 0.7f});
     trial.forward(), half.forward();
     trial.backward(), half.backward();
     return digest(trial.out, trial.d_table, half.out, half.d_table);
