@@ -39,6 +39,32 @@ __global__ void __launch_bounds__(block_threads) add_kernel(T* out, const T* x, 
   }
 }
 
+/// Reads 2 elements of T, or without x 1, and writes 1.
+template <bool has_x, class T, class Whole>
+__global__ void __launch_bounds__(block_threads) add_scaled_kernel(AddScaled p) {
+  constexpr int N = vector_elements<T>, unroll = 2;
+  const Tile<N, unroll> tile;
+  const T *x = static_cast<const T*>(p.x), *y = static_cast<const T*>(p.y);
+  Vector<T, N> a[unroll], b[unroll];
+#pragma unroll
+  for (int u = 0; u < unroll; ++u) {
+    if constexpr (has_x) a[u] = load<Whole, N>(x, tile.at(u), p.n);
+    b[u] = load<Whole, N>(y, tile.at(u), p.n);
+  }
+#pragma unroll
+  for (int u = 0; u < unroll; ++u) {
+    float sum[N];
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      if constexpr (has_x)
+        sum[k] = fmaf(p.scale, to_float(b[u].value[k]), to_float(a[u].value[k]));
+      else
+        sum[k] = p.scale * to_float(b[u].value[k]);
+    }
+    store<Whole>(static_cast<T*>(p.out), tile.at(u), p.n, sum);
+  }
+}
+
 /// Reads P elements of T, or one more, and writes one. Vectors are whole where n is a multiple of theirs: parts begin at multiples of n.
 template <class T, class Whole>
 __global__ void __launch_bounds__(block_threads) sum_in_order_kernel(SumInOrder p) {
@@ -121,6 +147,18 @@ void add(const Context& context, void* out, const void* x, const void* y, std::i
   };
   if (dtype == DType::i64) return add_values(std::int64_t{});
   with_float_type(dtype, add_values);
+}
+
+void add_scaled(const Context& context, const AddScaled& p) {
+  if (p.n == 0) return;
+  with_float_type(p.dtype, [&](auto type) {
+    using T = decltype(type);
+    constexpr int N = vector_elements<T>;
+    with_whole(on_sixteen_bytes(p.out, p.x, p.y) && whole_vectors(N, {p.n}), [&](auto whole) {
+      auto* kernel = p.x ? add_scaled_kernel<true, T, decltype(whole)> : add_scaled_kernel<false, T, decltype(whole)>;
+      launch(stream_of(context), Tile<N, 2>::blocks(p.n), block_threads, 0, kernel, p);
+    });
+  });
 }
 
 void sum_in_order(const Context& context, const SumInOrder& p) {

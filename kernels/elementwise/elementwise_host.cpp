@@ -49,6 +49,24 @@ void add(const Context&, void* out, const void* x, const void* y, std::int64_t n
   });
 }
 
+void add_scaled(const Context&, const AddScaled& p) {
+  with_float_type(p.dtype, "add_scaled", [&](auto type) {
+    using T = decltype(type);
+    T* out = static_cast<T*>(p.out);
+    const T *x = static_cast<const T*>(p.x), *y = static_cast<const T*>(p.y);
+    const f32x16 scale = splat(p.scale);
+    parallel_ranges(p.n, grain, [&](std::int64_t begin, std::int64_t end) {
+      if (x) {
+        for_vectors(begin, end, [&](std::int64_t i, auto count) {
+          store_any(out + i, fma(scale, load_any(y + i, count), load_any(x + i, count)), count);
+        });
+      } else {
+        for_vectors(begin, end, [&](std::int64_t i, auto count) { store_any(out + i, scale * load_any(y + i, count), count); });
+      }
+    });
+  });
+}
+
 void sum_in_order(const Context&, const SumInOrder& p) {
   with_float_type(p.dtype, "sum_in_order", [&](auto type) {
     using T = decltype(type);

@@ -24,6 +24,27 @@ TEST_F(ElementwiseCuda, AddHasTheBitsOfTheHost) {
   for (std::int64_t shift : {0, 1}) expect_bits_of_host<float>(shift), expect_bits_of_host<bf16>(shift), expect_bits_of_host<f16>(shift);
 }
 
+template <class T>
+void check_add_scaled(std::int64_t shift) {
+  for (std::int64_t n : elementwise_lengths)
+    for (const bool has_x : {true, false}) {
+      const auto x = random_values<T>(n, 1), y = random_values<T>(n, 2);
+      std::vector<T> expected = poisoned<T>(n);
+      AddScaled p{.out = expected.data(), .x = has_x ? x.data() : nullptr, .y = y.data(), .scale = 0.22f, .n = n, .dtype = dtype_of<T>()};
+      host::add_scaled({}, p);
+      DeviceArray<T> dx(x, shift), dy(y, shift), out(n, shift);
+      p.out = out.data(), p.x = has_x ? dx.data() : nullptr, p.y = dy.data();
+      cuda::add_scaled({}, p);
+      EXPECT_EQ(digest(out.host()).hex(), digest(expected).hex()) << n;
+      p.out = dy.data();
+      cuda::add_scaled({}, p);
+      EXPECT_EQ(digest(dy.host()).hex(), digest(expected).hex()) << n << " in place";
+    }
+}
+TEST_F(ElementwiseCuda, AddScaledHasTheBitsOfTheHost) {
+  for (std::int64_t shift : {0, 1}) check_add_scaled<float>(shift), check_add_scaled<bf16>(shift), check_add_scaled<f16>(shift);
+}
+
 TEST_F(ElementwiseCuda, SumsOfIntegersWrapAsOnTheHost) {
   for (std::int64_t n : elementwise_lengths) {
     std::vector<std::int64_t> x(static_cast<std::size_t>(n)), y = x, expected = x;

@@ -28,6 +28,45 @@ TEST(Elementwise, AddRoundsOnce) {
   check_add<f16>();
 }
 
+template <class T>
+void check_add_scaled() {
+  for (std::int64_t n : elementwise_lengths)
+    for (const float scale : {1.0f, 0.22f, -3.0f}) {
+      auto x = random_values<T>(n, 1), y = random_values<T>(n, 2), out = poisoned<T>(n), expected = out, alone = out;
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        const double product = static_cast<double>(scale) * static_cast<double>(static_cast<float>(y[i]));
+        expected[i] = T(std::fma(scale, static_cast<float>(y[i]), static_cast<float>(x[i])));
+        alone[i] = T(static_cast<float>(product));
+      }
+      const auto run = [&](T* to, const T* a, const T* b) {
+        add_scaled({}, {.out = to, .x = a, .y = b, .scale = scale, .n = n, .dtype = dtype_of<T>()});
+      };
+      run(out.data(), x.data(), y.data());
+      EXPECT_EQ(out, expected) << n << ", " << scale;
+      auto in_place = x;
+      run(in_place.data(), in_place.data(), y.data());
+      EXPECT_EQ(in_place, expected) << "in the place of x";
+      in_place = y;
+      run(in_place.data(), x.data(), in_place.data());
+      EXPECT_EQ(in_place, expected) << "in the place of y";
+      run(out.data(), nullptr, y.data());
+      EXPECT_EQ(out, alone) << "without x";
+      in_place = y;
+      run(in_place.data(), nullptr, in_place.data());
+      EXPECT_EQ(in_place, alone) << "without x in place";
+      if (scale != 1) continue;
+      add({}, out.data(), x.data(), y.data(), n, dtype_of<T>());
+      EXPECT_EQ(out, expected) << "a sum by 1 is a sum";
+    }
+}
+TEST(Elementwise, AddScaledRoundsOnce) {
+  check_add_scaled<float>();
+  check_add_scaled<bf16>();
+  check_add_scaled<f16>();
+  float one = 1;
+  EXPECT_THROW(add_scaled({}, {.out = &one, .x = &one, .y = &one, .n = 1, .dtype = DType::i64}), Error);
+}
+
 TEST(Elementwise, FillZeroFillsItsBytesAlone) {
   for (std::int64_t n : elementwise_lengths) {
     auto bytes = poisoned<char>(n + 1);
@@ -249,6 +288,7 @@ TEST(Elementwise, SameBitsForAnyThreadCount) {
     column_sums(workspace.context(), {sum.data(), x.data(), M, N, DType::f32});
     add({}, out.data(), x.data(), x.data(), n, DType::f32);
     add({}, out.data(), out.data(), x.data(), n, DType::f32);
+    add_scaled({}, {.out = out.data(), .x = out.data(), .y = x.data(), .scale = 0.3f, .n = n});
     cast({}, half.data(), DType::bf16, out.data(), DType::f32, n);
     fill_zero({}, x.data(), static_cast<std::size_t>(n) * 3);
     return digest(sum, out, half, x, normals(n, 12345));
