@@ -14,7 +14,7 @@ struct Trial : SwigluInputs<T> {
   GateActivation activation;
   explicit Trial(const SwigluCase& c, GateActivation activation = GateActivation::silu)
       : SwigluInputs<T>(c), M(c.M), F(c.F), activation(activation) {
-    const float extremes[] = {0.0f, -0.0f, 88.0f, -88.0f, 200.0f, -200.0f, 30.0f, -30.0f, 6e4f, -6e4f};
+    const float extremes[] = {0.0f, -0.0f, 88.0f, -88.0f, 200.0f, -200.0f, 30.0f, -30.0f, 1e4f, -1e4f};
     for (std::size_t i = 0; i < std::size(extremes) && static_cast<std::int64_t>(i) < F; ++i) gate_up[i] = T(extremes[i]);
   }
   SwigluForward forward_arguments(T* out, const T* x) const {
