@@ -211,13 +211,22 @@ void rows() {
   std::vector<T> gate_up;
   for (float f : awkward_values(2 * M * C)) gate_up.push_back(T(std::isnan(f) ? 1.0f : f));
   auto d_gate_up = poisoned<T>(2 * M * C);
-  swiglu_forward({}, {.out = out.data(), .gate_up = gate_up.data(), .M = M, .F = C, .dtype = dtype});
-  swiglu_backward({}, {.d_gate_up = d_gate_up.data(), .d_out = d_out.data(), .gate_up = gate_up.data(), .M = M, .F = C, .dtype = dtype});
-  // Which NaN an operation makes of two is the processor's choice.
-  for (std::vector<T>* values : {&out, &d_gate_up})
-    for (T& v : *values)
-      if (std::isnan(static_cast<float>(v))) v = T(0.0f);
-  print("swiglu", dtype, out, d_gate_up);
+  for (const auto& [name, activation] :
+       {std::pair{"swiglu", GateActivation::silu}, {"gelu_tanh", GateActivation::gelu_tanh}, {"gelu", GateActivation::gelu}}) {
+    swiglu_forward({}, {.out = out.data(), .gate_up = gate_up.data(), .M = M, .F = C, .dtype = dtype, .activation = activation});
+    swiglu_backward({}, {.d_gate_up = d_gate_up.data(),
+                         .d_out = d_out.data(),
+                         .gate_up = gate_up.data(),
+                         .M = M,
+                         .F = C,
+                         .dtype = dtype,
+                         .activation = activation});
+    // Which NaN an operation makes of two is the processor's choice.
+    for (std::vector<T>* values : {&out, &d_gate_up})
+      for (T& v : *values)
+        if (std::isnan(static_cast<float>(v))) v = T(0.0f);
+    print(name, dtype, out, d_gate_up);
+  }
 
   constexpr std::int64_t D = 86;
   std::vector<float> table(M * D);
@@ -228,9 +237,20 @@ void rows() {
   std::vector<std::int32_t> tokens(M);
   for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<std::int32_t>(i * i % 7);
   auto d_table = random_values<float>(7 * C, 4);
-  embedding_backward(workspace.context(),
-                     {.d_table = d_table.data(), .d_out = d_out.data(), .tokens = tokens.data(), .M = M, .C = C, .V = 7, .dtype = dtype});
-  print("embedding", dtype, d_table);
+  for (const float scale : {1.0f, 0.3f}) {
+    embedding_backward(workspace.context(), {.d_table = d_table.data(),
+                                             .d_out = d_out.data(),
+                                             .tokens = tokens.data(),
+                                             .M = M,
+                                             .C = C,
+                                             .V = 7,
+                                             .dtype = dtype,
+                                             .scale = scale});
+    print("embedding", dtype, d_table);
+  }
+  embedding_forward({}, {.out = out.data(), .table = x.data(), .tokens = tokens.data(), .M = M, .C = C, .dtype = dtype, .scale = 0.3f});
+  add_scaled({}, {.out = out.data(), .x = d_out.data(), .y = out.data(), .scale = 1.7f, .n = M * C, .dtype = dtype});
+  print("embedding_forward, add_scaled", dtype, out);
 
   constexpr std::int64_t V = 3001;
   auto logits = random_values<float>(7 * V, 5, 20.0f);
@@ -238,16 +258,19 @@ void rows() {
   const float scale = 0.1f;
   const std::vector<float> weights = {1, 0, 1, 0.5f, 1, 0, 1};
   auto d_logits = poisoned<T>(7 * V);
-  softmax_loss_rows({}, {.losses = losses.data(),
-                         .logits = logits.data(),
-                         .d_logits = d_logits.data(),
-                         .targets = tokens.data(),
-                         .weights = weights.data(),
-                         .grad_scale = &scale,
-                         .rows = 7,
-                         .V = V,
-                         .dtype = dtype});
-  print("softmax_loss_rows", dtype, losses, d_logits);
+  for (const LogitMap& map : {LogitMap{.scale = 2, .cap = 30}, LogitMap{}}) {  // the last one destroys the logits
+    softmax_loss_rows({}, {.losses = losses.data(),
+                           .logits = logits.data(),
+                           .d_logits = d_logits.data(),
+                           .targets = tokens.data(),
+                           .weights = weights.data(),
+                           .grad_scale = &scale,
+                           .rows = 7,
+                           .V = V,
+                           .dtype = dtype,
+                           .map = map});
+    print("softmax_loss_rows", dtype, losses, d_logits);
+  }
 }
 
 template <class T>
