@@ -25,9 +25,9 @@ __device__ float add_squares(const Vector<T, N>& v, float sum) {
   return sum;
 }
 template <int N, class T>
-__device__ void scale(float (&out)[N], const Vector<T, N>& x, const Vector<T, N>& weight, float rstd) {
+__device__ void scale(float (&out)[N], const Vector<T, N>& x, const Vector<T, N>& weight, float offset, float rstd) {
 #pragma unroll
-  for (int k = 0; k < N; ++k) out[k] = norm::scaled(to_float(x.value[k]), to_float(weight.value[k]), rstd);
+  for (int k = 0; k < N; ++k) out[k] = norm::scaled(to_float(x.value[k]), to_float(weight.value[k]) + offset, rstd);
 }
 
 /// Threads have the heads of all rows in turn: query and key heads, and value heads where they have to be copied. A group without a head,
@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(block_threads) forward_kernel(QkNormRopeForwar
   if (p.rstd && i == 0) p.rstd[m * (p.H + p.G) + head] = rstd;
   float first[N], second[N];
   keep_packed(a), keep_packed(b);
-  scale(first, a, a_weight, rstd), scale(second, b, b_weight, rstd);
+  scale(first, a, a_weight, p.offset, rstd), scale(second, b, b_weight, p.offset, rstd);
   rotate_pairs(first, second, rotation, false);
   store<Whole>(out, i, held, first), store<Whole>(out + half, i, held, second);
 }
@@ -71,19 +71,20 @@ struct Place {
 
 /// d_out weight x of N elements, added to sum.
 template <int N, class T>
-__device__ float add_dots(const float (&d_out)[N], const Vector<T, N>& weight, const Vector<T, N>& x, float sum) {
+__device__ float add_dots(const float (&d_out)[N], const Vector<T, N>& weight, float offset, const Vector<T, N>& x, float sum) {
 #pragma unroll
-  for (int k = 0; k < N; ++k) sum = norm::add_dot(d_out[k], to_float(weight.value[k]), to_float(x.value[k]), sum);
+  for (int k = 0; k < N; ++k) sum = norm::add_dot(d_out[k], to_float(weight.value[k]) + offset, to_float(x.value[k]), sum);
   return sum;
 }
 /// d becomes the gradient of x, and N elements of d_weight are added to.
 template <int N, class T>
-__device__ void finish(float (&d)[N], float* d_weight, const Vector<T, N>& weight, const Vector<T, N>& x, float rstd, float along_x) {
+__device__ void finish(float (&d)[N], float* d_weight, const Vector<T, N>& weight, float offset, const Vector<T, N>& x, float rstd,
+                       float along_x) {
 #pragma unroll
   for (int k = 0; k < N; ++k) {
     const float v = to_float(x.value[k]);
     d_weight[k] = norm::add_weight_gradient(d[k], v, rstd, d_weight[k]);
-    d[k] = norm::gradient(d[k], to_float(weight.value[k]), rstd, v * along_x);
+    d[k] = norm::gradient(d[k], to_float(weight.value[k]) + offset, rstd, v * along_x);
   }
 }
 
@@ -113,10 +114,10 @@ __global__ void __launch_bounds__(block_threads) backward_kernel(QkNormRopeBackw
     const std::int64_t position = place.m % static_cast<unsigned>(p.T) - (p.document_starts && r < end ? p.document_starts[place.m] : 0);
     rotate_pairs(d_a, d_b, load_rotation<Whole, N>(p.table + position * p.D, i, held), true);
 
-    const float dot = add_dots(d_b, b_weight, b, add_dots(d_a, a_weight, a, 0));
+    const float dot = add_dots(d_b, b_weight, p.offset, b, add_dots(d_a, a_weight, p.offset, a, 0));
     const float along_x = norm::along_x(warp_sum(dot, group), p.D, rstd);
     keep_packed(a), keep_packed(b), keep_packed(a_weight), keep_packed(b_weight);
-    finish(d_a, d_weight, a_weight, a, rstd, along_x), finish(d_b, d_weight + N, b_weight, b, rstd, along_x);
+    finish(d_a, d_weight, a_weight, p.offset, a, rstd, along_x), finish(d_b, d_weight + N, b_weight, p.offset, b, rstd, along_x);
     store<Whole>(d, i, held, d_a), store<Whole>(d + half, i, held, d_b);
   }
   partial += blockIdx.x * p.D;

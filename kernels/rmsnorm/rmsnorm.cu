@@ -29,10 +29,16 @@ struct Share {
 };
 
 template <class Whole, int N, class T>
-__device__ void scale_vector(T* out, std::int64_t i, std::int64_t C, const Vector<T, N>& x, const Vector<T, N>& weight, float rstd) {
+__device__ void scale_vector(T* out, std::int64_t i, std::int64_t C, const Vector<T, N>& x, const Vector<T, N>& weight, float rstd,
+                             float offset, const T* residual) {
   float value[N];
 #pragma unroll
-  for (int e = 0; e < N; ++e) value[e] = norm::scaled(to_float(x.value[e]), to_float(weight.value[e]), rstd);
+  for (int e = 0; e < N; ++e) value[e] = norm::scaled(to_float(x.value[e]), to_float(weight.value[e]) + offset, rstd);
+  if (residual) {
+    const Vector<T, N> onto = load<Whole, N>(residual, i, C);
+#pragma unroll
+    for (int e = 0; e < N; ++e) value[e] += to_float(onto.value[e]);
+  }
   store<Whole>(out, i, C, value);
 }
 
@@ -44,6 +50,7 @@ __global__ void __launch_bounds__(most_threads) forward_kernel(RmsnormForward p,
   const Share<N, K, Long> share{group, lane, r < p.rows ? p.C : 0};  // a group without a row takes part in barriers
   const T *x = static_cast<const T*>(p.x) + r * p.C, *weight = static_cast<const T*>(p.weight);
   T* out = static_cast<T*>(p.out) + r * p.C;
+  const T* residual = p.residual ? static_cast<const T*>(p.residual) + r * p.C : nullptr;
 
   Vector<T, N> row[K], w[K];
 #pragma unroll
@@ -62,9 +69,10 @@ __global__ void __launch_bounds__(most_threads) forward_kernel(RmsnormForward p,
   if (p.rstd && lane == 0 && r < p.rows) p.rstd[r] = rstd;
 
 #pragma unroll
-  for (int k = 0; k < K; ++k) keep_packed(row[k]), scale_vector<Whole, N>(out, share.at(k), share.C, row[k], w[k], rstd);
+  for (int k = 0; k < K; ++k)
+    keep_packed(row[k]), scale_vector<Whole, N>(out, share.at(k), share.C, row[k], w[k], rstd, p.offset, residual);
   share.rest([&](std::int64_t i) {
-    scale_vector<Whole, N>(out, i, share.C, load<Whole, N>(x, i, share.C), load<Whole, N>(weight, i, share.C), rstd);
+    scale_vector<Whole, N>(out, i, share.C, load<Whole, N>(x, i, share.C), load<Whole, N>(weight, i, share.C), rstd, p.offset, residual);
   });
 }
 
@@ -72,10 +80,12 @@ __global__ void __launch_bounds__(most_threads) forward_kernel(RmsnormForward p,
 template <class T, int N>
 struct BackwardVector {
   Vector<T, N> d_out, x, weight;
+  float offset;  ///< of weights
   /// sum + d_out weight x
   __device__ float dot(float sum) const {
 #pragma unroll
-    for (int e = 0; e < N; ++e) sum = norm::add_dot(to_float(d_out.value[e]), to_float(weight.value[e]), to_float(x.value[e]), sum);
+    for (int e = 0; e < N; ++e)
+      sum = norm::add_dot(to_float(d_out.value[e]), to_float(weight.value[e]) + offset, to_float(x.value[e]), sum);
     return sum;
   }
   /// d_weight += d_out x rstd; d_x = rstd d_out weight + along_x x + residual (zeros where there is none).
@@ -84,7 +94,7 @@ struct BackwardVector {
     for (int e = 0; e < N; ++e) {
       const float g = to_float(d_out.value[e]), v = to_float(x.value[e]);
       d_weight[e] = norm::add_weight_gradient(g, v, rstd, d_weight[e]);
-      d_x[e] = norm::gradient(g, to_float(weight.value[e]), rstd, fmaf(v, along_x, to_float(residual.value[e])));
+      d_x[e] = norm::gradient(g, to_float(weight.value[e]) + offset, rstd, fmaf(v, along_x, to_float(residual.value[e])));
     }
   }
 };
@@ -116,7 +126,7 @@ __global__ void __launch_bounds__(most_threads) backward_kernel(RmsnormBackward 
   columns.rest([&](std::int64_t i) { store<Whole>(partial, i, p.C, d_weight[0]); });
   BackwardVector<T, N> held[K];
 #pragma unroll
-  for (int k = 0; k < K; ++k) held[k].weight = load<Whole, N>(weight, columns.at(k), p.C);
+  for (int k = 0; k < K; ++k) held[k].weight = load<Whole, N>(weight, columns.at(k), p.C), held[k].offset = p.offset;
 
   const std::int64_t end = blocks.end(blockIdx.x);
   for (std::int64_t first = blocks.begin(blockIdx.x); first < end; first += groups) {
@@ -135,7 +145,8 @@ __global__ void __launch_bounds__(most_threads) backward_kernel(RmsnormBackward 
       residual[k] = residual_at(share.at(k));
     }
     const auto read_again = [&](std::int64_t i) {
-      return BackwardVector<T, N>{load<Whole, N>(d_out, i, share.C), load<Whole, N>(x, i, share.C), load<Whole, N>(weight, i, share.C)};
+      return BackwardVector<T, N>{load<Whole, N>(d_out, i, share.C), load<Whole, N>(x, i, share.C), load<Whole, N>(weight, i, share.C),
+                                  p.offset};
     };
     float dot = 0;
 #pragma unroll
@@ -164,7 +175,7 @@ template <class T>
 void forward(const Context& context, const RmsnormForward& p) {
   constexpr int N = vector_elements<T>;
   const Grouping g(p.C, N, forward_vectors);
-  with_whole(on_sixteen_bytes(p.out, p.x, p.weight) && whole_vectors(N, {p.C}), [&](auto whole) {
+  with_whole(on_sixteen_bytes(p.out, p.x, p.weight, p.residual) && whole_vectors(N, {p.C}), [&](auto whole) {
     using W = decltype(whole);
     auto* kernel = g.held() < p.C   ? forward_kernel<T, forward_vectors, true, W>
                    : g.vectors == 1 ? forward_kernel<T, 1, false, W>

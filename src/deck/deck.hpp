@@ -62,7 +62,14 @@ struct KindKeys {
 struct ModelKeys {
   std::int64_t layers = 0, width = 0, heads = 0, kv_heads = 0, head_dim = 0, ff_width = 0, vocab = 0;
   double norm_eps = 1e-5, init_std = 0.02;
-  bool tied = false, qk_norm = false, qkv_bias = false;
+  bool tied = false, qk_norm = false, wide_qk_norm = false, qkv_bias = false;
+  NormPlacement norm_placement = NormPlacement::pre;
+  NormForm norm_form = NormForm::weight;
+  Activation activation = Activation::silu;
+  double embedding_scale = 1;  // 0: the root of the width
+  double residual_scale = 1, logit_scale = 1;
+  double attention_scale = 0;                       // 0: 1 / sqrt(head_dim)
+  double attention_softcap = 0, logit_softcap = 0;  // 0: none
   double rope_theta = 10000;
   RopeMode rope_scaling = RopeMode::none;
   double rope_factor = 8, rope_low_freq_factor = 1, rope_high_freq_factor = 4;

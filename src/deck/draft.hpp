@@ -71,6 +71,7 @@ void check_moments(Draft& draft);
 void check_signs(Draft& draft);
 /// Kinds of layers, and what goes with windows.
 void check_kinds(Draft& draft);
+void check_blocks(Draft& draft);
 /// What goes with model.rope_scaling.
 void check_rotation(Draft& draft);
 /// What goes with types of numbers.

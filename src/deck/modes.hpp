@@ -26,6 +26,21 @@ enum class PositionMode : std::uint8_t { rope, none };
 template <>
 inline constexpr auto enum_words<PositionMode> = std::to_array<std::string_view>({"rope", "none"});
 
+/// model.norm_placement
+enum class NormPlacement : std::uint8_t { pre, post, both };
+template <>
+inline constexpr auto enum_words<NormPlacement> = std::to_array<std::string_view>({"pre", "post", "both"});
+
+/// model.norm_form
+enum class NormForm : std::uint8_t { weight, one_plus_weight };
+template <>
+inline constexpr auto enum_words<NormForm> = std::to_array<std::string_view>({"weight", "one_plus_weight"});
+
+/// model.activation, of gates
+enum class Activation : std::uint8_t { silu, gelu_tanh, gelu };
+template <>
+inline constexpr auto enum_words<Activation> = std::to_array<std::string_view>({"silu", "gelu_tanh", "gelu"});
+
 /// model.router_balance
 enum class RouterBalance : std::uint8_t { loss, bias };
 template <>

@@ -141,6 +141,7 @@ void check_model(Draft& draft) {
                             m.head_dim, from, std::max<std::int64_t>(2, m.head_dim - 1), m.head_dim + 1));
   }
   check_kinds(draft);
+  check_blocks(draft);
   check_rotation(draft);
 }
 

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "families/activation.hpp"
+
 namespace tessera {
 
 const JsonNode* ConfigReader::find(std::string_view key) {
@@ -70,6 +72,11 @@ std::string ConfigReader::text(std::string_view key, const std::string& standard
   if (!node) return standard;
   if (node->kind == JsonNode::Kind::text) return node->written;
   return wrong(*node, "a text"), standard;
+}
+
+Activation ConfigReader::activation(const JsonNode& node) {
+  if (const auto known = activation_named(node.written)) return *known;
+  return fault(node, fmt::format("{} is not in this version; {} are", shortened(node.literal.str()), activation_words)), Activation::silu;
 }
 
 std::vector<std::string> ConfigReader::notes() const {

@@ -36,6 +36,7 @@ class ConfigReader {
   std::int64_t needed(std::string_view key);  ///< without the key a fault, and 0
   double real(std::string_view key, double standard);
   bool truth(std::string_view key, bool standard);
+  Activation activation(const JsonNode& node);
   std::string text(std::string_view key, const std::string& standard);
 
   /// What is known, and says nothing of the model.
@@ -54,7 +55,14 @@ class ConfigReader {
   std::vector<std::string> unused_;
 };
 
-/// The rotation of a config.json: rope_theta, rope_scaling and rope_parameters.
-void read_rotation(ConfigReader& config, ModelKeys& model);
+struct RotationRule;
+
+/// The rotation of a config.json: rope_theta, rope_scaling and rope_parameters. Of layers with windows too, as they are rotated by the
+/// rule.
+struct WindowRotation {
+  double theta = 0;
+  RopeMode scaling = RopeMode::none;
+};
+WindowRotation read_rotation(ConfigReader& config, const RotationRule& rule, ModelKeys& model);
 
 }  // namespace tessera

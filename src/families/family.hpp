@@ -15,7 +15,7 @@ namespace tessera {
 struct FamilyKey {
   std::string_view name;
   /// What the key says; none: exports have `fixed`, and the model does not depend on it.
-  std::variant<std::monostate, std::int64_t ModelKeys::*, double ModelKeys::*, bool ModelKeys::*> field = {};
+  std::variant<std::monostate, std::int64_t ModelKeys::*, double ModelKeys::*, bool ModelKeys::*, Activation ModelKeys::*> field = {};
   bool required = false;        ///< without it Family::standard holds
   std::string_view also = {};   ///< another name of the key, which is read and not written
   std::string_view fixed = {};  ///< JSON
@@ -38,8 +38,18 @@ struct WindowRule {
   Key key = Key::none;
   std::int64_t standard = 0;  ///< of a file without sliding_window; 0: none
   bool lists = false;         ///< layer_types says which layers have it
-  /// Which layers have it where no list says so, by their number and max_window_layers; null: all.
-  bool (*slides)(std::int64_t layer, std::int64_t first) = nullptr;
+  /// Which layers have it where no list says so, by a layer's number and max_window_layers; null: all.
+  bool (*slides)(std::int64_t layer, std::int64_t number) = nullptr;
+  /// The key of that number where it is another, and its value in a file without it.
+  std::string_view number_key = {};
+  std::int64_t number = 0;
+};
+
+/// What config.json says of rotations where layers with a window have one of their own.
+struct RotationRule {
+  bool by_window = false;
+  double theta = 0;                 ///< base of layers with a window, of a file that does not say it
+  std::string_view theta_key = {};  ///< where transformers 4 says it; "": nowhere
 };
 
 class ConfigReader;
@@ -54,11 +64,16 @@ struct Family {
   /// What a file says by the keys that it leaves out. kv_heads 0: as many as heads; head_dim 0: hidden_size / num_attention_heads.
   ModelKeys standard = {};
   WindowRule window = {};
+  RotationRule rotation = {};
+  /// What no row of `keys` says of the model; null: nothing.
+  void (*read_model)(ConfigReader&, ModelKeys&) = nullptr;
+  void (*put_model)(Json&, const ModelKeys&) = nullptr;
   /// What else differs from layer to layer; null: nothing.
   void (*read_layers)(ConfigReader&, std::vector<LayerKeys>&) = nullptr;
   void (*put_layers)(Json&, const ModelKeys&) = nullptr;
   /// attention_bias is one switch for the biases of q, k, v and of the output. A deck cannot say the last: only zeros are read and written.
   bool output_bias = false;
+  bool dropout = false;                    ///< its files ask for dropout in training, which a note says is left out
   std::span<const FamilyKey> keys = {};    ///< beyond those of all families (shared_keys)
   std::span<const TensorName> names = {};  ///< that differ from those of most families (names.cpp)
 };

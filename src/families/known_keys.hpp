@@ -27,6 +27,8 @@ constexpr std::array harmless = std::to_array<std::string_view>({
     "return_dict",
     "return_dict_in_generate",
     "attn_implementation",
+    "cache_implementation",
+    "_sliding_window_pattern",  // what transformers 5 notes beside layer_types
     "_attn_implementation",
     "_attn_implementation_autoset",
     "_flash_attn_2_enabled",
@@ -97,8 +99,6 @@ constexpr auto refused_keys =
                             {"q_lora_rank", "multi-head latent attention is not in this version"},
                             {"kv_lora_rank", "multi-head latent attention is not in this version"},
                             {"index_topk", "attention to chosen tokens is not in this version"},
-                            {"attn_logit_softcapping", "a soft cap of attention's scores is not in this version"},
-                            {"final_logit_softcapping", "a soft cap of the logits is not in this version"},
                             {"linear_num_key_heads", "linear attention is not in this version"},
                             {"text_config", "models of more than text are not in this version"}});
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace tessera {
 namespace {
@@ -80,7 +81,18 @@ void set_layers(ModelKeys& m, const std::vector<LayerKeys>& layers) {
 
 LayerTraits traits_of(const ModelKeys& m) {
   LayerTraits traits;
+  const ModelKeys usual;
+  const auto same = [&](const auto&... field) { return ((m.*field == usual.*field) && ...); };
+  traits.usual_blocks = same(&ModelKeys::norm_placement, &ModelKeys::norm_form, &ModelKeys::wide_qk_norm, &ModelKeys::embedding_scale,
+                             &ModelKeys::residual_scale, &ModelKeys::logit_scale, &ModelKeys::attention_scale,
+                             &ModelKeys::attention_softcap, &ModelKeys::logit_softcap);
   for (const LayerKeys& keys : keys_of_layers(m)) {
+    const bool scaled = keys.rope_scaling != RopeMode::none;
+    if (keys.window > 0 && traits.no_window) traits.window_theta = keys.rope_theta, traits.window_scaled = scaled;
+    const double theta = keys.window > 0 ? traits.window_theta : m.rope_theta;
+    if (keys.positions == PositionMode::none || keys.rope_theta != theta ||
+        scaled != (keys.window > 0 ? traits.window_scaled : m.rope_scaling != RopeMode::none))
+      traits.rotation_by_window = false;
     if (keys.positions == PositionMode::none) traits.all_rotated = false;
     if (keys.positions == PositionMode::rope && (keys.rope_theta != m.rope_theta || keys.rope_scaling != m.rope_scaling))
       traits.one_rotation = false;
@@ -92,6 +104,13 @@ LayerTraits traits_of(const ModelKeys& m) {
     traits.no_window = false, traits.window = keys.window;
   }
   return traits;
+}
+
+bool slides_but_each(std::int64_t layer, std::int64_t pattern) { return pattern > 0 && (layer + 1) % pattern != 0; }
+
+double inverse_of(double x) {
+  const double value = 1 / x, whole = std::round(value);
+  return std::abs(value - whole) < 1e-12 * value ? whole : value;
 }
 
 void read_windows(ConfigReader& config, const WindowRule& rule, std::vector<LayerKeys>& layers) {
@@ -111,6 +130,10 @@ void read_windows(ConfigReader& config, const WindowRule& rule, std::vector<Laye
   std::int64_t first = 28;  // of Qwen's classes
   bool on = true;
   if (rule.key == switched) on = config.truth("use_sliding_window", false), first = config.whole("max_window_layers", first);
+  if (const JsonNode* number = rule.number_key.empty() ? nullptr : config.find(rule.number_key); !number)
+    first = rule.number > 0 ? rule.number : first;
+  else if (!types)  // a list says it all, and some files have a text here beside one
+    first = config.whole(*number);
   std::vector<bool> windows;
   for (std::size_t i = 0; i < layers.size(); ++i)
     windows.push_back(on && window > 0 && (!rule.slides || rule.slides(static_cast<std::int64_t>(i), first)));

@@ -19,8 +19,20 @@ struct LayerTraits {
   bool one_window = true;  ///< no two sizes of windows
   bool no_window = true, all_windows = true;
   std::int64_t window = 0;  ///< of those that have one
+  /// Layers with a window have one rotation, and all others that of [model]. All are rotated.
+  bool rotation_by_window = true;
+  double window_theta = 0;  ///< of the first layer with a window
+  bool window_scaled = false;
+  /// Blocks read the stream by norms that scale by their weights, and add to it as it is; nothing is scaled or capped.
+  bool usual_blocks = true;
 };
 LayerTraits traits_of(const ModelKeys& model);
+
+/// WindowRule::slides where of so many layers the last sees all keys.
+bool slides_but_each(std::int64_t layer, std::int64_t pattern);
+
+/// 1 / x, a whole number where it is one but for rounding.
+double inverse_of(double x);
 
 /// sliding_window, use_sliding_window, max_window_layers and layer_types, as the family means them.
 void read_windows(ConfigReader& config, const WindowRule& rule, std::vector<LayerKeys>& layers);

@@ -9,7 +9,8 @@ namespace {
 
 bool is_plain(const ModelKeys& m) {
   const LayerTraits traits = traits_of(m);
-  return m.experts == 0 && !m.qk_norm && !m.qkv_bias && traits.one_rotation && traits.all_rotated && traits.one_window;
+  return traits.usual_blocks && m.experts == 0 && !m.qk_norm && !m.qkv_bias && traits.one_rotation && traits.all_rotated &&
+         traits.one_window;
 }
 
 // A Llama's configuration is refused where the width is no multiple of the heads, even with a head_dim; a Mistral's is not.

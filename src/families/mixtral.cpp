@@ -8,8 +8,8 @@ namespace {
 /// It has neither an expert of all tokens nor norms or biases in its attention, and weights that are normalized.
 bool is_mixtral(const ModelKeys& m) {
   const LayerTraits traits = traits_of(m);
-  return m.experts > 0 && m.shared_ff_width == 0 && m.normalize_top_k && !m.qk_norm && !m.qkv_bias && traits.one_rotation &&
-         traits.all_rotated && traits.one_window && (traits.no_window || traits.all_windows);
+  return traits.usual_blocks && m.experts > 0 && m.shared_ff_width == 0 && m.normalize_top_k && !m.qk_norm && !m.qkv_bias &&
+         traits.one_rotation && traits.all_rotated && traits.one_window && (traits.no_window || traits.all_windows);
 }
 
 constexpr auto mixtral_keys = std::to_array<FamilyKey>({{.name = "num_experts_per_tok", .field = &ModelKeys::experts_per_token},

@@ -21,6 +21,9 @@ constexpr auto usual_names = std::to_array<TensorName>({{"embedding.weight", "mo
                                                         {"layers.#.attention.k_norm", "model.layers.#.self_attn.k_norm.weight"},
                                                         {"layers.#.attention.wo", "model.layers.#.self_attn.o_proj.weight"},
                                                         {"layers.#.attention.bo", "model.layers.#.self_attn.o_proj.bias"},
+                                                        {"layers.#.attention.post_norm", ""},  // of families that say it
+                                                        {"layers.#.mlp.post_norm", ""},
+                                                        {"layers.#.moe.post_norm", ""},
                                                         {"layers.#.mlp.norm", "model.layers.#.post_attention_layernorm.weight"},
                                                         {"layers.#.mlp.w_gate", "model.layers.#.mlp.gate_proj.weight"},
                                                         {"layers.#.mlp.w_up", "model.layers.#.mlp.up_proj.weight"},

@@ -10,7 +10,7 @@ namespace {
 /// Windows of one size on any layers, and one rotation.
 bool has_layers(const ModelKeys& m) {
   const LayerTraits traits = traits_of(m);
-  return traits.one_rotation && traits.all_rotated && traits.one_window;
+  return traits.usual_blocks && traits.one_rotation && traits.all_rotated && traits.one_window;
 }
 bool has_same_layers(const ModelKeys& m) {
   const LayerTraits traits = traits_of(m);

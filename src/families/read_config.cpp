@@ -32,11 +32,12 @@ class FamilyReader {
     if (family_.output_bias) m.qkv_bias = config_.truth("attention_bias", false);
     const bool output_bias = family_.output_bias && m.qkv_bias;
     read_keys(m, family_.keys);
-    read_rotation(config_, m);
+    const WindowRotation rotation = read_rotation(config_, family_.rotation, m);
+    if (family_.read_model) family_.read_model(config_, m);
     const std::int64_t context = config_.whole("max_position_embeddings", 0);
     check_token_ids();
     refuse_others();
-    read_layers(m);
+    read_layers(m, rotation);
     check_architecture();
     refuse_unknown();
     return {m,     context,        fmt::format("{}, {}", family_.type, toml_string(file)), std::string(family_.architecture), output_bias,
@@ -57,6 +58,7 @@ class FamilyReader {
     if (!node) return;
     if (const auto* real = std::get_if<double ModelKeys::*>(&key.field)) m.** real = config_.number(*node);
     if (const auto* truth = std::get_if<bool ModelKeys::*>(&key.field)) m.** truth = config_.truth(*node);
+    if (const auto* activation = std::get_if<Activation ModelKeys::*>(&key.field)) m.** activation = config_.activation(*node);
     const bool empty = node->kind == JsonNode::Kind::list && node->children.empty();
     if (!key.why.empty() && (empty ? "[]" : node->literal.str()) != key.fixed) config_.fault(*node, std::string(key.why));
   }
@@ -81,30 +83,38 @@ class FamilyReader {
     }
   }
 
+  bool has_key(std::string_view key) const { return std::ranges::find(family_.keys, key, &FamilyKey::name) != family_.keys.end(); }
+
   void refuse_others() {
-    if (const std::string act = config_.text("hidden_act", "silu"); act != "silu")
-      config_.fault("hidden_act",
-                    fmt::format("{} is not in this version; the feed-forward block is SwiGLU (\"silu\")", toml_string(shortened(act))));
-    if (!family_.output_bias && config_.truth("attention_bias", false))
+    if (!family_.output_bias && !has_key("attention_bias") && config_.truth("attention_bias", false))
       config_.fault("attention_bias", "a bias on the attention's output is not in this version");
     if (config_.truth("mlp_bias", false)) config_.fault("mlp_bias", "biases in the feed-forward block are not in this version");
     for (const Refused& row : refused_keys)
       if (config_.find(row.key)) config_.fault(row.key, std::string(row.why));
     for (const Idle& row : idle) {
       const JsonNode* node = config_.find(row.key);
-      if (!node) continue;
+      if (!node || (family_.dropout && row.key == "attention_dropout")) continue;
       const auto* flag = std::get_if<bool>(&node->literal.value);
       if ((flag ? static_cast<double>(*flag) : config_.number(*node)) != row.value) config_.fault(*node, std::string(row.why));
     }
   }
 
-  void read_layers(ModelKeys& m) {
+  void read_layers(ModelKeys& m, const WindowRotation& rotation) {
     constexpr std::int64_t most = 10'000;  // what a deck may have: a list of more would only take memory
     if (m.layers < 1 || m.layers > most) return;
     std::vector<LayerKeys> layers(static_cast<std::size_t>(m.layers), {.rope_theta = m.rope_theta, .rope_scaling = m.rope_scaling});
     read_windows(config_, family_.window, layers);
     if (family_.read_layers) family_.read_layers(config_, layers);
+    if (family_.rotation.by_window) rotate_windows(m, rotation, layers);
     set_layers(m, layers);
+  }
+
+  /// What [model] says is of the layers that see all keys, where there is one.
+  static void rotate_windows(ModelKeys& m, const WindowRotation& rotation, std::vector<LayerKeys>& layers) {
+    const auto has_window = [](const LayerKeys& keys) { return keys.window > 0; };
+    if (std::ranges::all_of(layers, has_window)) m.rope_theta = rotation.theta, m.rope_scaling = rotation.scaling;
+    for (LayerKeys& keys : layers)
+      if (has_window(keys)) keys.rope_theta = rotation.theta, keys.rope_scaling = rotation.scaling;
   }
 
   void check_architecture() {

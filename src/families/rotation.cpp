@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "families/config_reader.hpp"
+#include "families/family.hpp"
 #include "families/known_keys.hpp"
 
 namespace tessera {
@@ -18,7 +19,44 @@ class RotationReader {
   /// stand, as when somebody adds it to a file of version 5: then the other must not say something else.
   void read(ModelKeys& m) {
     m.rope_theta = config_.real("rope_theta", m.rope_theta);
-    const JsonNode *older = given_as("rope_scaling"), *newer = given_as("rope_parameters");
+    read_both(m, given_as("rope_scaling"), given_as("rope_parameters"));
+  }
+
+  /// Of layers that see all keys, which have transformers 4's rope_theta and rope_scaling, into the model; returns that of those with a
+  /// window. rope_parameters has both by the words of layer_types.
+  WindowRotation read_by_window(const RotationRule& rule, ModelKeys& m) {
+    const JsonNode* newer = given_as("rope_parameters");
+    const JsonNode *full = newer ? newer->member("full_attention") : nullptr,
+                   *sliding = newer ? newer->member("sliding_attention") : nullptr;
+    for (const JsonNode* node : {full, sliding})
+      if (node && node->kind != JsonNode::Kind::object) return config_.wrong(*node, "an object { ... }"), WindowRotation{};
+    if (newer && !full && !sliding)
+      return config_.fault(*newer, "has neither full_attention nor sliding_attention, whose rotations it says"), WindowRotation{};
+    if (newer)
+      for (const JsonNode& part : newer->children)
+        if (&part != full && &part != sliding) config_.fault(part, "is neither full_attention nor sliding_attention");
+    const bool older = config_.find("rope_theta") != nullptr;
+    const double standard = m.rope_theta;
+    m.rope_theta = config_.real("rope_theta", standard);
+    ModelKeys local = m;
+    local.rope_theta = rule.theta > 0 ? rule.theta : standard;
+    if (!rule.theta_key.empty())
+      local.rope_theta = config_.real(rule.theta_key, local.rope_theta);
+    else if (older && !sliding && m.rope_theta != standard)
+      config_.fault("rope_theta",
+                    "is taken by transformers 4 for all layers, and by version 5 for those without a window alone; write rope_parameters");
+    read_both(m, given_as("rope_scaling"), full);
+    if (sliding) local.rope_scaling = RopeMode::none, read_one(local, *sliding, false);
+    if (local.rope_scaling != RopeMode::none) {
+      ModelKeys same = local;
+      same.rope_theta = m.rope_theta;
+      if (!(same == m)) config_.fault(*sliding, "is scaled in another way than full_attention, which is not in this version");
+    }
+    return {local.rope_theta, local.rope_scaling};
+  }
+
+ private:
+  void read_both(ModelKeys& m, const JsonNode* older, const JsonNode* newer) {
     if (!older && !newer) return;  // the class's own
     const ModelKeys plain;
     m.rope_scaling = plain.rope_scaling, m.rope_factor = plain.rope_factor, m.rope_original_context = plain.rope_original_context;
@@ -37,7 +75,6 @@ class RotationReader {
       config_.fault("rope_parameters", "says another rotation than rope_scaling; leave one of the two out");
   }
 
- private:
   /// An empty one is none.
   const JsonNode* given_as(std::string_view key) {
     const JsonNode* node = config_.find(key);
@@ -45,14 +82,15 @@ class RotationReader {
     return node && !node->children.empty() ? node : nullptr;
   }
 
-  void read_one(ModelKeys& m, const JsonNode& rotation) {
+  /// `of_file`: the file's rope_theta is this one's.
+  void read_one(ModelKeys& m, const JsonNode& rotation, bool of_file = true) {
     const JsonNode *kind = rotation.member("rope_type"), *old_name = rotation.member("type");
     if (kind && old_name && kind->written != old_name->written)
       config_.fault(*old_name, fmt::format("is {}, and rope_type is {}; leave one of the two out", shortened(old_name->literal.str()),
                                            shortened(kind->literal.str())));
     if (!kind) kind = old_name;
     if (const JsonNode* theta = rotation.member("rope_theta")) {
-      if (const JsonNode* above = config_.find("rope_theta"); above && config_.number(*above) != config_.number(*theta))
+      if (const JsonNode* above = config_.find("rope_theta"); of_file && above && config_.number(*above) != config_.number(*theta))
         config_.fault(*theta, fmt::format("is {} in {}, and {} outside of it; leave one of the two out", shortest(config_.number(*theta)),
                                           rotation.name, shortest(config_.number(*above))));
       m.rope_theta = config_.number(*theta);
@@ -118,6 +156,10 @@ class RotationReader {
 
 }  // namespace
 
-void read_rotation(ConfigReader& config, ModelKeys& model) { RotationReader(config).read(model); }
+WindowRotation read_rotation(ConfigReader& config, const RotationRule& rule, ModelKeys& model) {
+  if (rule.by_window) return RotationReader(config).read_by_window(rule, model);
+  RotationReader(config).read(model);
+  return {model.rope_theta, model.rope_scaling};
+}
 
 }  // namespace tessera

@@ -8,7 +8,8 @@ namespace {
 
 bool is_smollm3(const ModelKeys& m) {
   const LayerTraits traits = traits_of(m);
-  return m.experts == 0 && !m.qk_norm && !m.qkv_bias && traits.one_rotation && !traits.all_rotated && traits.no_window;
+  return traits.usual_blocks && m.experts == 0 && !m.qk_norm && !m.qkv_bias && traits.one_rotation && !traits.all_rotated &&
+         traits.no_window;
 }
 
 /// no_rope_layers has 1 for a layer that is rotated; without it each layer of a number that the interval divides is not.

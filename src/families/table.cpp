@@ -7,8 +7,9 @@
 namespace tessera {
 
 // A row a family, which its file defines, in the order of messages.
-#define TESSERA_FAMILIES(row) \
-  row(llama) row(mistral) row(ministral) row(cwm) row(smollm3) row(qwen2) row(qwen3) row(mixtral) row(qwen2_moe) row(qwen3_moe)
+#define TESSERA_FAMILIES(row)                                                                                                        \
+  row(llama) row(mistral) row(ministral) row(cwm) row(smollm3) row(gemma) row(gemma2) row(gemma3) row(olmo2) row(olmo3) row(exaone4) \
+      row(granite) row(seed_oss) row(qwen2) row(qwen3) row(mixtral) row(qwen2_moe) row(qwen3_moe) row(olmoe)
 
 #define TESSERA_DECLARE(name) Family name##_family();
 TESSERA_FAMILIES(TESSERA_DECLARE)
@@ -29,7 +30,7 @@ std::span<const FamilyKey> shared_keys() {
                                                          {.name = "num_attention_heads", .field = &ModelKeys::heads, .required = true},
                                                          {.name = "num_key_value_heads", .field = &ModelKeys::kv_heads},
                                                          {.name = "head_dim", .field = &ModelKeys::head_dim},
-                                                         {.name = "hidden_act", .fixed = "\"silu\""},
+                                                         {.name = "hidden_act", .field = &ModelKeys::activation},
                                                          {.name = "rms_norm_eps", .field = &ModelKeys::norm_eps},
                                                          {.name = "tie_word_embeddings", .field = &ModelKeys::tied}});
   return keys;
@@ -55,8 +56,8 @@ const Family& require_family(const ModelKeys& m) {
   if (const LayerTraits traits = traits_of(m); m.experts == 0 || !traits.one_rotation || !traits.all_rotated || !traits.no_window)
     fail(ExitCode::usage,
          "no class of transformers that is known here has layers of this model's kinds (model.window {}, model.pattern \"{}\", {} kinds): "
-         "Mistral and Mixtral have a window on all layers or on none, Qwen2, Qwen3 and CWM one of one size on some, SmolLM3 layers without "
-         "positions; --format hdf5 writes any model",
+         "Mistral and Mixtral have a window on all layers or on none, Qwen2, Qwen3, CWM and Gemma one of one size on some, SmolLM3 layers "
+         "without positions; --format hdf5 writes any model",
          m.window, m.pattern, m.kinds.size());
   fail(ExitCode::usage,
        "no class of transformers has experts with model.qk_norm = {}, model.qkv_bias = {}, model.shared_ff_width = {} and "

@@ -5,6 +5,7 @@
 #include "base/byte_tokenizer.hpp"
 #include "base/check.hpp"
 #include "base/json.hpp"
+#include "families/activation.hpp"
 #include "families/layers.hpp"
 
 namespace tessera {
@@ -19,6 +20,8 @@ void put_keys(Json& c, const ModelKeys& m, std::span<const FamilyKey> keys) {
       value = m.**real;
     else if (const auto* truth = std::get_if<bool ModelKeys::*>(&key.field))
       value = m.**truth;
+    else if (const auto* activation = std::get_if<Activation ModelKeys::*>(&key.field))
+      value = word_of_theirs(m.**activation);
     else
       value = Json::parse(std::string(key.fixed));
   }
@@ -51,6 +54,20 @@ Json rotation(const ModelKeys& m) {
   return c;
 }
 
+/// What is said of the rotation of both kinds of layers: rope_parameters in the form of transformers 5 too, which takes it alone.
+void put_window_rotation(Json& c, const RotationRule& rule, const ModelKeys& m) {
+  const LayerTraits traits = traits_of(m);
+  const auto said = [](double theta, Json scaling) {
+    if (scaling == Json()) scaling = Json{{"rope_type", "default"}};
+    scaling["rope_theta"] = theta;
+    return scaling;
+  };
+  const double theta = traits.no_window ? m.rope_theta : traits.window_theta;
+  if (!rule.theta_key.empty()) c[std::string(rule.theta_key)] = theta;
+  c["rope_parameters"] = Json{{"full_attention", said(m.rope_theta, rotation(m))},
+                              {"sliding_attention", said(theta, traits.window_scaled ? rotation(m) : Json())}};
+}
+
 /// Of tokenizers the byte tokenizer alone is known here: its separator begins a document and ends it.
 void put_token_ids(Json& c, const ModelKeys& m, const std::optional<TokenIds>& ids) {
   if (ids) {
@@ -78,11 +95,13 @@ std::string huggingface_config(const Deck& deck, DType dtype, const std::optiona
   c["attention_bias"] = family.output_bias && m.qkv_bias;
   put_keys(c, m, family.keys);
   put_windows(c, family.window, m);
+  if (family.put_model) family.put_model(c, m);
   if (family.put_layers) family.put_layers(c, m);
   c["attention_dropout"] = 0.0;
   // The keys of transformers 4, which version 5 reads as well.
   c["rope_theta"] = m.rope_theta;
   c["rope_scaling"] = rotation(m);
+  if (family.rotation.by_window) put_window_rotation(c, family.rotation, m);
   if (m.rope_scaling == RopeMode::none && family.standard.rope_scaling != RopeMode::none)
     c["rope_scaling"] = Json{{"rope_type", "default"}};  // null is the class's own
   put_token_ids(c, m, ids);

@@ -90,8 +90,8 @@ ModelShape layer_of(std::int64_t rows, DType dtype, kernels::Backend backend, bo
           .L = 1,
           .dtype = dtype,
           .backend = backend,
-          .qk_norm = qk_norm,
           .qkv_bias = !qk_norm,
+          .qk_norm = qk_norm,
           .loss_chunk = rows};
 }
 

@@ -88,7 +88,13 @@ struct Trial : QkNormRopeInputs<T> {
   std::vector<float> rstd;
 
   explicit Trial(const Case& c) : Inputs(c), out(poisoned<T>(c.M * c.width())), rstd(poisoned<float>(c.M * c.heads())) {}
-  Operands operands() const { return {c, doubles(x), doubles(q_norm), doubles(k_norm), doubles(table)}; }
+  /// Weights with the offset that they are taken with.
+  Operands operands() const {
+    Operands o{c, doubles(x), doubles(q_norm), doubles(k_norm), doubles(table)};
+    for (auto* weights : {&o.q_norm, &o.k_norm})
+      for (double& one : *weights) one += static_cast<double>(c.offset);
+    return o;
+  }
   QkNormRopeForward forward_arguments() {
     QkNormRopeForward p = Inputs::forward_arguments();
     p.out = out.data(), p.rstd = rstd.data(), p.eps = static_cast<float>(eps);

@@ -21,17 +21,19 @@ struct Trial : RmsnormInputs<T> {
     std::vector<T> out;
     std::vector<float> rstd;
   };
-  Forward forward(bool on_host, std::int64_t shift = 0) {
+  Forward forward(bool on_host, std::int64_t shift = 0, bool with_residual = false) {
     Forward f{poisoned<T>(c.elements()), poisoned<float>(c.rows)};
-    DeviceArray<T> out(c.elements(), shift), dx(x, shift), w(weight, shift);
+    DeviceArray<T> out(c.elements(), shift), dx(x, shift), w(weight, shift), onto(residual, shift);
     DeviceArray<float> rstd(c.rows);
     RmsnormForward p = this->forward_arguments();
     p.out = f.out.data(), p.rstd = f.rstd.data();
+    if (with_residual) p.residual = residual.data();
     if (on_host) {
       host::rmsnorm_forward({}, p);
       return f;
     }
     p.out = out.data(), p.rstd = rstd.data(), p.x = dx.data(), p.weight = w.data();
+    if (with_residual) p.residual = onto.data();
     cuda::rmsnorm_forward({}, p);
     return {out.host(), rstd.host()};
   }
@@ -73,6 +75,7 @@ void compare_with_host() {
     const auto out = t.forward(false), expected = t.forward(true);
     EXPECT_LT(norm_error(out.out, expected.out), sizeof(T) == 4 ? 1e-6 : 2e-3);
     EXPECT_LT(norm_error(out.rstd, expected.rstd), 1e-6);
+    EXPECT_LT(norm_error(t.forward(false, 0, true).out, t.forward(true, 0, true).out), sizeof(T) == 4 ? 1e-6 : 2e-3);
     for (bool residual : {false, true}) {
       const auto b = t.backward(residual), wanted = t.host_backward(residual);
       // With C = 1 all of d_x cancels: what is left is compared with what cancelled.

@@ -15,6 +15,14 @@ std::vector<Case> cases() {
 }
 constexpr double eps = 1e-5;
 
+/// What a norm scales by.
+template <class T>
+std::vector<double> factors(const RmsnormInputs<T>& inputs) {
+  std::vector<double> all = doubles(inputs.weight);
+  for (double& one : all) one += static_cast<double>(inputs.c.offset);
+  return all;
+}
+
 /// The definition, dense, in fp64.
 std::vector<double> reference_forward(const std::vector<double>& x, const std::vector<double>& weight) {
   std::size_t C = weight.size();
@@ -60,9 +68,10 @@ struct Trial : RmsnormInputs<T> {
   std::vector<float> rstd;
 
   explicit Trial(const Case& c) : Inputs(c), out(poisoned<T>(c.elements())), d_x(out), rstd(poisoned<float>(c.rows)) {}
-  void forward() {
+  void forward(bool with_residual = false, bool over = false) {
     RmsnormForward p = this->forward_arguments();
     p.out = out.data(), p.rstd = rstd.data(), p.eps = static_cast<float>(eps);
+    if (with_residual) p.residual = over ? out.data() : residual.data();
     rmsnorm_forward({}, p);
   }
   RmsnormBackward arguments() {
@@ -76,15 +85,31 @@ struct Trial : RmsnormInputs<T> {
   }
 };
 
+/// Onto a residual, into fresh memory and over it.
+template <class T>
+void check_residual(const Trial<T>& run, std::vector<double> normed) {
+  Trial<T> onto = run;
+  onto.out = poisoned<T>(run.c.elements());
+  onto.forward(true);
+  for (std::size_t i = 0; i < normed.size(); ++i) normed[i] += static_cast<double>(static_cast<float>(run.residual[i]));
+  EXPECT_LT(relative_error(onto.out, normed), tolerance<T>());
+  Trial<T> over = run;
+  over.out = over.residual;
+  over.forward(true, true);
+  EXPECT_EQ(digest(over.out, over.rstd).hex(), digest(onto.out, onto.rstd).hex());
+}
+
 template <class T>
 void check_against_reference() {
   for (const Case& c : cases()) {
     SCOPED_TRACE(::testing::Message() << c);
     Trial<T> run(c);
     run.forward();
-    EXPECT_LT(relative_error(run.out, reference_forward(doubles(run.x), doubles(run.weight))), tolerance<T>());
+    std::vector<double> normed = reference_forward(doubles(run.x), factors(run));
+    EXPECT_LT(relative_error(run.out, normed), tolerance<T>());
+    check_residual(run, normed);
 
-    Gradients expected = reference_backward(doubles(run.d_out), doubles(run.x), doubles(run.weight));
+    Gradients expected = reference_backward(doubles(run.d_out), doubles(run.x), factors(run));
     std::vector<float> before = run.d_weight;
     for (std::size_t i = 0; i < before.size(); ++i) expected.d_weight[i] += static_cast<double>(before[i]);
     RmsnormBackward p = run.arguments();
@@ -125,11 +150,11 @@ TEST(Rmsnorm, ReferenceGradientMatchesFiniteDifferences) {
 }
 
 TEST(Rmsnorm, SameBitsForAnyThreadCount) {
-  for (Case c : {Case{77, 1013}, Case{4099, 48}}) {
+  for (Case c : {Case{77, 1013}, Case{4099, 48}, Case{77, 1013, 1}}) {
     expect_same_bits([c] {
       Trial<float> run(c);
       Trial<bf16> half(c);
-      run.forward(), half.forward();
+      run.forward(c.offset != 0), half.forward(c.offset != 0);
       run.backward(run.arguments()), half.backward(half.arguments());
       return digest(run.out, run.rstd, run.d_x, run.d_weight, half.out, half.d_x, half.d_weight);
     });

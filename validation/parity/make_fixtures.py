@@ -39,13 +39,13 @@ def draw_tokens(generator, batches, length, vocab):
     return tokens[..., :-1].copy(), tokens[..., 1:].copy()
 
 
-def fill_weights(parameters, generator, scales):
+def fill_weights(parameters, generator, scales, one_plus=False):
     """Weights large enough that attention is far from uniform and every gradient matters; all of them exact in bf16."""
     for name, parameter in parameters.items():
         shape = tuple(parameter.shape)
         noise = torch.from_numpy(generator.standard_normal(shape).astype(np.float32))
         if name.endswith("norm"):
-            value = 1.0 + 0.2 * noise
+            value = (0.0 if one_plus else 1.0) + 0.2 * noise
         elif len(shape) == 1:
             value = 0.3 * noise
         else:
@@ -92,7 +92,7 @@ def compute(name):
     torch.manual_seed(seed)
     model = make_model(keys)
     parameters = our_parameters(model, keys)
-    fill_weights(parameters, generator, {"embedding.weight": scales[0], "head.weight": scales[1]})
+    fill_weights(parameters, generator, {"embedding.weight": scales[0], "head.weight": scales[1]}, keys.get("norm_form") == "one_plus_weight")
     data = {f"weights/{n}": a for n, a in copies(parameters).items()}
 
     tokens, targets = draw_tokens(generator, 1, length, keys["vocab"])

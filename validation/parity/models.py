@@ -5,7 +5,7 @@ import re
 import torch
 import transformers
 
-from names import has_experts, is_mixtral, layers_of, tensor_table
+from names import BLOCK_KEYS, has_experts, is_mixtral, layers_of, norms_input, norms_output, tensor_table
 
 DEFAULTS = {"layers": 2, "width": 32, "heads": 4, "kv_heads": 4, "head_dim": 8, "ff_width": 48, "vocab": 96, "norm_eps": 1e-5, "tied": False,
             "qk_norm": False, "qkv_bias": False, "rope_theta": 10000.0, "rope_scaling": "none", "rope_factor": 8.0,
@@ -35,12 +35,59 @@ SHAPES = {
                                      "kinds": [{"name": "L", "window": 5}, {"name": "G"}]}),
     "no_rope": (14, 20, (0.3, 0.3), {"kv_heads": 1, "vocab": 64, "layers": 3, "tied": True, "pattern": "GN",
                                      "kinds": [{"name": "G"}, {"name": "N", "positions": "none"}]}),
+    # Norms before and after blocks, by 1 + w; caps; a scale of queries that is not their head's.
+    "gemma2": (18, 20, (0.3, 0.3), {"kv_heads": 2, "vocab": 64, "tied": True, "norm_eps": 1e-6, "norm_placement": "both", "norm_form": "one_plus_weight",
+                                    "activation": "gelu_tanh", "embedding_scale": "sqrt_width", "attention_scale": 0.25, "attention_softcap": 3.0,
+                                    "logit_softcap": 2.0, "pattern": "LG", "kinds": [{"name": "L", "window": 6}, {"name": "G"}]}),
+    # Two rotations, the one of layers that see all scaled.
+    "gemma3": (24, 20, (0.3, 0.3), {"kv_heads": 1, "vocab": 64, "tied": True, "layers": 3, "norm_eps": 1e-6, "qk_norm": True, "norm_placement": "both",
+                                    "norm_form": "one_plus_weight", "activation": "gelu_tanh", "embedding_scale": "sqrt_width", "rope_theta": 1e6,
+                                    "rope_scaling": "linear", "rope_factor": 8.0, "pattern": "LLG",
+                                    "kinds": [{"name": "L", "window": 6, "rope_theta": 10000.0, "rope_scaling": "none"}, {"name": "G"}]}),
+    # Norms after blocks, of queries and keys over the whole width.
+    "olmo3": (21, 20, (0.3, 0.3), {"kv_heads": 2, "vocab": 64, "layers": 3, "qk_norm": True, "wide_qk_norm": True, "norm_placement": "post",
+                                   "rope_theta": 5e5, "rope_scaling": "yarn", "rope_factor": 4.0, "rope_original_context": 8, "pattern": "LG",
+                                   "kinds": [{"name": "L", "window": 6, "rope_scaling": "none"}, {"name": "G"}]}),
+    "granite": (22, 20, (0.1, 0.3), {"kv_heads": 2, "vocab": 64, "tied": True, "activation": "gelu", "embedding_scale": 3.0, "residual_scale": 0.5,
+                                     "attention_scale": 0.2, "logit_scale": 0.5}),
     "qkv_bias": (9, 17, (0.3, 0.3), {"kv_heads": 2, "qkv_bias": True, "norm_eps": 1e-6, "rope_theta": 1000000.0, "vocab": 131}),
 }
 
 
 def model_keys(name):
     return {**DEFAULTS, **SHAPES[name][3]}
+
+
+TYPES_OF_ACTIVATIONS = {"silu": "silu", "gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}
+
+
+def block_config(keys, common, layers, rope):
+    """Of a model whose blocks are not a Llama's. A row of the embedding that is a padding token's would have no gradient."""
+    common = dict(common, pad_token_id=None)
+    act = common["hidden_act"]
+    windows = [layer["window"] for layer in layers if layer["window"]]
+    types = ["sliding_attention" if layer["window"] else "full_attention" for layer in layers]
+    sliding = dict(sliding_window=windows[0] if windows else None, layer_types=types)
+    local = [{"rope_type": "default", "rope_theta": layer["rope_theta"]} for layer in layers if layer["window"]]
+    by_type = {"full_attention": rope, "sliding_attention": local[0] if local else {"rope_type": "default", "rope_theta": keys["rope_theta"]}}
+    if keys.get("norm_form") == "one_plus_weight":
+        if not norms_output(keys):
+            return transformers.GemmaConfig(**common)
+        del common["hidden_act"]
+        scalar = keys["head_dim"] if not keys.get("attention_scale") else keys["attention_scale"] ** -2
+        common |= dict(sliding, hidden_activation=act, query_pre_attn_scalar=round(scalar), final_logit_softcapping=keys.get("logit_softcap"))
+        if keys["qk_norm"]:
+            return transformers.Gemma3TextConfig(**{**common, "rope_parameters": by_type})
+        return transformers.Gemma2Config(**common, attn_logit_softcapping=keys.get("attention_softcap"))
+    if norms_output(keys) and not norms_input(keys):
+        if not keys.get("wide_qk_norm"):
+            return transformers.Exaone4Config(**common, **sliding)
+        return transformers.Olmo3Config(**{**common, **sliding, "rope_parameters": by_type}) if windows else transformers.Olmo2Config(**common)
+    if keys.get("wide_qk_norm"):
+        return transformers.OlmoeConfig(**{**common, "intermediate_size": keys["expert_ff_width"]}, num_experts=keys["experts"],
+                                        num_experts_per_tok=keys["experts_per_token"], norm_topk_prob=keys["normalize_top_k"])
+    return transformers.GraniteConfig(**common, embedding_multiplier=keys["embedding_scale"], residual_multiplier=keys["residual_scale"],
+                                      attention_multiplier=keys["attention_scale"], logits_scaling=1 / keys["logit_scale"])
 
 
 def make_config(keys):
@@ -53,16 +100,19 @@ def make_config(keys):
     elif keys["rope_scaling"] != "none":
         rope = {"rope_type": keys["rope_scaling"], "rope_theta": keys["rope_theta"], "factor": keys["rope_factor"]}
         if keys["rope_scaling"] == "yarn":
-            rope["original_max_position_embeddings"] = keys["rope_original_context"]
+            rope |= {"original_max_position_embeddings": keys["rope_original_context"], "beta_fast": 32.0, "beta_slow": 1.0}
     # A dynamic rotation changes where sequences are longer than max_position_embeddings.
     positions = keys["rope_original_context"] if keys["rope_scaling"] == "dynamic" else 8192
     common = dict(hidden_size=keys["width"], num_hidden_layers=keys["layers"], num_attention_heads=keys["heads"],
                   num_key_value_heads=keys["kv_heads"], head_dim=keys["head_dim"], intermediate_size=keys["ff_width"],
                   vocab_size=keys["vocab"], rms_norm_eps=keys["norm_eps"], tie_word_embeddings=keys["tied"], rope_parameters=rope,
-                  max_position_embeddings=positions, hidden_act="silu", attention_dropout=0.0)
+                  max_position_embeddings=positions, hidden_act=TYPES_OF_ACTIVATIONS[keys.get("activation", "silu")],
+                  attention_dropout=0.0)
     layers = layers_of(keys)
     windows = [layer["window"] for layer in layers if layer["window"]]
     types = ["sliding_attention" if layer["window"] else "full_attention" for layer in layers]
+    if any(key in keys for key in BLOCK_KEYS if key != "activation"):
+        return block_config(keys, common, layers, rope)
     if has_experts(keys):
         return make_expert_config(keys, common)
     if any(layer["positions"] == "none" for layer in layers):
@@ -123,7 +173,9 @@ def make_model(keys):
     kind = {"llama": transformers.LlamaForCausalLM, "mistral": transformers.MistralForCausalLM,
             "cwm": transformers.CwmForCausalLM, "smollm3": transformers.SmolLM3ForCausalLM, "qwen2": transformers.Qwen2ForCausalLM, "qwen3": transformers.Qwen3ForCausalLM,
             "mixtral": transformers.MixtralForCausalLM, "qwen2_moe": transformers.Qwen2MoeForCausalLM,
-            "qwen3_moe": transformers.Qwen3MoeForCausalLM}
+            "qwen3_moe": transformers.Qwen3MoeForCausalLM, "gemma": transformers.GemmaForCausalLM, "gemma2": transformers.Gemma2ForCausalLM,
+            "gemma3_text": transformers.Gemma3ForCausalLM, "olmo2": transformers.Olmo2ForCausalLM, "olmo3": transformers.Olmo3ForCausalLM,
+            "olmoe": transformers.OlmoeForCausalLM, "exaone4": transformers.Exaone4ForCausalLM, "granite": transformers.GraniteForCausalLM}
     model = kind[config.model_type](config).to(torch.float32).train()
     if model.config._attn_implementation != "eager":
         raise SystemExit(f"transformers chose the attention {model.config._attn_implementation}; the fixtures need eager")

@@ -7,13 +7,18 @@ MODEL_KEYS = ("layers", "width", "heads", "kv_heads", "head_dim", "ff_width", "v
 # Of a model whose attention has windows, or whose layers differ.
 LAYER_KEYS = ("window", "positions", "pattern", "kinds")
 
+# Of a model whose blocks are not a Llama's.
+BLOCK_KEYS = ("norm_placement", "norm_form", "wide_qk_norm", "activation", "embedding_scale", "residual_scale", "attention_scale", "attention_softcap",
+              "logit_scale", "logit_softcap")
+
 # Of a model with experts.
 EXPERT_KEYS = ("experts", "experts_per_token", "expert_ff_width", "shared_ff_width", "normalize_top_k", "router_aux_loss", "router_z_loss")
 
 
 def layers_of(keys):
-    """What differs from layer to layer, as the deck's pattern and kinds say it: window (0: none) and positions of each."""
-    plain = {"window": keys.get("window", 0), "positions": keys.get("positions", "rope")}
+    """What differs from layer to layer, as the deck's pattern and kinds say it: window (0: none), positions and rotation of each."""
+    plain = {"window": keys.get("window", 0), "positions": keys.get("positions", "rope"), "rope_theta": keys["rope_theta"],
+             "rope_scaling": keys["rope_scaling"]}
     kinds = {kind["name"]: {**plain, **kind} for kind in keys.get("kinds", [])}
     pattern = keys.get("pattern", "")
     return [kinds[pattern[n % len(pattern)]] if pattern else plain for n in range(keys["layers"])]
@@ -21,6 +26,14 @@ def layers_of(keys):
 
 def has_experts(keys):
     return keys.get("experts", 0) > 0
+
+
+def norms_input(keys):
+    return keys.get("norm_placement", "pre") != "post"
+
+
+def norms_output(keys):
+    return keys.get("norm_placement", "pre") != "pre"
 
 
 def is_mixtral(keys):
@@ -53,8 +66,9 @@ def tensor_table(keys):
     rows = [("embedding.weight", "model.embed_tokens.weight", (keys["vocab"], width))]
     for n in range(keys["layers"]):
         ours, theirs = f"layers.{n}.", f"model.layers.{n}."
+        if norms_input(keys):
+            rows.append((ours + "attention.norm", theirs + "input_layernorm.weight", (width,)))
         rows += [
-            (ours + "attention.norm", theirs + "input_layernorm.weight", (width,)),
             (ours + "attention.wq", theirs + "self_attn.q_proj.weight", (query, width)),
             (ours + "attention.wk", theirs + "self_attn.k_proj.weight", (key_value, width)),
             (ours + "attention.wv", theirs + "self_attn.v_proj.weight", (key_value, width)),
@@ -67,19 +81,26 @@ def tensor_table(keys):
                 (ours + "attention.bv", theirs + "self_attn.v_proj.bias", (key_value,)),
             ]
         if keys["qk_norm"]:
+            wide = keys.get("wide_qk_norm", False)
             rows += [
-                (ours + "attention.q_norm", theirs + "self_attn.q_norm.weight", (dim,)),
-                (ours + "attention.k_norm", theirs + "self_attn.k_norm.weight", (dim,)),
+                (ours + "attention.q_norm", theirs + "self_attn.q_norm.weight", (query if wide else dim,)),
+                (ours + "attention.k_norm", theirs + "self_attn.k_norm.weight", (key_value if wide else dim,)),
             ]
+        if norms_output(keys):
+            rows.append((ours + "attention.post_norm", theirs + "post_attention_layernorm.weight", (width,)))
         if has_experts(keys):
             rows += expert_table(keys, n)
             continue
+        if norms_input(keys):
+            before = "pre_feedforward_layernorm" if norms_output(keys) else "post_attention_layernorm"
+            rows.append((ours + "mlp.norm", f"{theirs}{before}.weight", (width,)))
         rows += [
-            (ours + "mlp.norm", theirs + "post_attention_layernorm.weight", (width,)),
             (ours + "mlp.w_gate", theirs + "mlp.gate_proj.weight", (ff, width)),
             (ours + "mlp.w_up", theirs + "mlp.up_proj.weight", (ff, width)),
             (ours + "mlp.w_down", theirs + "mlp.down_proj.weight", (width, ff)),
         ]
+        if norms_output(keys):
+            rows.append((ours + "mlp.post_norm", theirs + "post_feedforward_layernorm.weight", (width,)))
     rows.append(("head.norm", "model.norm.weight", (width,)))
     if not keys["tied"]:
         rows.append(("head.weight", "lm_head.weight", (keys["vocab"], width)))
@@ -97,7 +118,7 @@ def toml_of(value):
 def model_toml(keys):
     """The [model] section of a deck with these keys."""
     lines = ["[model]"]
-    of_layers = tuple(key for key in LAYER_KEYS if key in keys)
+    of_layers = tuple(key for key in LAYER_KEYS + BLOCK_KEYS if key in keys)
     for key in MODEL_KEYS + of_layers + (EXPERT_KEYS if has_experts(keys) else ()):
         lines.append(f"{key} = {toml_of(keys[key])}")
     return "\n".join(lines) + "\n"

@@ -1,4 +1,5 @@
 #include "deck/import/model_source.hpp"
+#include "deck/kinds_of_layers.hpp"
 
 #include <fmt/format.h>
 
@@ -106,6 +107,11 @@ ModelSource read_config_file(const std::string& path, std::vector<Fault>& faults
   return read_huggingface_config(text, path, faults);
 }
 
+std::string words_of_layers(const ModelKeys& m) {
+  const std::string text = describe_layers(m);
+  return text.empty() ? "all see all tokens" : text;
+}
+
 }  // namespace
 
 ModelSource read_huggingface_folder(const std::string& folder, std::vector<Fault>& faults) {
@@ -122,7 +128,7 @@ void take_own_head(ModelSource& source, const std::string& folder) {
 
 std::vector<std::string> model_differences(const ModelKeys& deck, const ModelSource& theirs) {
   // Our key, and where the same stands in a config.json.
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 25> compared = {{
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 35> compared = {{
       {"model.layers", "num_hidden_layers"},
       {"model.width", "hidden_size"},
       {"model.heads", "num_attention_heads"},
@@ -132,6 +138,16 @@ std::vector<std::string> model_differences(const ModelKeys& deck, const ModelSou
       {"model.vocab", "vocab_size"},
       {"model.tied", "tie_word_embeddings"},
       {"model.qk_norm", "the norm of queries and keys that its model_type has"},
+      {"model.wide_qk_norm", "the width of that norm"},
+      {"model.norm_placement", "where the norms of its model_type stand"},
+      {"model.norm_form", "what the norms of its model_type scale by"},
+      {"model.activation", "hidden_act"},
+      {"model.embedding_scale", "the scale of its embedding"},
+      {"model.residual_scale", "residual_multiplier"},
+      {"model.attention_scale", "the scale of its attention"},
+      {"model.attention_softcap", "attn_logit_softcapping"},
+      {"model.logit_scale", "the scale of its logits"},
+      {"model.logit_softcap", "final_logit_softcapping"},
       {"model.qkv_bias", "the bias of queries, keys and values that its model_type has"},
       {"model.norm_eps", "rms_norm_eps"},
       {"model.rope_theta", "rope_theta"},
@@ -162,6 +178,9 @@ std::vector<std::string> model_differences(const ModelKeys& deck, const ModelSou
     else if (mine != other)
       differences.push_back(fmt::format("{} = {}, and {} is {}", ours, mine, name, other));
   }
+  if (deck.layers == theirs.model.layers && keys_of_layers(deck) != keys_of_layers(theirs.model))
+    differences.push_back(fmt::format("layers (model.window, model.positions, model.pattern): {}; and its files say: {}",
+                                      words_of_layers(deck), words_of_layers(theirs.model)));
   return differences;
 }
 

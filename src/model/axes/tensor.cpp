@@ -29,14 +29,16 @@ void softmax_loss_of_slice(Recorder& r, Value losses, Value d_logits, Value logi
   }
   const Value mine = noted, all = noted_all;
   const Range vocabulary = s.vocabulary();
-  r.call({.name = "softmax_slice_sums", .touches = {{mine, write}, {logits, read}, {ids, read}}, .run = [=](const At& at) {
-            kernels::softmax_slice_sums(at.context, {.sums = at.get<double>(mine),
-                                                     .logits = at.get<float>(logits),
-                                                     .targets = at.get<std::int32_t>(ids) + rows.first,
-                                                     .rows = rows.count,
-                                                     .V = vocabulary.size(),
-                                                     .first = vocabulary.begin});
-          }});
+  r.call(
+      {.name = "softmax_slice_sums", .touches = {{mine, write}, {logits, read}, {ids, read}}, .run = [=, map = s.logit_map](const At& at) {
+         kernels::softmax_slice_sums(at.context, {.sums = at.get<double>(mine),
+                                                  .logits = at.get<float>(logits),
+                                                  .targets = at.get<std::int32_t>(ids) + rows.first,
+                                                  .rows = rows.count,
+                                                  .V = vocabulary.size(),
+                                                  .first = vocabulary.begin,
+                                                  .map = map});
+       }});
   r.exchange({.kind = CollectiveKind::all_gather, .count = rows.count * slice_numbers, .dtype = DType::i64}, "gather slice_sums", all,
              mine);
   std::vector<Touch> touches = {
@@ -55,7 +57,8 @@ void softmax_loss_of_slice(Recorder& r, Value losses, Value d_logits, Value logi
                                                      .V = vocabulary.size(),
                                                      .first = vocabulary.begin,
                                                      .slices = s.tp,
-                                                     .dtype = s.dtype});
+                                                     .dtype = s.dtype,
+                                                     .map = s.logit_map});
           }});
 }
 
@@ -82,10 +85,6 @@ void scatter_rows(Recorder& r, Value part, Value sums) {
   r.exchange({.kind = CollectiveKind::reduce_scatter, .count = elements, .dtype = s.dtype}, "reduce " + r.name_of(sums), part, sums);
 }
 
-Value gradient_of_part(Recorder& r, Value part, const char* name, std::int64_t N) {
-  return r.s.tp == 1 ? part : r.value(name, {r.s.rows(), N});
-}
-
 Value sums_of(Recorder& r, Value part, const char* name, std::int64_t N) { return r.s.tp == 1 ? part : r.value(name, {r.s.tokens(), N}); }
 
 Value made_of(Recorder& r, Value rows, const char* name) {
@@ -95,9 +94,10 @@ Value made_of(Recorder& r, Value rows, const char* name) {
 void linear_to_stream(Recorder& r, Value out, Value x, const std::string& w, std::int64_t N, std::int64_t K, Value residual) {
   const ModelShape& s = r.s;
   if (s.tp == 1) return linear(r, out, x, w, N, K, {.add = residual});
-  const Value sums = r.value("sums", {s.tokens(), N}), met = r.value("met", {s.rows(), N});
+  const Value sums = r.value("sums", {s.tokens(), N}), met = residual ? r.value("met", {s.rows(), N}) : out;
   linear(r, sums, x, w, N, K);
   scatter_rows(r, met, sums);
+  if (!residual) return;
   r.call({.name = "add", .touches = {{out, write}, {met, read}, {residual, read}}, .run = [=, s = s](const At& at) {
             kernels::add(at.context, at.get(out), at.get(met), at.get(residual), s.rows() * N, s.dtype);
           }});

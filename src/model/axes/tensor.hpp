@@ -13,14 +13,11 @@ void gather_rows(Recorder& r, Value whole, Value part);
 /// The backward pass will read a whole: where it makes it again it does so from here on, so that it is gathered beside what comes
 /// between.
 void will_need(Recorder& r, Value whole);
-/// Where the gradient of a part (R,N) comes to lie. Alone it is the part itself, which is not needed again; among others the whole of the
-/// part is gathered while the gradient's sums meet.
-Value gradient_of_part(Recorder& r, Value part, const char* name, std::int64_t N);
 /// part (R,N) = this rank's rows of the sum over ranks of `sums` (M,N).
 void scatter_rows(Recorder& r, Value part, Value sums);
 /// Where those sums come to lie: alone in the part.
 Value sums_of(Recorder& r, Value part, const char* name, std::int64_t N);
-/// out (R,N) = x (M,K) w (N,K)^T + residual (R,N), where each rank has a part of K: their sums meet.
+/// out (R,N) = x (M,K) w (N,K)^T + residual (R,N), where it is there; each rank has a part of K, and their sums meet.
 void linear_to_stream(Recorder& r, Value out, Value x, const std::string& w, std::int64_t N, std::int64_t K, Value residual);
 /// linear_backward where x is the whole of a part (R,K), whose gradient is d_part: sums of ranks meet beside the weight's gradient. Alone
 /// d_part may be x.

@@ -4,7 +4,7 @@
 
 namespace tessera {
 
-/// out (M,F) = silu(gate) * up of gate_up (M,2F).
+/// out (M,F) = act(gate) * up of gate_up (M,2F), with the model's activation.
 void swiglu(Recorder& r, Value out, Value gate_up, std::int64_t M, std::int64_t F);
 /// d_gate_up may be gate_up. `out`, where it is wanted, is forward's once more, and may be d_out.
 void swiglu_backward(Recorder& r, Value d_gate_up, Value d_out, Value gate_up, std::int64_t M, std::int64_t F, Value out = {});

@@ -10,7 +10,7 @@ using enum Access;
 
 kernels::VocabularySlice slice_of(const ModelShape& s) { return {.first = s.vocabulary().begin, .whole = s.tp == 1}; }
 kernels::EmbeddingBackward embedding_shape(const ModelShape& s) {
-  return {.M = s.tokens(), .C = s.C, .V = s.vocabulary().size(), .dtype = s.dtype, .slice = slice_of(s)};
+  return {.M = s.tokens(), .C = s.C, .V = s.vocabulary().size(), .dtype = s.dtype, .slice = slice_of(s), .scale = s.embedding_scale};
 }
 
 }  // namespace
@@ -29,7 +29,8 @@ void embedding(Recorder& r, Value rows, const std::string& w) {
                                            .C = s.C,
                                            .dtype = s.dtype,
                                            .V = s.vocabulary().size(),
-                                           .slice = slice_of(s)});
+                                           .slice = slice_of(s),
+                                           .scale = s.embedding_scale});
           }});
 }
 

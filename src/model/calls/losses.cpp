@@ -28,7 +28,8 @@ void softmax_loss_of_rows(Recorder& r, Value losses, Value d_logits, Value logit
                                            .grad_scale = scale ? &at.get<kernels::GradientScale>(scale)->of_targets : nullptr,
                                            .rows = rows.count,
                                            .V = s.V,
-                                           .dtype = s.dtype});
+                                           .dtype = s.dtype,
+                                           .map = s.logit_map});
           }});
 }
 
@@ -68,6 +69,10 @@ void next_token(Recorder& r, Value x, const std::string& w) {
   const ModelShape& s = r.s;
   const Value logits = r.declare({.kind = ValueKind::logits, .name = "logits", .bytes = 4 * s.V});
   linear(r, logits, x, w, s.V, s.C, {.rows = Rows{s.tokens() - 1, 1}, .fp32 = true});
+  if (s.logit_map != kernels::LogitMap{})
+    r.call({.name = "map_logits", .touches = {{logits, Access::add}}, .run = [=, s = s](const At& at) {
+              kernels::map_logits(at.context, at.get<float>(logits), s.V, s.logit_map);
+            }});
   if (!s.likeliest) return;
   const Value id = r.declare({.kind = ValueKind::likeliest, .name = "likeliest"});
   r.call({.name = "argmax", .touches = {{id, write}, {logits, read}}, .run = [=, s = s](const At& at) {

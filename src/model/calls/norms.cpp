@@ -8,15 +8,17 @@ namespace {
 
 using enum Access;
 
-kernels::RmsnormBackward rmsnorm_shape(const ModelShape& s) { return {.rows = s.rows(), .C = s.C, .dtype = s.dtype}; }
+kernels::RmsnormBackward rmsnorm_shape(const ModelShape& s) {
+  return {.rows = s.rows(), .C = s.C, .dtype = s.dtype, .offset = s.norm_offset};
+}
 
 }  // namespace
 
-void rmsnorm(Recorder& r, Value out, Value rstd, Value x, const std::string& w) {
+void rmsnorm(Recorder& r, Value out, Value rstd, Value x, const std::string& w, Value residual) {
   const ModelShape& s = r.s;
   const Value weight = r.weight(w);
   r.call({.name = "rmsnorm " + r.name_of(out),
-          .touches = {{out, write}, {rstd, write}, {x, read}, {weight, read}},
+          .touches = with_reads({{out, write}, {rstd, write}, {x, read}, {weight, read}}, {residual}),
           .run = [=, s = s](const At& at) {
             rmsnorm_forward(at.context, {.out = at.get(out),
                                          .rstd = at.get<float>(rstd),
@@ -25,7 +27,9 @@ void rmsnorm(Recorder& r, Value out, Value rstd, Value x, const std::string& w) 
                                          .rows = s.rows(),
                                          .C = s.C,
                                          .eps = s.norm_eps,
-                                         .dtype = s.dtype});
+                                         .dtype = s.dtype,
+                                         .offset = s.norm_offset,
+                                         .residual = at.get(residual)});
           }});
 }
 

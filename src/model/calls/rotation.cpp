@@ -14,7 +14,7 @@ kernels::Rope rope_shape(const ModelShape& s, bool inverse) {
   return {.M = s.tokens(), .T = s.T, .heads = s.H + s.G, .D = s.D, .stride = s.qkv_width(), .inverse = inverse, .dtype = s.dtype};
 }
 kernels::QkNormRopeBackward qk_norm_rope_shape(const ModelShape& s) {
-  return {.M = s.tokens(), .T = s.T, .H = s.H, .G = s.G, .D = s.D, .dtype = s.dtype};
+  return {.M = s.tokens(), .T = s.T, .H = s.H, .G = s.G, .D = s.D, .dtype = s.dtype, .offset = s.norm_offset};
 }
 
 /// rope and rope_backward.
@@ -56,6 +56,7 @@ void qk_norm_rope(Recorder& r, Value out, Value rstd, Value x, const std::string
                                               .D = s.D,
                                               .eps = s.norm_eps,
                                               .dtype = s.dtype,
+                                              .offset = s.norm_offset,
                                               .document_starts = at.get<std::int32_t>(documents)});
           }});
 }

@@ -11,6 +11,11 @@
 namespace tessera {
 namespace {
 
+bool norms_input(const ModelKeys& m) { return m.norm_placement != NormPlacement::post; }
+bool norms_output(const ModelKeys& m) { return m.norm_placement != NormPlacement::pre; }
+/// With which a norm scales by 1.
+Init norm_init(const ModelKeys& m) { return m.norm_form == NormForm::one_plus_weight ? Init::zeros : Init::ones; }
+
 /// Norm, router and the expert of all tokens belong to the layer's unit; the experts' matrices are a unit of their own, in which matrices
 /// that one product takes are neighbours: (E, 2F, C), then (E, C, F). No axis cuts a tensor: tensor-parallel ranks share the tokens.
 void add_experts(std::vector<Parameter>& table, const ModelKeys& m, int layer) {
@@ -21,7 +26,8 @@ void add_experts(std::vector<Parameter>& table, const ModelKeys& m, int layer) {
     table.push_back(
         {.name = ours + name, .shape = {rows, columns}, .part = part, .layer = layer, .std = s, .decay = true, .joined = joined});
   };
-  table.push_back({.name = ours + "norm", .shape = {C}, .layer = layer, .init = Init::ones});
+  if (norms_input(m)) table.push_back({.name = ours + "norm", .shape = {C}, .layer = layer, .init = norm_init(m)});
+  if (norms_output(m)) table.push_back({.name = ours + "post_norm", .shape = {C}, .layer = layer, .init = norm_init(m)});
   matrix(Part::layer, "router", m.experts, C, std, false);
   if (S > 0) {
     matrix(Part::layer, "shared_gate", 1, C, std, true);
@@ -56,7 +62,7 @@ void add_layer(std::vector<Parameter>& table, const ModelKeys& m, int layer) {
     table.push_back(
         {.name = ours + name, .shape = {rows, columns}, .layer = layer, .std = s, .decay = true, .joined = joined, .tp_dim = tp_dim});
   };
-  vector("attention.norm", C, Init::ones);
+  if (norms_input(m)) vector("attention.norm", C, norm_init(m));
   matrix("attention.wq", Q, C, std, 0, false);
   matrix("attention.wk", K, C, std, 0, true);
   matrix("attention.wv", K, C, std, 0, true);
@@ -66,15 +72,18 @@ void add_layer(std::vector<Parameter>& table, const ModelKeys& m, int layer) {
     vector("attention.bv", K, Init::zeros, 0, true);
   }
   if (m.qk_norm) {
-    vector("attention.q_norm", D, Init::ones);
-    vector("attention.k_norm", D, Init::ones);
+    // Of the whole width each tensor-parallel rank has the weights of its own features.
+    vector("attention.q_norm", m.wide_qk_norm ? Q : D, norm_init(m), m.wide_qk_norm ? 0 : -1);
+    vector("attention.k_norm", m.wide_qk_norm ? K : D, norm_init(m), m.wide_qk_norm ? 0 : -1);
   }
   matrix("attention.wo", C, Q, residual_std, 1, false);
+  if (norms_output(m)) vector("attention.post_norm", C, norm_init(m));
   if (m.experts > 0) return add_experts(table, m, layer);
-  vector("mlp.norm", C, Init::ones);
+  if (norms_input(m)) vector("mlp.norm", C, norm_init(m));
   matrix("mlp.w_gate", F, C, std, 0, false);
   matrix("mlp.w_up", F, C, std, 0, true);
   matrix("mlp.w_down", C, F, residual_std, 1, false);
+  if (norms_output(m)) vector("mlp.post_norm", C, norm_init(m));
 }
 
 }  // namespace
@@ -84,7 +93,7 @@ std::vector<Parameter> parameter_table(const ModelKeys& m) {
   table.push_back(
       {.name = "embedding.weight", .shape = {m.vocab, m.width}, .part = Part::embedding, .std = m.init_std, .decay = true, .tp_dim = 0});
   for (int layer = 0; layer < m.layers; ++layer) add_layer(table, m, layer);
-  table.push_back({.name = "head.norm", .shape = {m.width}, .part = Part::head, .init = Init::ones});
+  table.push_back({.name = "head.norm", .shape = {m.width}, .part = Part::head, .init = norm_init(m)});
   if (!m.tied)
     table.push_back(
         {.name = "head.weight", .shape = {m.vocab, m.width}, .part = Part::head, .std = m.init_std, .decay = true, .tp_dim = 0});

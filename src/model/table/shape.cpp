@@ -47,13 +47,31 @@ void add_kinds(ModelShape& s, const ModelKeys& m) {
     Rotation rotation{.theta = keys.rope_theta, .scaled = keys.rope_scaling != RopeMode::none};
     if (!rotates) rotation = {.still = true};
     LayerKind kind{.window = keys.window, .rotation = -1};
-    if (rotates || m.qk_norm) {
+    if (rotates || s.qk_norm) {
       const auto known = std::ranges::find(s.rotations, rotation);
       kind.rotation = static_cast<int>(known - s.rotations.begin());
       if (known == s.rotations.end()) s.rotations.push_back(rotation);
     }
     s.kinds.push_back(kind);
   }
+}
+
+/// As transformers has it, in the type that the stream is computed in.
+float embedding_scale(const ModelKeys& m, DType compute) {
+  const auto scale = static_cast<float>(m.embedding_scale == 0 ? std::sqrt(static_cast<double>(m.width)) : m.embedding_scale);
+  switch (compute) {
+    case DType::bf16:
+      return static_cast<float>(bf16(scale));
+    case DType::f16:
+      return static_cast<float>(f16(scale));
+    default:
+      return scale;
+  }
+}
+
+kernels::GateActivation activation_of(Activation activation) {
+  using enum kernels::GateActivation;
+  return activation == Activation::gelu ? gelu : activation == Activation::gelu_tanh ? gelu_tanh : silu;
 }
 
 /// Tokens of a chunk of logits where the deck says auto.
@@ -96,9 +114,17 @@ ModelShape model_shape(const Deck& deck) {
                .dtype = deck.precision.compute,
                .backend = deck.run.device == RunDevice::cuda ? kernels::Backend::cuda : kernels::Backend::host,
                .norm_eps = static_cast<float>(m.norm_eps),
+               .norm_offset = m.norm_form == NormForm::one_plus_weight ? 1.0f : 0.0f,
+               .block = {.norm = m.norm_placement, .scale = static_cast<float>(m.residual_scale)},
                .tied = m.tied,
-               .qk_norm = m.qk_norm,
                .qkv_bias = m.qkv_bias,
+               .qk_norm = m.qk_norm && !m.wide_qk_norm,
+               .wide_qk_norm = m.qk_norm && m.wide_qk_norm,
+               .embedding_scale = embedding_scale(m, deck.precision.compute),
+               .attention_scale = static_cast<float>(m.attention_scale),
+               .attention_softcap = static_cast<float>(m.attention_softcap),
+               .logit_map = {.scale = static_cast<float>(m.logit_scale), .cap = static_cast<float>(m.logit_softcap)},
+               .activation = activation_of(m.activation),
                .experts = experts_of(deck),
                .loss_chunk = deck.kernels.loss_chunk,
                .pack_weights = deck.kernels.pack_weights,
@@ -212,7 +238,9 @@ kernels::AttentionShape attention_shape(const ModelShape& s) {
           .dtype = s.dtype,
           .path = s.attention,
           .deterministic = s.deterministic,
-          .window = window};
+          .window = window,
+          .scale = s.attention_scale,
+          .softcap = s.attention_softcap};
 }
 
 double seen_keys(double tokens, std::int64_t window) {

@@ -6,6 +6,8 @@
 
 #include "deck/deck.hpp"
 #include "kernels/attention/attention.hpp"
+#include "kernels/cross_entropy/cross_entropy.hpp"
+#include "kernels/swiglu/swiglu.hpp"
 #include "model/table/fp8.hpp"
 
 namespace tessera {
@@ -41,6 +43,16 @@ struct LayerKind {
   int rotation = 0;         ///< of queries and keys, one of ModelShape::rotations; -1: none
 };
 
+/// How a block of a layer, attention or feed-forward, meets the residual stream.
+struct BlockShape {
+  NormPlacement norm = NormPlacement::pre;
+  float scale = 1;  ///< of what joins the stream; 1 where it is normed
+  bool norms_input() const { return norm != NormPlacement::post; }
+  bool norms_output() const { return norm != NormPlacement::pre; }
+  /// What a block has made joins the stream in the product that makes it.
+  bool joins_at_once() const { return !norms_output() && scale == 1; }
+};
+
 /// Of n things in order, those that rank `index` of `size` has: numbers differ by one at most, and the first ranks have more.
 Range part_of(std::int64_t n, int size, int index);
 
@@ -51,7 +63,15 @@ struct ModelShape {
   DType dtype = DType::f32;  ///< compute type
   kernels::Backend backend = kernels::Backend::host;
   float norm_eps = 1e-5f;
-  bool tied = false, qk_norm = false, qkv_bias = false;
+  float norm_offset = 0;  ///< norms scale by offset + weight
+  BlockShape block = {};
+  bool tied = false, qkv_bias = false;
+  bool qk_norm = false;       ///< of each head, in the pass that rotates it
+  bool wide_qk_norm = false;  ///< of all heads together
+  float embedding_scale = 1;
+  float attention_scale = 0, attention_softcap = 0;  ///< as in kernels::AttentionShape
+  kernels::LogitMap logit_map = {};
+  kernels::GateActivation activation = kernels::GateActivation::silu;
   ExpertShape experts = {};
   std::vector<Rotation> rotations = {};  ///< that layers have
   std::vector<LayerKind> kinds = {};     ///< of each layer; empty: all are as LayerKind begins

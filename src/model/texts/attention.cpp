@@ -1,9 +1,10 @@
 // The attention of a layer.
 #include <fmt/format.h>
 
+#include "model/axes/block.hpp"
 #include "model/axes/context.hpp"
 #include "model/axes/tensor.hpp"
-#include "model/calls/norms.hpp"
+#include "model/axes/wide_qk_norm.hpp"
 #include "model/calls/products.hpp"
 #include "model/calls/rotation.hpp"
 
@@ -11,10 +12,10 @@ namespace tessera {
 namespace {
 
 struct Attention {
-  Value x;             ///< (R,C)
-  Value normed;        ///< (R,C)
-  Value rstd;          ///< (R) fp32
-  Value whole;         ///< (M,C): all ranks' rows of normed
+  BlockEnds ends;
+  Value whole;         ///< (M,C): all ranks' rows of what it reads
+  Value unnormed;      ///< (M, made_width): rows before QK-norm of the whole width, where there is one
+  Value qk_sums;       ///< (tp,M,2) fp32, the same
   Value raw;           ///< (B T, (h+2g) D) of this rank's h and g heads: rows before QK-norm, where there is one
   Value qk_rstd;       ///< (B T, h+g) fp32, the same
   Value qkv;           ///< (B T, (h+2g) D): queries, keys and values, rotated
@@ -23,15 +24,15 @@ struct Attention {
   Value context_rows;  ///< (M, H D): of all heads, this rank's tokens
 };
 
-/// out = x + wo(attention(rope(qk_norm([wq; wk; wv](norm(x)) + b)))).
+/// out = x + wo(attention(rope(qk_norm([wq; wk; wv](norm(x)) + b)))); norms as the block has them.
 Attention attention_forward(Recorder& r, const std::string& w) {
   const ModelShape &s = r.s, &h = r.inside;
-  const std::int64_t M = h.tokens(), R = s.rows(), C = s.C, W = h.qkv_width();
-  const Value x = r.stream_in(), normed = r.remade("normed", {R, C});
-  Attention v{.x = x,
-              .normed = normed,
-              .rstd = r.value("rstd", {R}, DType::f32),
-              .whole = whole_of(r, normed, "normed_whole", C),
+  const std::int64_t M = h.tokens(), C = s.C, W = h.qkv_width();
+  const BlockEnds ends = block_ends(r);
+  Attention v{.ends = ends,
+              .whole = whole_of(r, ends.input, "normed_whole", C),
+              .unnormed = s.wide_qk_norm ? r.value("qkv_before_norm", {s.tokens(), s.made_width()}) : Value{},
+              .qk_sums = s.wide_qk_norm ? r.value("qk_sums", {s.tp, s.tokens(), 2}, DType::f32) : Value{},
               .raw = s.qk_norm ? r.value("qkv_before_norm", {M, W}) : Value{},
               .qk_rstd = s.qk_norm ? r.value("qk_rstd", {M, h.H + h.G}, DType::f32) : Value{},
               .qkv = r.value("qkv", {M, W}),
@@ -41,9 +42,10 @@ Attention attention_forward(Recorder& r, const std::string& w) {
   v.context_rows = rows_of(r, v.context, "context_rows", s.H * s.D);
   const Value heads = s.qk_norm ? v.raw : v.qkv, rows = rows_of(r, heads, "qkv_rows", s.qkv_width());
   const Value made = made_of(r, rows, "qkv_made");
-  rmsnorm(r, v.normed, v.rstd, v.x, w + "norm");
-  gather_rows(r, v.whole, v.normed);
-  linear(r, made, v.whole, w + "wq", s.made_width(), C, {.bias = s.qkv_bias ? w + "bq" : ""});
+  enter_block(r, ends, w);
+  gather_rows(r, v.whole, ends.input);
+  linear(r, s.wide_qk_norm ? v.unnormed : made, v.whole, w + "wq", s.made_width(), C, {.bias = s.qkv_bias ? w + "bq" : ""});
+  if (s.wide_qk_norm) wide_qk_norm(r, made, v.qk_sums, v.unnormed, w + "q_norm", w + "k_norm");
   gather_keys(r, rows, made);
   rows_to_heads(r, heads, rows, s.H, s.G);
   if (s.qk_norm)
@@ -52,19 +54,19 @@ Attention attention_forward(Recorder& r, const std::string& w) {
     rope(r, v.qkv);
   attention(r, v.context, v.lse, v.qkv);
   heads_to_rows(r, v.context_rows, v.context, s.H, 0);
-  linear_to_stream(r, r.stream_out(), v.context_rows, w + "wo", C, s.H * s.D, v.x);
+  leave_block(r, ends, w, v.context_rows, w + "wo", s.H * s.D);
   return v;
 }
 
 void backward(Recorder& r, const std::string& w, const Attention& v) {
   const ModelShape &s = r.s, &h = r.inside;
   const std::int64_t M = s.tokens(), C = s.C, K = s.H * s.D, W = s.made_width();
-  const Value d_stream = r.d_stream();  // of out, in the end of x
-  const Value d_out = whole_of(r, d_stream, "d_out", C);
+  const Value d_block = enter_block_backward(r, v.ends, w);
+  const Value d_out = whole_of(r, d_block, "d_out", C);
   const Value d_rows = r.value("d_context", {M, K}), d_context = heads_of(r, d_rows, "d_context_heads", K);
   const Value d_qkv = r.value("d_qkv", {h.tokens(), h.qkv_width()}), d_qkv_rows = rows_of(r, d_qkv, "d_qkv_rows", s.qkv_width());
   const Value d_made = made_of(r, d_qkv_rows, "d_qkv_made");
-  gather_rows(r, d_out, d_stream);
+  gather_rows(r, d_out, d_block);
   will_need(r, v.whole);
   linear_backward_to_heads(r, d_context, d_rows, d_out, v.context_rows, w + "wo", C, K);
   attention_backward(r, d_qkv, d_context, v.qkv, v.context, v.lse);
@@ -74,10 +76,11 @@ void backward(Recorder& r, const std::string& w, const Attention& v) {
     rope_backward(r, d_qkv);
   heads_to_rows(r, d_qkv_rows, d_qkv, s.H, s.G);
   scatter_keys(r, d_made, d_qkv_rows);
+  if (s.wide_qk_norm) wide_qk_norm_backward(r, d_made, v.unnormed, v.qk_sums, w + "q_norm", w + "k_norm");
   if (s.qkv_bias) bias_backward(r, d_made, w + "bq", W);
-  const Value d_normed = gradient_of_part(r, v.normed, "d_normed", C);
-  linear_backward_to_part(r, d_normed, d_made, v.whole, w + "wq", W, C);
-  rmsnorm_backward(r, d_stream, d_normed, v.x, w + "norm", v.rstd, true);
+  const Value d_input = gradient_of_input(r, v.ends);
+  linear_backward_to_part(r, d_input, d_made, v.whole, w + "wq", W, C);
+  leave_block_backward(r, v.ends, w, d_input);
 }
 
 }  // namespace

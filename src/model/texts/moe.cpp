@@ -1,9 +1,9 @@
 // The feed-forward part of a layer with experts.
 #include <fmt/format.h>
 
+#include "model/axes/block.hpp"
 #include "model/axes/experts.hpp"
 #include "model/calls/activations.hpp"
-#include "model/calls/norms.hpp"
 #include "model/calls/products.hpp"
 
 namespace tessera {
@@ -17,9 +17,7 @@ struct Shared {
 };
 
 struct Moe {
-  Value x;          ///< (M,C)
-  Value normed;     ///< (M,C)
-  Value rstd;       ///< (M) fp32
+  BlockEnds ends;
   Value logits;     ///< (M,E) fp32; with a shared expert (M,E+1), the last its gate's
   Value experts;    ///< (M,k) int32
   Value weights;    ///< (M,k) fp32; with a shared expert (M,k+1)
@@ -35,9 +33,9 @@ struct Moe {
 
 /// Names of tensors: those of a product of all experts of this rank are called as the first one's.
 struct Weights {
-  std::string norm, router, router_bias, gate, down, shared_gate, shared_down;
+  std::string block, router, router_bias, gate, down, shared_gate, shared_down;
   Weights(const std::string& w, std::int64_t first)
-      : norm(w + "norm"),
+      : block(w),
         router(w + "router"),
         router_bias(w + "router_bias"),
         gate(fmt::format("{}experts.{}.w_gate", w, first)),
@@ -62,14 +60,12 @@ Shared forward_shared(Recorder& r, const Weights& w, Value normed) {
 }
 
 /// Between tokens and experts that other ranks have, rows travel there and back (axes/experts.hpp).
-/// out = x + sum over a token's experts of weight * expert(norm(x)), where an expert is w_down(silu(gate) * up) of [gate; up] = [w_gate;
-/// w_up](.).
+/// out = x + sum over a token's experts of weight * expert(norm(x)), where an expert is w_down(act(gate) * up) of [gate; up] = [w_gate;
+/// w_up](.); norms as the block has them.
 Moe moe_forward(Recorder& r, const Weights& w) {
   const ExpertShape& e = r.s.experts;
   const std::int64_t M = r.s.tokens(), C = r.s.C, F = e.F, R = r.s.arriving_rows(), columns = logits_of_token(e);
-  Moe v{.x = r.stream_in(),
-        .normed = r.remade("normed", {M, C}),
-        .rstd = r.value("rstd", {M}, DType::f32),
+  Moe v{.ends = block_ends(r),
         .logits = r.value("logits", {M, columns}, DType::f32),
         .experts = r.value("experts", {M, e.k}, DType::u32),
         .weights = r.value("weights", {M, weights_of_token(e)}, DType::f32),
@@ -82,36 +78,40 @@ Moe moe_forward(Recorder& r, const Weights& w) {
         .activated = r.remade("activated", {R, F}),
         .out = r.value("out", {R, C}),
         .shared = {}};
-  rmsnorm(r, v.normed, v.rstd, v.x, w.norm);
-  linear(r, v.logits, v.normed, w.router, columns, C, {.fp32 = true});
+  const Value input = v.ends.input;
+  enter_block(r, v.ends, w.block);
+  linear(r, v.logits, input, w.router, columns, C, {.fp32 = true});
   router(r, v.experts, v.weights, v.logits, e.biased ? r.weight(w.router_bias) : Value{});
   v.to = dispatch(r, v.experts);
   v.counts = counts_of_all(r, v.to);
   const Value labels = send_labels(r, v.to, v.weights);
   router_totals(r, v.logits, v.counts, v.to);
-  send_rows(r, v.normed, v.to);
+  send_rows(r, input, v.to);
   v.here = arrivals(r, labels, v.to);
-  take_rows(r, v.rows, v.normed, v.to, v.here);
+  take_rows(r, v.rows, input, v.to, v.here);
   expert_linear(r, v.gate_up, v.rows, v.here, w.gate, 2 * F, C);
   swiglu(r, v.activated, v.gate_up, R, F);
   expert_linear(r, v.out, v.activated, v.here, w.down, C, F);
   const Value returned = return_rows(r, v.out, v.here);
-  v.shared = forward_shared(r, w, v.normed);
-  combine_rows(r, r.stream_out(), returned, v.to, {.weights = v.weights, .shared = v.shared.out, .add = v.x});
+  v.shared = forward_shared(r, w, input);
+  const bool at_once = r.s.block.joins_at_once();
+  combine_rows(r, at_once ? r.stream_out() : v.ends.made, returned, v.to,
+               {.weights = v.weights, .shared = v.shared.out, .add = at_once ? v.ends.x : Value{}});
+  if (!at_once) join_stream(r, v.ends, w.block);
   return v;
 }
 
 /// What comes to normed from the shared expert, (M,C); its weights' gradients join d_weights.
-Value backward_shared(Recorder& r, const Weights& w, const Moe& v, Value d_weights, Value d_stream) {
+Value backward_shared(Recorder& r, const Weights& w, const Moe& v, Value d_weights, Value d_made) {
   const std::int64_t M = r.s.tokens(), C = r.s.C, S = r.s.experts.S;
   if (S == 0) return {};
   const Value d_activated = r.value("d_shared_activated", {M, S}), d_normed = r.value("d_shared_normed", {M, C});
-  input_gradient(r, d_activated, d_stream, w.shared_down, C, S);
+  input_gradient(r, d_activated, d_made, w.shared_down, C, S);
   weigh_shared(r, d_weights, d_activated, v.shared.activated, v.weights);
-  weight_gradient(r, d_stream, v.shared.activated, w.shared_down, C, S);
+  weight_gradient(r, d_made, v.shared.activated, w.shared_down, C, S);
   const Value d_gate_up = v.shared.gate_up;  // which is not needed again: its gradient takes its place
   swiglu_backward(r, d_gate_up, d_activated, v.shared.gate_up, M, S);
-  linear_backward(r, d_normed, d_gate_up, v.normed, w.shared_gate, 2 * S, C);
+  linear_backward(r, d_normed, d_gate_up, v.ends.input, w.shared_gate, 2 * S, C);
   return d_normed;
 }
 
@@ -119,24 +119,24 @@ Value backward_shared(Recorder& r, const Weights& w, const Moe& v, Value d_weigh
 void backward(Recorder& r, const Weights& w, const Moe& v) {
   const ExpertShape& e = r.s.experts;
   const std::int64_t M = r.s.tokens(), C = r.s.C, F = e.F, R = r.s.arriving_rows(), columns = logits_of_token(e);
-  const Value d_stream = r.d_stream();  // of out, in the end of x
+  const Value d_made = enter_block_backward(r, v.ends, w.block);
   const Value d_out = r.value("d_out", {R, C}), d_activated = r.value("d_activated", {R, F});
   const Value d_weights = r.value("d_weights", {M, weights_of_token(e)}, DType::f32), d_logits = r.value("d_logits", {M, columns});
-  send_rows(r, d_stream, v.to);
-  take_rows(r, d_out, d_stream, v.to, v.here);
+  send_rows(r, d_made, v.to);
+  take_rows(r, d_out, d_made, v.to, v.here);
   expert_input_gradient(r, d_activated, d_out, v.here, w.down, C, F);
   weigh_rows(r, d_weights, d_activated, v.activated, v.weights, v.to, v.here);
   expert_weight_gradient(r, d_out, v.activated, v.here, w.down, C, F);
   // What is not needed again gives its place to a gradient.
-  const Value d_gate_up = v.gate_up, d_rows = r.s.ep == 1 ? v.rows : d_out, d_normed = v.normed;
+  const Value d_gate_up = v.gate_up, d_rows = r.s.ep == 1 ? v.rows : d_out, d_input = gradient_of_input(r, v.ends);
   swiglu_backward(r, d_gate_up, d_activated, v.gate_up, R, F);
   const Value d_returned = expert_backward_to_rows(r, d_rows, d_gate_up, v.rows, v.here, w.gate, 2 * F, C);
   collect_weights(r, d_weights, v.to);
-  const Value d_shared = backward_shared(r, w, v, d_weights, d_stream);
+  const Value d_shared = backward_shared(r, w, v, d_weights, d_made);
   router_backward(r, d_logits, d_weights, v.weights, v.experts, v.logits, v.counts);
-  linear_backward(r, d_normed, d_logits, v.normed, w.router, columns, C);
-  combine_rows(r, d_normed, d_returned, v.to, {.shared = d_shared, .add = d_normed});
-  rmsnorm_backward(r, d_stream, d_normed, v.x, w.norm, v.rstd, true);
+  linear_backward(r, d_input, d_logits, v.ends.input, w.router, columns, C);
+  combine_rows(r, d_input, d_returned, v.to, {.shared = d_shared, .add = d_input});
+  leave_block_backward(r, v.ends, w.block, d_input);
 }
 
 }  // namespace

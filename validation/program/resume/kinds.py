@@ -1,18 +1,28 @@
 #!/usr/bin/env python3
-"""Layers of several kinds (model.pattern): the same bits on any layout and across a resume; near them where sums have another order.
-    kinds.py [--device host|cuda]"""
+"""Layers of several kinds (model.pattern), and blocks that meet the stream in other ways than a Llama's: the same bits on any layout and across a
+resume; near them where sums have another order. One of the models is drawn; with TESSERA_TEST_FULL=1 all.
+    kinds.py [--device host|cuda] [MODEL ...]"""
 import argparse
 import json
 import sys
 
 import runs
-from drawn import half
+from drawn import DRAW, FULL, half
 
 check = runs.Checks()
-MODEL = {"model__heads": 4, "model__kv_heads": 2, "model__layers": 5, "model__window": 5, "model__pattern": json.dumps("LLNG"),
-         "model__kinds": '[{ name = "L", rope_theta = 500.0 }, { name = "N", positions = "none", window = 7 }, { name = "G", window = 0 }]',
-         "model__qk_norm": True, "batch__global": 4, "batch__micro": 1, "batch__sequence_length": 12, "run__steps": 4, "run__log_every": 1,
-         "checkpoint__every": 2, "checkpoint__keep": 0}
+COMMON = {"model__heads": 4, "model__kv_heads": 2, "model__layers": 4, "batch__global": 4, "batch__micro": 1, "batch__sequence_length": 12,
+          "run__steps": 4, "run__log_every": 1, "checkpoint__every": 2, "checkpoint__keep": 0}
+MODELS = {
+    "kinds": {"model__layers": 5, "model__window": 5, "model__pattern": json.dumps("LLNG"), "model__qk_norm": True,
+              "model__kinds": '[{ name = "L", rope_theta = 500.0 }, { name = "N", positions = "none", window = 7 }, { name = "G", window = 0 }]'},
+    "gemma": {"model__norm_placement": "both", "model__norm_form": "one_plus_weight", "model__activation": "gelu_tanh", "model__qk_norm": True,
+              "model__embedding_scale": "sqrt_width", "model__attention_softcap": 2.0, "model__logit_softcap": 3.0, "model__tied": True,
+              "model__pattern": json.dumps("LG"), "model__kinds": '[{ name = "L", window = 5, rope_theta = 500.0 }, { name = "G" }]'},
+    "olmo": {"model__norm_placement": "post", "model__qk_norm": True, "model__wide_qk_norm": True, "model__activation": "gelu"},
+    "granite": {"model__embedding_scale": 3.0, "model__residual_scale": 0.5, "model__attention_scale": 0.25, "model__logit_scale": 0.5},
+    # Experts, and more tensor-parallel ranks than heads of keys.
+    "experts": {"model__norm_placement": "both", "model__qk_norm": True, "model__wide_qk_norm": True, "model__kv_heads": 1, "model__experts": 4},
+}
 PIPELINE = {"mesh__pp": 2, "run__lanes": "threads"}
 LAYOUTS = {
     "host": [(2, {"zero__stage": 1}), (3, {"zero__stage": 3, "zero__param_persistence_threshold": 0, "batch__global": 4}), (4, {**PIPELINE, "zero__stage": 2}),
@@ -59,11 +69,16 @@ def check_windows(folder):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", choices=("host", "cuda"), default="host")
-    device = parser.parse_args().device
-    with runs.Folder() as folder:
-        check_layouts(folder, {**MODEL, **(runs.ON_GPUS if device == "cuda" else {})}, device)
-        if device == "host":
-            check_windows(folder)
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {', '.join(MODELS)}")
+    given = parser.parse_args()
+    names = list(MODELS)
+    drawn = names if FULL else [names[(DRAW + (given.device == "cuda")) % len(names)]]
+    for name in given.models or drawn:
+        print(f"kinds: {name}", flush=True)
+        with runs.Folder() as folder:
+            check_layouts(folder, {**COMMON, **MODELS[name], **(runs.ON_GPUS if given.device == "cuda" else {})}, given.device)
+            if given.device == "host" and name == "kinds":
+                check_windows(folder)
     return 0 if check.good else 1
 
 

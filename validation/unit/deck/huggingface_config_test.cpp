@@ -18,8 +18,8 @@ namespace {
 /// `more` comes after what every configuration has; a key that stands in both is a fault.
 std::string config(const std::string& type, const std::string& more) {
   return fmt::format(R"({{"model_type": "{}", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 8,
-"vocab_size": 300, "max_position_embeddings": 2048, "hidden_act": "silu", "torch_dtype": "bfloat16", "use_cache": true{}{}}})",
-                     type, more.empty() ? "" : ",\n", more);
+"vocab_size": 300, "max_position_embeddings": 2048, "hidden_act": "{}", "torch_dtype": "bfloat16", "use_cache": true{}{}}})",
+                     type, type.starts_with("gemma") ? "gelu_pytorch_tanh" : "silu", more.empty() ? "" : ",\n", more);
 }
 
 std::string faults_of_config(const std::string& text, ModelSource* source = nullptr) {
@@ -211,6 +211,8 @@ TEST(HuggingfaceConfig, RefusesByName) {
 Json whole_config(const std::string& type) {
   const std::string experts =
       type == "mixtral" ? R"("num_local_experts": 4, "num_experts_per_tok": 2)"
+
+      : type == "olmoe" ? R"("num_experts": 4, "num_experts_per_tok": 2)"
       : type.ends_with("moe")
           ? R"("num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 40)"
           : R"("bos_token_id": 1)";
@@ -276,6 +278,13 @@ TEST(HuggingfaceConfig, DifferencesFromADeckAreNamedAtOnce) {
             (std::vector<std::string>{"model.layers = 4, and num_hidden_layers is 3", "model.vocab = 320, and vocab_size is 300",
                                       "model.tied = true, and tie_word_embeddings is false",
                                       "model.norm_eps = 1e-05, and rms_norm_eps is 1e-06"}));
+  deck = source.model;
+  deck.window = 7, deck.norm_placement = NormPlacement::post;
+  EXPECT_EQ(
+      model_differences(deck, source),
+      (std::vector<std::string>{"model.norm_placement = \"post\", and where the norms of its model_type stand is \"pre\"",
+                                "layers (model.window, model.positions, model.pattern): 3 with a window of 7 tokens; and its files say: "
+                                "all see all tokens"}));
 }
 
 TEST(FromHuggingface, ADeckThatIsTakenAsItIs) {

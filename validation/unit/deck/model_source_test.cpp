@@ -127,22 +127,21 @@ TEST(ModelSource, RefusesWhatADeckCannotSay) {
   std::vector<Fault> faults;
   read_huggingface_config("{\"model_type\": \"gpt2\"}", "config.json", faults);
   EXPECT_EQ(text_of(faults),
-            "config.json:1:16: model_type: \"gpt2\" is not a model that a deck can say; llama, mistral, ministral, cwm, smollm3, qwen2, "
-            "qwen3, mixtral, "
-            "qwen2_moe, qwen3_moe are\n");
+            "config.json:1:16: model_type: \"gpt2\" is not a model that a deck can say; llama, mistral, ministral, cwm, smollm3, gemma, "
+            "gemma2, gemma3_text, olmo2, olmo3, exaone4, granite, seed_oss, qwen2, qwen3, mixtral, qwen2_moe, qwen3_moe, olmoe are\n");
   faults.clear();
   read_huggingface_config(
       "{\"model_type\": \"mistral\", \"hidden_size\": \"wide\",\n \"intermediate_size\": 1, \"num_hidden_layers\": 1, "
       "\"num_attention_heads\": 1,\n"
-      " \"sliding_window\": 4096, \"hidden_act\": \"gelu\", \"mlp_bias\": true, \"attention_bias\": true,\n"
+      " \"sliding_window\": 4096, \"hidden_act\": \"relu\", \"mlp_bias\": true, \"attention_bias\": true,\n"
       " \"rope_scaling\": {\"type\": \"longrope\"}}",
       "config.json", faults);
   EXPECT_EQ(
       text_of(faults),
       "config.json:1:42: hidden_size: expected an integer, got \"wide\"\n"
+      "config.json:3:40: hidden_act: \"relu\" is not in this version; \"silu\", \"gelu\" and \"gelu_pytorch_tanh\" are\n"
       "config.json: vocab_size: is missing\n"
       "config.json:4:27: type: \"longrope\" is not in this version; \"default\", \"llama3\", \"linear\", \"dynamic\" and \"yarn\" are\n"
-      "config.json:3:40: hidden_act: \"gelu\" is not in this version; the feed-forward block is SwiGLU (\"silu\")\n"
       "config.json:3:84: attention_bias: a bias on the attention's output is not in this version\n"
       "config.json:3:60: mlp_bias: biases in the feed-forward block are not in this version\n");
   faults.clear();

@@ -15,6 +15,38 @@
 namespace tessera::family_test {
 namespace {
 
+/// The models with blocks of other kinds.
+void add_blocks(std::vector<ModelKeys>& all, const std::vector<ModelKeys>& models) {
+  for (const ModelKeys& m : models) {
+    ModelKeys gemma = m, granite = m, post = m, wide = m;
+    gemma.tied = true, gemma.norm_form = NormForm::one_plus_weight, gemma.embedding_scale = 0, gemma.activation = Activation::gelu_tanh;
+    all.push_back(gemma);
+    gemma.norm_placement = NormPlacement::both, gemma.attention_scale = 0.25, gemma.logit_softcap = 30;
+    all.push_back(gemma);
+    gemma.attention_softcap = 50, gemma.activation = Activation::silu;
+    all.push_back(gemma);
+    granite.embedding_scale = 12, granite.residual_scale = 0.22, granite.attention_scale = 0.0078125, granite.logit_scale = 1.0 / 16;
+    all.push_back(granite);
+    wide.wide_qk_norm = true, wide.head_dim = 4;
+    all.push_back(wide);
+    post.norm_placement = NormPlacement::post;
+    all.push_back(post);
+    post.wide_qk_norm = true;
+    all.push_back(post);
+    post.wide_qk_norm = false;
+    if (!post.kinds.empty()) post.pattern = "NL", post.kinds[0] = {.name = "N", .positions = PositionMode::none};
+    all.push_back(post);
+    if (m.kinds.empty()) continue;
+    // A rotation of layers with a window.
+    for (ModelKeys rotated : {gemma, wide}) {
+      rotated.kinds[1].rope_theta = 500, rotated.kinds[1].rope_scaling = RopeMode::none, rotated.attention_softcap = 0;
+      rotated.rope_scaling = RopeMode::yarn, rotated.rope_factor = 4, rotated.rope_original_context = 8;
+      rotated.norm_placement = rotated.wide_qk_norm ? NormPlacement::post : NormPlacement::both;
+      all.push_back(rotated);
+    }
+  }
+}
+
 /// All that tells families apart.
 std::vector<ModelKeys> models() {
   std::vector<ModelKeys> all;
@@ -29,6 +61,7 @@ std::vector<ModelKeys> models() {
     some.layers = 3, some.pattern = "GL", some.kinds = {{.name = "G"}, {.name = "L", .window = 9}};
     unrotated.layers = 3, unrotated.pattern = "GGN", unrotated.kinds = {{.name = "G"}, {.name = "N", .positions = PositionMode::none}};
     for (const ModelKeys& one : {windowed, some, unrotated}) all.push_back(one);
+    add_blocks(all, {m, windowed, some});
   }
   return all;
 }
@@ -52,7 +85,8 @@ TEST(Family, EachHasAModelWhoseConfigurationReadsBack) {
       const ModelSource source = read_huggingface_config(huggingface_config(deck, DType::bf16), "config.json", faults);
       for (const Fault& fault : faults) ADD_FAILURE() << fault.str();
       ModelKeys expected = m;
-      if (family.type == "mixtral") expected.ff_width = m.expert_ff_width;  // it has one key for both, and no layer the first
+      if (family.type == "mixtral" || family.type == "olmoe")
+        expected.ff_width = m.expert_ff_width;  // it has one key for both, and no layer the first
       EXPECT_EQ(source.model, expected) << family.type;
       EXPECT_EQ(source.architecture, family.architecture);
       EXPECT_EQ(source.output_bias, family.output_bias && m.qkv_bias);
@@ -104,6 +138,15 @@ TEST(Layers, AreWhatTheClassesOfTransformersMakeOfAFile) {
   EXPECT_EQ(windows("qwen3_moe", R"("use_sliding_window": true, "sliding_window": 9, "num_experts": 4, "num_experts_per_tok": 2,)"
                                  R"( "moe_intermediate_size": 8)"),
             (Sizes{9, 9, 9, 9}));
+  EXPECT_EQ(windows("gemma2"), (Sizes{4096, 0, 4096, 0}));
+  EXPECT_EQ(windows("gemma3_text", R"("sliding_window": 7, "sliding_window_pattern": 3)"), (Sizes{7, 7, 0, 7}));
+  EXPECT_EQ(windows("gemma3_text", R"("sliding_window": 7)"), (Sizes{7, 7, 7, 7}));
+  EXPECT_EQ(windows("olmo3"), (Sizes{4096, 4096, 4096, 0}));
+  EXPECT_EQ(windows("exaone4"), (Sizes{4096, 4096, 4096, -1}));
+  EXPECT_EQ(windows("exaone4", R"("sliding_window": null, "sliding_window_pattern": null)"), (Sizes{0, 0, 0, 0}));
+  EXPECT_EQ(windows("exaone4", R"("sliding_window": 9, "sliding_window_pattern": "LLLG", "layer_types": ["sliding_attention",)"
+                               R"( "full_attention", "sliding_attention", "full_attention"])"),
+            (Sizes{9, -1, 9, -1}));
   EXPECT_EQ(windows("smollm3"), (Sizes{0, 0, 0, -1}));
   EXPECT_EQ(windows("smollm3", R"("no_rope_layer_interval": 2)"), (Sizes{0, -1, 0, -1}));
   EXPECT_EQ(windows("smollm3", R"("no_rope_layers": [0, 1, 1, 0])"), (Sizes{-1, 0, 0, -1}));
@@ -117,6 +160,34 @@ TEST(Layers, ACwmWithoutARotationIsScaledAsItsClassDoesIt) {
     EXPECT_EQ(layer.rope_scaling, RopeMode::none);
   for (const LayerKeys& layer : layers_of("llama", R"("rope_scaling": null)", said)) EXPECT_EQ(layer.rope_scaling, RopeMode::none);
   EXPECT_EQ(said, std::vector<std::string>());
+}
+
+/// The base of each layer's rotation, below 0 where it is scaled.
+std::vector<double> bases(const std::string& type, const std::string& keys) {
+  std::vector<std::string> said;
+  std::vector<double> all;
+  for (const LayerKeys& layer : layers_of(type, keys, said))
+    all.push_back(layer.rope_scaling == RopeMode::none ? layer.rope_theta : -layer.rope_theta);
+  EXPECT_EQ(said, std::vector<std::string>()) << type << " " << keys;
+  return all;
+}
+
+TEST(Layers, OfAWindowHaveTheRotationThatTheirClassGivesThem) {
+  using Bases = std::vector<double>;
+  const std::string three = R"("sliding_window": 7, "sliding_window_pattern": 3)";
+  EXPECT_EQ(bases("gemma3_text", three), (Bases{1e4, 1e4, 1e6, 1e4}));
+  EXPECT_EQ(bases("gemma3_text", three + R"(, "rope_theta": 500, "rope_local_base_freq": 20)"), (Bases{20, 20, 500, 20}));
+  EXPECT_EQ(bases("gemma3_text", three + R"(, "rope_scaling": {"rope_type": "linear", "factor": 8})"), (Bases{1e4, 1e4, -1e6, 1e4}));
+  EXPECT_EQ(
+      bases("gemma3_text", three + R"(, "rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 8, "rope_theta": 50},)"
+                                   R"( "sliding_attention": {"rope_type": "default", "rope_theta": 30}})"),
+      (Bases{30, 30, -50, 30}));
+  const std::string yarn = R"("rope_scaling": {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64})";
+  EXPECT_EQ(bases("olmo3", yarn), (Bases{5e5, 5e5, 5e5, -5e5}));
+  EXPECT_EQ(
+      bases("olmo3", yarn + R"(, "layer_types": ["sliding_attention", "sliding_attention", "sliding_attention", "sliding_attention"])"),
+      (Bases{5e5, 5e5, 5e5, 5e5}))
+      << "no layer is scaled";
 }
 
 TEST(Layers, WhatContradictsItselfIsRefused) {
@@ -135,6 +206,18 @@ TEST(Layers, WhatContradictsItselfIsRefused) {
       {"qwen2", R"("layer_types": "full_attention")", "a list of"},
       {"mistral", R"("layer_types": ["full_attention", "full_attention", "full_attention", "full_attention"])", "says other windows"},
       {"mistral", R"("sliding_window": -4)", "is no number of tokens"},
+      {"olmo3", R"("rope_theta": 10000)", "is taken by transformers 4 for all layers"},
+      {"gemma3_text", R"("rope_parameters": {"rope_theta": 10000})", "has neither full_attention nor sliding_attention"},
+      {"gemma3_text", R"("rope_parameters": {"full_attention": {}, "chunked_attention": {}})", "is neither full_attention nor"},
+      {"gemma3_text", R"("rope_parameters": {"sliding_attention": {"rope_type": "linear", "factor": 8.0}})", "is scaled in another way"},
+      {"gemma3_text", R"("attn_logit_softcapping": 50.0)", "is not computed by the class"},
+      {"gemma3_text", R"("use_bidirectional_attention": true)", "attention to later tokens"},
+      {"gemma2", R"("hidden_act": "gelu")", "is another activation than hidden_activation"},
+      {"gemma2", R"("final_logit_softcapping": -1.0)", "is no number above 0"},
+      {"gemma2", R"("query_pre_attn_scalar": 0)", "is no number above 0"},
+      {"granite", R"("logits_scaling": 0)", "is no number above 0"},
+      {"olmoe", R"("clip_qkv": 8.0)", "that are clipped"},
+      {"seed_oss", R"("attention_out_bias": true)", "a bias on the attention's output"},
       {"smollm3", R"("no_rope_layers": [1, 0])", "says 2 layers"},
       {"smollm3", R"("no_rope_layer_interval": 0)", "is no number of layers"},
   };
@@ -163,7 +246,8 @@ TEST(TensorNames, OfAFamilyTakeThePlaceOfTheUsualOnes) {
     for (const TensorName& row : family.names) {
       std::string ours;
       for (const char c : row.ours) c == '#' ? ours += "3" : ours += c;
-      EXPECT_NE(TensorNames(plain).of(ours), "") << row.ours << " is no tensor of ours";
+      // A norm after a block has no usual name.
+      EXPECT_TRUE(TensorNames(plain).of(ours) != "" || ours.ends_with("post_norm")) << row.ours << " is no tensor of ours";
       EXPECT_EQ(std::ranges::count(row.ours, '#'), std::ranges::count(row.theirs, '#')) << row.ours;
     }
 }

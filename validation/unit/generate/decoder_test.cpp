@@ -92,21 +92,27 @@ TEST_P(DecoderOf, APromptInOnePassIsThatOfTokenByToken) {
 
 INSTANTIATE_TEST_SUITE_P(
     Models, DecoderOf,
-    testing::Values(Model{"untied", {}}, Model{"tied", {"model.tied=true"}}, Model{"qk_norm", {"model.qk_norm=true"}},
-                    Model{"qkv_bias", {"model.qkv_bias=true"}}, Model{"one_kv_head", {"model.kv_heads=1"}},
-                    Model{"long", {"batch.sequence_length=140"}},
-                    Model{"llama3", {"model.rope_scaling=llama3", "model.rope_original_context=6"}},
-                    Model{"odd", {"model.width=23", "model.ff_width=29", "model.head_dim=6", "batch.sequence_length=7"}},
-                    Model{"window", {"model.window=5"}}, Model{"wide_window", {"model.window=70", "batch.sequence_length=140"}},
-                    Model{"no_positions", {"model.positions=none", "model.qkv_bias=true"}},
-                    Model{"kinds",
-                          {"model.layers=3", "model.pattern=LG",
-                           R"(model.kinds=[{ name = "L", window = 3, rope_theta = 500.0 }, { name = "G", window = 0 }])"}},
-                    Model{"kinds_normed",
-                          {"model.layers=3", "model.pattern=LNG", "model.qk_norm=true", "model.rope_scaling=yarn",
-                           R"(model.kinds=[{ name = "L", window = 3, rope_scaling = "none" }, { name = "N", positions = )"
-                           R"("none" }, { name = "G" }])"}},
-                    Model{"bf16", {"precision.compute=bf16"}, 1e-2}),
+    testing::Values(
+        Model{"untied", {}}, Model{"tied", {"model.tied=true"}}, Model{"qk_norm", {"model.qk_norm=true"}},
+        Model{"qkv_bias", {"model.qkv_bias=true"}}, Model{"one_kv_head", {"model.kv_heads=1"}},
+        Model{"long", {"batch.sequence_length=140"}}, Model{"llama3", {"model.rope_scaling=llama3", "model.rope_original_context=6"}},
+        Model{"odd", {"model.width=23", "model.ff_width=29", "model.head_dim=6", "batch.sequence_length=7"}},
+        Model{"window", {"model.window=5"}}, Model{"wide_window", {"model.window=70", "batch.sequence_length=140"}},
+        Model{"no_positions", {"model.positions=none", "model.qkv_bias=true"}},
+        Model{"kinds",
+              {"model.layers=3", "model.pattern=LG",
+               R"(model.kinds=[{ name = "L", window = 3, rope_theta = 500.0 }, { name = "G", window = 0 }])"}},
+        Model{"kinds_normed",
+              {"model.layers=3", "model.pattern=LNG", "model.qk_norm=true", "model.rope_scaling=yarn",
+               R"(model.kinds=[{ name = "L", window = 3, rope_scaling = "none" }, { name = "N", positions = )"
+               R"("none" }, { name = "G" }])"}},
+        Model{"gemma",
+              {"model.layers=3", "model.pattern=LG", R"(model.kinds=[{ name = "L", window = 3, rope_theta = 500.0 }, { name = "G" }])",
+               "model.norm_placement=both", "model.norm_form=one_plus_weight", "model.qk_norm=true", "model.activation=gelu_tanh",
+               "model.embedding_scale=sqrt_width", "model.attention_softcap=2", "model.logit_softcap=1"}},
+        Model{"olmo", {"model.norm_placement=post", "model.qk_norm=true", "model.wide_qk_norm=true", "model.activation=gelu"}},
+        Model{"granite", {"model.residual_scale=0.5", "model.embedding_scale=3", "model.attention_scale=0.7", "model.logit_scale=0.25"}},
+        Model{"bf16", {"precision.compute=bf16"}, 1e-2}),
     [](const auto& info) { return info.param.name; });
 
 TEST(Decoder, TextLongerThanItsCacheIsADefect) {

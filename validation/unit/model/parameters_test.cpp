@@ -42,6 +42,23 @@ const std::vector<Export> exports = {
     {"qwen_moe",
      {"model.kv_heads=2", "model.qkv_bias=true", "model.norm_eps=1e-6", "model.vocab=64", "model.experts=6", "model.expert_ff_width=16",
       "model.shared_ff_width=40", "model.normalize_top_k=false"}},
+    {"gemma2",
+     {"model.kv_heads=2", "model.vocab=64", "model.tied=true", "model.norm_eps=1e-6", "model.norm_placement=both",
+      "model.norm_form=one_plus_weight", "model.activation=gelu_tanh", "model.embedding_scale=sqrt_width", "model.attention_scale=0.25",
+      "model.attention_softcap=3", "model.logit_softcap=2", "model.pattern=LG",
+      R"(model.kinds=[{ name = "L", window = 6 }, { name = "G" }])"}},
+    {"gemma3",
+     {"model.kv_heads=1", "model.vocab=64", "model.tied=true", "model.layers=3", "model.norm_eps=1e-6", "model.qk_norm=true",
+      "model.norm_placement=both", "model.norm_form=one_plus_weight", "model.activation=gelu_tanh", "model.embedding_scale=sqrt_width",
+      "model.rope_theta=1e6", "model.rope_scaling=linear", "model.rope_factor=8", "model.pattern=LLG",
+      R"(model.kinds=[{ name = "L", window = 6, rope_theta = 10000.0, rope_scaling = "none" }, { name = "G" }])"}},
+    {"olmo3",
+     {"model.kv_heads=2", "model.vocab=64", "model.layers=3", "model.qk_norm=true", "model.wide_qk_norm=true", "model.norm_placement=post",
+      "model.rope_theta=5e5", "model.rope_scaling=yarn", "model.rope_factor=4", "model.rope_original_context=8", "model.pattern=LG",
+      R"(model.kinds=[{ name = "L", window = 6, rope_scaling = "none" }, { name = "G" }])"}},
+    {"granite",
+     {"model.kv_heads=2", "model.vocab=64", "model.tied=true", "model.activation=gelu", "model.embedding_scale=3",
+      "model.residual_scale=0.5", "model.attention_scale=0.2", "model.logit_scale=0.5"}},
 };
 
 Deck deck_of(const Export& e) {
@@ -64,6 +81,7 @@ TEST_P(AgainstTransformers, NamesAndShapes) {
 
 /// transformers 5 writes rope_parameters, version 4 wrote rope_theta and rope_scaling: one form of both.
 Json rope_of(const Json& config) {
+  if (config.contains("rope_parameters") && config["rope_parameters"].contains("full_attention")) return config["rope_parameters"];
   Json rope = config.contains("rope_parameters") ? config["rope_parameters"] : config["rope_scaling"];
   if (rope.is_null()) rope = {{"rope_type", "default"}};
   if (config.contains("rope_theta")) rope["rope_theta"] = config["rope_theta"];
@@ -77,12 +95,19 @@ TEST_P(AgainstTransformers, Configuration) {
   EXPECT_EQ(rope_of(ours), rope_of(theirs));
   EXPECT_EQ(ours.at("torch_dtype"), theirs.at("dtype"));
   // What has no bearing on the numbers: ids of tokens, the cache, versions, windows that are switched off.
-  const std::set<std::string> aside = {"rope_parameters",    "dtype",
-                                       "bos_token_id",       "eos_token_id",
-                                       "pad_token_id",       "transformers_version",
-                                       "pretraining_tp",     "max_window_layers",
-                                       "layer_types",        "sliding_window",
-                                       "use_sliding_window", "router_aux_loss_coef"};  // of a loss that is of all layers together
+  const std::set<std::string> aside = {"rope_parameters",
+                                       "dtype",
+                                       "bos_token_id",
+                                       "eos_token_id",
+                                       "pad_token_id",
+                                       "transformers_version",
+                                       "pretraining_tp",
+                                       "max_window_layers",
+                                       "layer_types",
+                                       "sliding_window",
+                                       "use_sliding_window",
+                                       "router_aux_loss_coef",
+                                       "_sliding_window_pattern"};  // of a loss that is of all layers together
   for (const auto& [key, value] : theirs.items()) {
     if (aside.contains(key)) continue;
     ASSERT_TRUE(ours.contains(key)) << key;

@@ -59,6 +59,10 @@ TEST(Texts, AreOneForSamplesPromptsAndTokens) {
         {"model.qk_norm=true", "model.qkv_bias=true"},
         {"model.pattern=LG", R"(model.kinds=[{ name = "L", window = 5, rope_theta = 500.0 }, { name = "G" }])"},
         {"model.tied=true"},
+        {"model.norm_placement=both", "model.norm_form=one_plus_weight", "model.qk_norm=true", "model.activation=gelu_tanh",
+         "model.embedding_scale=sqrt_width", "model.attention_softcap=2"},
+        {"model.norm_placement=post", "model.qk_norm=true", "model.wide_qk_norm=true", "model.activation=gelu"},
+        {"model.residual_scale=0.5", "model.embedding_scale=3", "model.attention_scale=0.2"},
         {"model.experts=4", "model.shared_ff_width=8"}}) {
     const ModelShape shape = model_shape(test::tiny_deck(overrides));
     const TextSize text{.prompt = 7, .capacity = 20};
@@ -372,6 +376,11 @@ TEST(PartedBackward, GivesTheSameGradients) {
            {"model.qk_norm=true", "model.qkv_bias=true"},
            {"model.experts=4"},
            {"model.experts=4", "model.shared_ff_width=8"},
+           {"model.norm_placement=both", "model.norm_form=one_plus_weight", "model.qk_norm=true", "model.activation=gelu_tanh",
+            "model.embedding_scale=sqrt_width", "model.attention_softcap=2"},
+           {"model.norm_placement=post", "model.qk_norm=true", "model.wide_qk_norm=true", "model.activation=gelu"},
+           {"model.residual_scale=0.5", "model.logit_softcap=3", "model.experts=4"},
+           {"model.norm_placement=post", "model.experts=4", "model.shared_ff_width=8"},
            {"model.pattern=LG", R"(model.kinds=[{ name = "L", window = 5, rope_theta = 500.0 }, { name = "G" }])"}}) {
     std::vector<std::string> overrides = more;
     overrides.push_back("model.layers=3");

@@ -1,0 +1,28 @@
+#include "families/activation.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace tessera {
+namespace {
+
+/// The first word of an activation is the one that exports have.
+constexpr auto rows = std::to_array<std::pair<std::string_view, Activation>>({{"silu", Activation::silu},
+                                                                              {"swish", Activation::silu},
+                                                                              {"gelu", Activation::gelu},
+                                                                              {"gelu_pytorch_tanh", Activation::gelu_tanh},
+                                                                              {"gelu_new", Activation::gelu_tanh}});
+
+}  // namespace
+
+std::optional<Activation> activation_named(std::string_view theirs) {
+  const auto found = std::ranges::find(rows, theirs, &std::pair<std::string_view, Activation>::first);
+  return found == rows.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::string_view word_of_theirs(Activation activation) {
+  return std::ranges::find(rows, activation, &std::pair<std::string_view, Activation>::second)->first;
+}
+
+}  // namespace tessera
