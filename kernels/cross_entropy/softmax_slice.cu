@@ -16,17 +16,12 @@ constexpr int N = vector_elements<float>, row_threads = 512;
 /// Finite, so that lowest - lowest is 0 for a thread that has no logits; e^(lowest - x) is 0.
 constexpr float lowest = -std::numeric_limits<float>::max();
 
-/// Logits i .. i + N - 1 of a row; those from V on are `lowest`.
-template <bool mapped, class Whole>
-__device__ Vector<float, N> logits_at(const float* row, int i, int V, const logit_map::Constants& map) {
-  Vector<float, N> x = load<Whole, N>(row, i, V, lowest);
-  if constexpr (mapped) {
+/// Maps logits i .. i + N - 1 of a row; those from V on stay `lowest`.
+__device__ void map_vector(Vector<float, N>& x, int i, int V, const logit_map::Constants& map) {
 #pragma unroll
-    for (int k = 0; k < N; ++k) {
-      if (i + k < V) x.value[k] = logit_map::mapped_on_device(x.value[k], map).value;
-    }
+  for (int k = 0; k < N; ++k) {
+    if (i + k < V) x.value[k] = logit_map::mapped_on_device(x.value[k], map).value;
   }
-  return x;
 }
 
 template <bool mapped, class Whole>
@@ -37,7 +32,8 @@ __global__ void __launch_bounds__(row_threads) sums_kernel(SoftmaxSliceSums s) {
   const float* row = s.logits + r * s.V;
   float most = lowest;
   for (int i = static_cast<int>(threadIdx.x) * N; i < V; i += row_threads * N) {
-    const Vector<float, N> x = logits_at<mapped, Whole>(row, i, V, map);
+    Vector<float, N> x = load<Whole, N>(row, i, V, lowest);
+    if constexpr (mapped) map_vector(x, i, V, map);
 #pragma unroll
     for (int k = 0; k < N; ++k) most = fmaxf(most, x.value[k]);
   }
@@ -45,7 +41,8 @@ __global__ void __launch_bounds__(row_threads) sums_kernel(SoftmaxSliceSums s) {
   // Terms of a thread are summed in fp64: it has few of them, and they need no tiles.
   double sum = 0;
   for (int i = static_cast<int>(threadIdx.x) * N; i < V; i += row_threads * N) {
-    const Vector<float, N> x = logits_at<mapped, Whole>(row, i, V, map);
+    Vector<float, N> x = load<Whole, N>(row, i, V, lowest);
+    if constexpr (mapped) map_vector(x, i, V, map);
     float terms = 0;
 #pragma unroll
     for (int k = 0; k < N; ++k) terms += __expf(x.value[k] - most);

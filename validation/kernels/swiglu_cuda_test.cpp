@@ -52,11 +52,12 @@ struct Trial : SwigluInputs<T> {
   }
 };
 
-/// Calls check with every activation and case.
+/// Calls check with every activation: all cases of one, of others some.
 template <class Check>
 void over_cases(Check&& check) {
+  const std::vector<SwigluCase> all(std::begin(swiglu_cases), std::end(swiglu_cases)), some = {{1, 48}, {3, 1013}, {77, 64}};
   for (const GateActivation activation : gate_activations)
-    for (const SwigluCase& c : swiglu_cases) {
+    for (const SwigluCase& c : activation == GateActivation::silu ? all : some) {
       SCOPED_TRACE(::testing::Message() << c << ", " << name_of_gate(activation));
       check(c, activation);
     }
