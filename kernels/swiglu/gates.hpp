@@ -17,7 +17,8 @@ void with_activation(GateActivation activation, F&& f) {
 }
 
 /// gelu_tanh(g) = g sigmoid(v) with v = 2 sqrt(2 / pi) (g + 0.044715 g^3), and its derivative is s (1 + g v' (1 - s)), where s is that
-/// sigmoid. Beyond 16 the sigmoid is 0 or 1 in fp32: `bounded` gates have the same one, and no product of them overflows. NaN stays NaN.
+/// sigmoid. Beyond 16 the sigmoid is 0 or 1 in fp32, with which an infinite v' would be NaN: `bounded` gates have a finite one. NaN stays
+/// NaN.
 inline constexpr float linear = 1.5957691216f, cubic = 0.0713548163f;
 template <class F>
 TESSERA_BOTH TESSERA_INLINE F bounded(F g) {
@@ -25,7 +26,7 @@ TESSERA_BOTH TESSERA_INLINE F bounded(F g) {
   g = A::at_least(A::splat(-16.0f), g);
   return A::select(g > A::splat(16.0f), A::splat(16.0f), g);
 }
-/// v of a bounded gate. It has the gate's sign.
+/// v. It has the gate's sign.
 template <class F>
 TESSERA_BOTH TESSERA_INLINE F inner(F g) {
   using A = Arithmetic<F>;

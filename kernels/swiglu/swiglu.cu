@@ -44,7 +44,7 @@ __device__ float normal_below(float g, float e) {
 template <GateActivation activation, class T>
 __device__ float exponential_of_gate(float g) {
   if constexpr (activation == GateActivation::gelu_tanh)
-    return exp_of_minus_abs<T>(gates::inner(gates::bounded(g)));
+    return exp_of_minus_abs<T>(gates::inner(g));
   else if constexpr (activation == GateActivation::gelu)
     return exp_of_minus_abs<T>(gates::half_square(g));
   else

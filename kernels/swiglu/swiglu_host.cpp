@@ -28,7 +28,7 @@ TESSERA_INLINE f32x16 normal_below(f32x16 g, f32x16 e) {
 /// The exponential that a gate's activation is made of, and the activation.
 template <GateActivation activation>
 TESSERA_INLINE f32x16 exponential_of_gate(f32x16 g) {
-  if constexpr (activation == GateActivation::gelu_tanh) return exp_of_minus_abs(gates::inner(gates::bounded(g)));
+  if constexpr (activation == GateActivation::gelu_tanh) return exp_of_minus_abs(gates::inner(g));
   if constexpr (activation == GateActivation::gelu) return exp_of_minus_abs(gates::half_square(g));
   return exp_of_minus_abs(g);
 }
