@@ -50,7 +50,7 @@ struct QueryStage {
 };
 
 template <class T, int Dp, bool wide, class Seen, bool with_keys, bool with_values>
-__global__ void __launch_bounds__(threads) backward_of_keys(BackwardPass a, RowTerms terms, float scale) {
+__global__ void __launch_bounds__(threads) backward_of_keys(BackwardPass a, RowTerms terms, ScoreScale scale) {
   using Tiles = KeyTiles<Dp>;
   constexpr int M = Tiles::M, keys = Tiles::keys, step = Tiles::step;
   using Stage = QueryStage<T, Dp, step>;
@@ -94,7 +94,17 @@ __global__ void __launch_bounds__(threads) backward_of_keys(BackwardPass a, RowT
     if (Seen::bounded && sight.begin_of_query(at) > row + 16 * M - 1) continue;  // none of these queries sees them
     float p[M][step / 8][4];
     multiply_rows<Dp>(p, k, row - first, stage.q);
-    probabilities(p, stage.lse, row, at, sight, scale * log2_e);
+    if constexpr (Seen::capped) bend(p, scale.bend);
+    if constexpr (Seen::capped && with_keys) {  // what a cap leaves of gradients is known as long as p is not yet a probability
+      mask_unseen_queries(p, row, at, sight, unseen_tanh);
+      float d_p[M][step / 8][4];
+      multiply_rows<Dp>(d_p, v, row - first, stage.d_out);
+      capped_gradients(p, d_p, stage.lse, stage.delta, scale.cap * log2_e);
+      if (with_values) add_product<Dp>(d_v, p, stage.d_out);
+      add_product<Dp>(d_k, d_p, stage.q);
+      continue;
+    }
+    probabilities(p, stage.lse, row, at, sight, scale.of_softmax<Seen>() * log2_e);
     if (with_values) add_product<Dp>(d_v, p, stage.d_out);
     if (!with_keys) continue;
     float d_p[M][step / 8][4];
@@ -105,7 +115,7 @@ __global__ void __launch_bounds__(threads) backward_of_keys(BackwardPass a, RowT
   const Heads<T> to = gradients_of<T>(a, blockIdx.z, blockIdx.x * group);
   const int row = first + warp_index() * 16 * M;
   float factor[M][2];
-  for (int i = 0; i < 2 * M; ++i) factor[i / 2][i % 2] = scale;
+  for (int i = 0; i < 2 * M; ++i) factor[i / 2][i % 2] = scale.of_products;
   if (with_keys) store_rows<Dp>(to.k, to.k_stride, d_k, factor, row, sight.keys, D);
   for (int i = 0; i < 2 * M; ++i) factor[i / 2][i % 2] = 1;
   if (with_values) store_rows<Dp>(to.v, to.k_stride, d_v, factor, row, sight.keys, D);
@@ -128,7 +138,9 @@ __device__ __forceinline__ void score_gradients(float (&scores)[M][N][4], const 
       for (int n = 0; n < N; ++n)
 #pragma unroll
         for (int i = 2 * half; i < 2 * half + 2; ++i) {
-          const float d_s = exp2_approximate(fmaf(scores[m][n][i], scale_base2, -shift)) * (d_p[m][n][i] - subtract);
+          const float left =
+              Seen::capped ? fmaf(-scores[m][n][i], scores[m][n][i], 1) * (d_p[m][n][i] - subtract) : d_p[m][n][i] - subtract;
+          const float d_s = exp2_approximate(fmaf(scores[m][n][i], scale_base2, -shift)) * left;
           const int column = key + 8 * n + lane % 4 * 2 + i % 2;
           scores[m][n][i] = edge && (column >= seen || column < begin) ? 0 : d_s;
         }
@@ -136,7 +148,7 @@ __device__ __forceinline__ void score_gradients(float (&scores)[M][N][4], const 
 }
 
 template <class T, int Dp, bool wide, class Seen>
-__global__ void __launch_bounds__(threads) backward_of_queries(BackwardPass a, RowTerms terms, float scale) {
+__global__ void __launch_bounds__(threads) backward_of_queries(BackwardPass a, RowTerms terms, ScoreScale scale) {
   using Tiles = QueryTiles<Dp>;
   constexpr int M = Tiles::M, queries = Tiles::queries, step = Tiles::step;
   T* q = dynamic_shared<T>();
@@ -180,11 +192,12 @@ __global__ void __launch_bounds__(threads) backward_of_queries(BackwardPass a, R
     float p[M][step / 8][4], d_p[M][step / 8][4];
     multiply_rows<Dp>(p, q, row - first, stage);
     multiply_rows<Dp>(d_p, d_out, row - first, stage + step * Dp);
-    score_gradients(p, d_p, lse + row - first, delta + row - first, row, j * step, sight, scale * log2_e);
+    if constexpr (Seen::capped) bend(p, scale.bend);
+    score_gradients(p, d_p, lse + row - first, delta + row - first, row, j * step, sight, scale.of_softmax<Seen>() * log2_e);
     add_product<Dp>(d_q, p, stage);
   }
   const Heads<T> to = gradients_of<T>(a, batch, head);
-  for (int i = 0; i < 2 * M; ++i) factor[i / 2][i % 2] = scale;
+  for (int i = 0; i < 2 * M; ++i) factor[i / 2][i % 2] = scale.of_products;
   const int row = first + warp_index() * 16 * M;
   store_rows<Dp>(to.q, to.q_stride, d_q, factor, row, end, D);
 }
@@ -194,7 +207,7 @@ void launch_both(const Context& context, const BackwardPass& a, const RowTerms& 
   using Keys = KeyTiles<Dp>;
   using Queries = QueryTiles<Dp>;
   const AttentionShape& s = a.shape;
-  const float scale = 1 / sqrtf(static_cast<float>(s.D));
+  const ScoreScale scale(s);
   const dim3 key_grid(static_cast<unsigned>(s.G), static_cast<unsigned>(ceil_div(a.keys, Keys::keys)), static_cast<unsigned>(s.B));
   auto launch_keys = [&](auto kernel) { launch(stream_of(context), key_grid, threads, Keys::shared_bytes, kernel, a, terms, scale); };
   if constexpr (Keys::together) {
@@ -211,11 +224,11 @@ void launch_both(const Context& context, const BackwardPass& a, const RowTerms& 
 }  // namespace
 
 void attention_backward_half(const Context& context, const BackwardPass& a, const RowTerms& terms) {
-  with_head_dim(a.shape.D, [&](auto head_dim) {
-    with_wide(copies_16_bytes(a) && copies_16_bytes(a.d_out, a.shape.D), [&](auto wide) {
-      with_sight(a, [&](auto seen) {
-        with_half_type(a.shape.dtype,
-                       [&](auto type) { launch_both<decltype(type), head_dim, wide, typename decltype(seen)::type>(context, a, terms); });
+  with_sight(a, [&](auto seen) {
+    using Seen = typename decltype(seen)::type;
+    with_head_dim<Seen>(a.shape.D, [&](auto head_dim) {
+      with_wide(copies_16_bytes(a) && copies_16_bytes(a.d_out, a.shape.D), [&](auto wide) {
+        with_half_type(a.shape.dtype, [&](auto type) { launch_both<decltype(type), head_dim, wide, Seen>(context, a, terms); });
       });
     });
   });

@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "base/check.hpp"
+#include "kernels/attention/softcap.hpp"
 #include "kernels/attention/tiles.hpp"
 #include "kernels/parallel.hpp"
 #include "kernels/vector/vector.hpp"
@@ -62,17 +63,32 @@ struct Pointers {
   }
 };
 
-// p = 2^(scores - lse), then d_scores = p (d_p - delta), rows = keys, lanes = queries.
+// p = 2^(scores - lse), then d_scores = p (d_p - delta), rows = keys, lanes = queries. With a cap scores are cap x, where x is the tanh of
+// products, and what p stands for in d_scores is p (1 - x^2).
 template <Edge edge>
-void score_gradients(const Buffers& b, const ScoreTile& t, std::int64_t rows, std::int64_t D, const f32x16 (&lse)[tile_vectors],
+void score_gradients(const Buffers& b, const ScoreTile& t, std::int64_t rows, std::int64_t D, float cap, const f32x16 (&lse)[tile_vectors],
                      const f32x16 (&delta)[tile_vectors]) {
   auto zero = [](std::int64_t, std::int64_t) { return f32x16{}; };
-  product(rows, tile_vectors, {b.k, padded(D), 1}, b.q_transposed, tile, D, zero, [&](std::int64_t key, std::int64_t j, f32x16 v) {
-    store(b.p + key * tile + j * lanes, where_seen<edge>(t, key, j, exp2_nonpositive(v - lse[j]), f32x16{}));
-  });
+  const float* weights = b.p;
+  if (cap > 0) {
+    store_products(b.p, b.k, b.q_transposed, rows, D);
+    for (std::int64_t key = 0; key < rows; ++key)
+      for (std::int64_t j = 0; j < tile_vectors; ++j) {
+        const std::int64_t at = key * tile + j * lanes;
+        const f32x16 x = tanh_of_score(load(b.p + at));
+        const f32x16 p = where_seen<edge>(t, key, j, exp2_nonpositive(x * cap - lse[j]), f32x16{});
+        store(b.p + at, p);
+        store(b.d_scores + at, p * (1.f - x * x));
+      }
+    weights = b.d_scores;
+  } else {
+    product(rows, tile_vectors, {b.k, padded(D), 1}, b.q_transposed, tile, D, zero, [&](std::int64_t key, std::int64_t j, f32x16 v) {
+      store(b.p + key * tile + j * lanes, where_seen<edge>(t, key, j, exp2_nonpositive(v - lse[j]), f32x16{}));
+    });
+  }
   product(rows, tile_vectors, {b.v, padded(D), 1}, b.d_out_transposed, tile, D, zero, [&](std::int64_t key, std::int64_t j, f32x16 v) {
     std::int64_t at = key * tile + j * lanes;
-    store(b.d_scores + at, load(b.p + at) * (v - delta[j]));
+    store(b.d_scores + at, load(weights + at) * (v - delta[j]));
   });
 }
 
@@ -81,18 +97,19 @@ void backward_pair(const BackwardPass& a, const Pointers<T>& x, const Buffers& b
                    float* d_v) {
   const AttentionShape& s = a.shape;
   std::int64_t Dp = padded(s.D), n = std::min(tile, a.queries - query), vectors = Dp / lanes;
-  float scale = 1 / std::sqrt(static_cast<float>(s.D));
+  constexpr float log2_e = std::numbers::log2e_v<float>;
+  const float scale = scaled(s, 1), cap = s.softcap * log2_e;
   pack(b.q, x.in.q + query * x.in.q_stride, n, s.D, x.in.q_stride);
   pack(b.d_out, x.d_out + query * x.out_stride, n, s.D, x.out_stride);
   pack(b.out, x.out + query * x.out_stride, n, s.D, x.out_stride);
-  transpose_tile(b.q_transposed, b.q, Dp, scale * std::numbers::log2e_v<float>);
+  transpose_tile(b.q_transposed, b.q, Dp, cap > 0 ? scale / s.softcap : scale * log2_e);
   transpose_tile(b.d_out_transposed, b.d_out, Dp, 1);
   float lse_base2[tile] = {}, factors[tile];
   for (std::int64_t i = 0; i < tile; ++i) {
     f32x16 products{};
     for (std::int64_t d = 0; d < Dp; d += lanes) products = fma(load(b.d_out + i * Dp + d), load(b.out + i * Dp + d), products);
     b.delta[i] = horizontal_sum(products);
-    if (i < n) lse_base2[i] = x.lse[query + i] * std::numbers::log2e_v<float>;
+    if (i < n) lse_base2[i] = x.lse[query + i] * log2_e;
     factors[i] = scale;
   }
   f32x16 lse[tile_vectors], delta[tile_vectors];
@@ -106,7 +123,7 @@ void backward_pair(const BackwardPass& a, const Pointers<T>& x, const Buffers& b
     pack(b.k, x.in.k + key * x.in.k_stride, keys, s.D, x.in.k_stride);
     pack(b.v, x.in.v + key * x.in.k_stride, keys, s.D, x.in.k_stride);
     const ScoreTile t{query, key, keys, begins};
-    with_edge(a, t, [&](auto edge) { score_gradients<edge>(b, t, rows, s.D, lse, delta); });
+    with_edge(a, t, [&](auto edge) { score_gradients<edge>(b, t, rows, s.D, cap, lse, delta); });
     add_product(d_v + key * Dp, Dp, rows, vectors, {b.p, tile, 1}, b.d_out, Dp, n);
     add_product(d_k + key * Dp, Dp, rows, vectors, {b.d_scores, tile, 1}, b.q, Dp, n);
     add_product(b.d_q_transposed, tile, block_padded(s.D), tile_vectors, {b.k, 1, Dp}, b.d_scores, tile, rows);
@@ -131,7 +148,7 @@ void finish_rows(const AttentionShape& s, const Pointers<T>& x, float* sums, con
       for (std::int64_t i = begin * Dp; i < end * Dp; i += lanes) store(first + i, load(first + i) + load(other + i));
     }
     T* to = (which == 0 ? x.gradients.k : x.gradients.v) + begin * x.gradients.k_stride;
-    write_rows(to, x.gradients.k_stride, first + begin * Dp, end - begin, s.D, which == 0 ? 1 / std::sqrt(static_cast<float>(s.D)) : 1.f);
+    write_rows(to, x.gradients.k_stride, first + begin * Dp, end - begin, s.D, which == 0 ? scaled(s, 1) : 1.f);
   }
 }
 

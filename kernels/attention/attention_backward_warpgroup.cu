@@ -73,9 +73,9 @@ __device__ __forceinline__ void store_part(float* to, const float (&c)[Dp / 64][
   }
 }
 
-// Rows are keys, columns queries: probabilities of queries from a key's `ends` on become 0. `ends` is that of the warp's first row. By
-// key, since all columns' first keys would take more registers than there are.
-__device__ __forceinline__ void mask_ended(float (&p)[1][8][4], const int* ends, int query) {
+// Rows are keys, columns queries: what stands for queries from a key's `ends` on becomes `unseen`. `ends` is that of the warp's first row.
+// By key, since all columns' first keys would take more registers than there are.
+__device__ __forceinline__ void mask_ended(float (&p)[1][8][4], const int* ends, int query, float unseen) {
   const int lane = lane_index();
   if (query + step <= ends[0]) return;
   const int end[2] = {ends[lane / 4], ends[lane / 4 + 8]};
@@ -83,13 +83,34 @@ __device__ __forceinline__ void mask_ended(float (&p)[1][8][4], const int* ends,
   for (int n = 0; n < 8; ++n)
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      if (query + 8 * n + lane % 4 * 2 + i % 2 >= end[i / 2]) p[0][n][i] = 0;
+      if (query + 8 * n + lane % 4 * 2 + i % 2 >= end[i / 2]) p[0][n][i] = unseen;
+}
+
+// With a cap, x the tanh of scores and unseen_tanh where they are not seen: p in T, by the queries' lse, as left operands of products, and
+// x becomes p (1 - x^2), which is to be multiplied by d_p - delta.
+template <class T>
+__device__ __forceinline__ void pack_capped(std::uint32_t (&p)[step / 16][4], float (&x)[8][4], const float* lse, float cap_base2) {
+#pragma unroll
+  for (int n = 0; n < 8; ++n) {
+    const int column = 8 * n + lane_index() % 4 * 2;
+    const float shift[2] = {lse[column], lse[column + 1]};
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) {
+      float pair[2];
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        pair[e] = exp2_approximate(fmaf(x[n][i + e], cap_base2, -shift[e]));
+        x[n][i + e] = pair[e] * fmaf(-x[n][i + e], x[n][i + e], 1);
+      }
+      p[n / 2][n % 2 * 2 + i / 2] = pack<T>(pair[0], pair[1]);
+    }
+  }
 }
 
 // A warpgroup owns 64 keys and walks the query tiles of a head from the diagonal on, to the last that sees the block's last key.
 // Exponentials run beside dP, its difference from delta beside the product for dV, and the next tile's start beside that for dK.
 template <class T, int columns, bool wide, class Seen>
-__global__ void __launch_bounds__(block_threads, 1) backward_of_keys(BackwardPass a, RowTerms terms, float scale) {
+__global__ void __launch_bounds__(block_threads, 1) backward_of_keys(BackwardPass a, RowTerms terms, ScoreScale scale) {
   constexpr int Dp = padded_columns(columns);
   using Stage = QueryStage<T, Dp>;
   T* k = dynamic_shared<T>();
@@ -132,9 +153,16 @@ __global__ void __launch_bounds__(block_threads, 1) backward_of_keys(BackwardPas
     warpgroup_wait<1>();  // the scores, and all of the tile before
     fence_registers(scores[0]);
     const int row = hidden(threadIdx.x) / warp_lanes * 16;
-    probabilities(scores, stage.lse, first + row, at, Sight(a), scale * log2_e);
-    if (Seen::bounded) mask_ended(scores, ends + row, at);
-    pack_left<T>(p, scores[0]);
+    if constexpr (Seen::capped) {
+      bend(scores, scale.bend);
+      mask_unseen_queries(scores, first + row, at, Sight(a), unseen_tanh);
+      mask_ended(scores, ends + row, at, unseen_tanh);
+      pack_capped<T>(p, scores[0], stage.lse, scale.cap * log2_e);
+    } else {
+      probabilities(scores, stage.lse, first + row, at, Sight(a), scale.of_products * log2_e);
+      if (Seen::bounded) mask_ended(scores, ends + row, at, 0);
+      pack_left<T>(p, scores[0]);
+    }
     start_outputs<Dp>(d_v, p, stage.d_out);
     warpgroup_wait<1>();  // dP
     fence_registers(d_p[0]);
@@ -149,24 +177,30 @@ __global__ void __launch_bounds__(block_threads, 1) backward_of_keys(BackwardPas
   if (terms.parts) {
     const std::int64_t of_head = a.keys * D, size = a.shape.H * of_head;
     float* part = terms.parts + blockIdx.z * size + blockIdx.x * of_head;
-    store_part<Dp>(part, d_k, scale, row, sight.keys, D);
+    store_part<Dp>(part, d_k, scale.of_products, row, sight.keys, D);
     store_part<Dp>(part + a.shape.B * size, d_v, 1, row, sight.keys, D);
     return;
   }
   const Heads<T> to = gradients_of<T>(a, blockIdx.z, blockIdx.x);
-  store_panels<Dp>(to.k, to.k_stride, d_k, {{scale, scale}}, row, sight.keys, D);
+  store_panels<Dp>(to.k, to.k_stride, d_k, {{scale.of_products, scale.of_products}}, row, sight.keys, D);
   store_panels<Dp>(to.v, to.k_stride, d_v, {{1, 1}}, row, sight.keys, D);
 }
 
-// Rows are queries, columns keys: scores become probabilities, those of unseen keys 0. lse is that of the lane's two rows.
+// Rows are queries, columns keys: scores become probabilities, those of unseen keys 0, and with a cap what it leaves of their gradients.
+// lse is that of the lane's two rows.
 template <class Seen>
 __device__ __forceinline__ void probabilities_of_queries(float (&scores)[8][4], const float (&lse)[2], int query, int key,
-                                                         const Seen& sight, float scale_base2) {
+                                                         const Seen& sight, const ScoreScale& scale) {
   const int lane = lane_index();
+  const float scale_base2 = scale.of_softmax<Seen>() * log2_e;
+  if constexpr (Seen::capped) bend(scores, scale.bend);
 #pragma unroll
   for (int n = 0; n < 8; ++n)
 #pragma unroll
-    for (int i = 0; i < 4; ++i) scores[n][i] = exp2_approximate(fmaf(scores[n][i], scale_base2, -lse[i / 2]));
+    for (int i = 0; i < 4; ++i) {
+      const float p = exp2_approximate(fmaf(scores[n][i], scale_base2, -lse[i / 2]));
+      scores[n][i] = Seen::capped ? p * fmaf(-scores[n][i], scores[n][i], 1) : p;
+    }
   if (Seen::bounded && key < sight.begin_of_query(query + 15)) {
     const int begin[2] = {sight.begin_of_query(query + lane / 4), sight.begin_of_query(query + lane / 4 + 8)};
 #pragma unroll
@@ -187,7 +221,7 @@ __device__ __forceinline__ void probabilities_of_queries(float (&scores)[8][4], 
 // A warpgroup owns 64 queries, with Q in registers, and walks the key tiles from its first key's up to its diagonal. Exponentials of
 // tile j + 1 run beside its dP and the product of tile j for dQ.
 template <class T, int columns, bool wide, class Seen>
-__global__ void __launch_bounds__(block_threads, 1) backward_of_queries(BackwardPass a, RowTerms terms, float scale) {
+__global__ void __launch_bounds__(block_threads, 1) backward_of_queries(BackwardPass a, RowTerms terms, ScoreScale scale) {
   constexpr int Dp = padded_columns(columns);
   T* shared_q = dynamic_shared<T>();
   T* d_out = shared_q + rows * Dp;
@@ -239,7 +273,7 @@ __global__ void __launch_bounds__(block_threads, 1) backward_of_queries(Backward
   start_scores<columns / 16>(d_p[0], d_out, stage(first_tile) + step * Dp);
   warpgroup_wait<0>();
   fence_registers(scores);
-  probabilities_of_queries(scores, lse, row, first_tile * step, sight, scale * log2_e);
+  probabilities_of_queries(scores, lse, row, first_tile * step, sight, scale);
 #pragma unroll 1
   for (int j = first_tile; j + 1 < key_tiles; ++j) {  // scores hold the probabilities of tile j
     finish_tile();
@@ -252,7 +286,7 @@ __global__ void __launch_bounds__(block_threads, 1) backward_of_queries(Backward
     load_keys(j + 2);
     warpgroup_wait<2>();  // the scores
     fence_registers(scores);
-    probabilities_of_queries(scores, lse, row, (j + 1) * step, sight, scale * log2_e);
+    probabilities_of_queries(scores, lse, row, (j + 1) * step, sight, scale);
   }
   finish_tile();
   start_outputs<Dp>(d_q, d_s, stage(key_tiles - 1));
@@ -260,7 +294,7 @@ __global__ void __launch_bounds__(block_threads, 1) backward_of_queries(Backward
 #pragma unroll
   for (int n = 0; n < Dp / 64; ++n) fence_registers(d_q[n]);
   const Heads<T> to = gradients_of<T>(a, batch, head);
-  store_panels<Dp>(to.q, to.q_stride, d_q, {{scale, scale}}, row, end, D);
+  store_panels<Dp>(to.q, to.q_stride, d_q, {{scale.of_products, scale.of_products}}, row, end, D);
 }
 
 // dK and dV of a key/value head: the parts of its group's query heads, added in order; a thread takes N columns of each. Bound by memory:
@@ -291,16 +325,16 @@ __global__ void __launch_bounds__(block_threads) add_parts(BackwardPass a, const
 
 void attention_backward_warpgroup(const Context& context, const BackwardPass& a, const RowTerms& terms) {
   const AttentionShape& s = a.shape;
-  const float scale = 1 / sqrtf(static_cast<float>(s.D));
+  const ScoreScale scale(s);
   const auto batches = static_cast<unsigned>(s.B);
-  with_columns(s.D, [&](auto columns) {
-    with_wide(copies_16_bytes(a) && copies_16_bytes(a.d_out, s.D), [&](auto wide) {
-      auto launch_kernel = [&](auto kernel, std::int64_t owned) {
-        const dim3 grid(static_cast<unsigned>(s.H), static_cast<unsigned>(ceil_div(owned, rows)), batches);
-        launch(stream_of(context), grid, block_threads, shared_bytes<columns>, kernel, a, terms, scale);
-      };
-      with_sight(a, [&](auto seen) {
-        using Seen = typename decltype(seen)::type;
+  with_sight(a, [&](auto seen) {
+    using Seen = typename decltype(seen)::type;
+    with_columns<Seen>(s.D, [&](auto columns) {
+      with_wide(copies_16_bytes(a) && copies_16_bytes(a.d_out, s.D), [&](auto wide) {
+        auto launch_kernel = [&](auto kernel, std::int64_t owned) {
+          const dim3 grid(static_cast<unsigned>(s.H), static_cast<unsigned>(ceil_div(owned, rows)), batches);
+          launch(stream_of(context), grid, block_threads, shared_bytes<columns>, kernel, a, terms, scale);
+        };
         with_half_type(s.dtype, [&](auto type) {
           using T = decltype(type);
           launch_kernel(backward_of_keys<T, columns, wide, Seen>, a.keys);

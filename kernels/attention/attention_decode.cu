@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "kernels/attention/attention_kernels.hpp"
+#include "kernels/attention/softcap.hpp"
 #include "kernels/cuda/reduce.hpp"
 #include "kernels/cuda/vector.hpp"
 
@@ -155,6 +156,12 @@ struct Decoding {
       }
   }
 
+  /// A head's scores of the tokens that count are bent below the cap. One warp, each lane those that it weighs.
+  __device__ __forceinline__ void bend(float* of_head, int begin, int lane, float cap_base2) const {
+    for (int c = lane; c < split.tokens; c += warp_lanes)
+      if (first <= begin + c && begin + c <= position) of_head[c] = tanh_of_score(of_head[c]) * cap_base2;
+  }
+
   /// This thread's tokens by their weights.
   __device__ __forceinline__ void add_values(int count) {
 #pragma unroll
@@ -179,10 +186,11 @@ struct Decoding {
   }
 };
 
-/// The workspace has room for so many pieces a head. A block takes a piece, then the one gridDim.x further on.
-template <class T, class Whole>
+/// The workspace has room for so many pieces a head. A block takes a piece, then the one gridDim.x further on. Capped apart: with what a
+/// cap takes of registers the compiler would order the other's loads anew.
+template <class T, class Whole, bool capped>
 __global__ void __launch_bounds__(most_threads)
-    decode_pieces(AttentionDecode a, float* workspace, std::int64_t pieces, float scale_base2, Split split) {
+    decode_pieces(AttentionDecode a, float* workspace, std::int64_t pieces, float scale_base2, Split split, float cap_base2) {
   Decoding<T, Whole> work(a, split);
   const int thread = work.thread, threads = static_cast<int>(blockDim.x), lane = thread % warp_lanes;
   const int heads = static_cast<int>(a.shape.H) / static_cast<int>(a.shape.G), first_head = static_cast<int>(blockIdx.y) * heads;
@@ -207,6 +215,7 @@ __global__ void __launch_bounds__(most_threads)
       }
       for (int h = thread / warp_lanes; h < count; h += threads / warp_lanes) {  // a warp has a head
         float most, total;
+        if (capped) work.bend(work.scores + h * split.tokens, begin, lane, cap_base2);
         weigh(work.scores + h * split.tokens, split.tokens, lane, most, total);
         if (lane == 0) result(h).most() = most, result(h).total() = total;
       }
@@ -268,8 +277,14 @@ void decode(const Context& context, const AttentionDecode& a) {
   const std::int64_t blocks = std::min(pieces, std::max<std::int64_t>(1, most_blocks / (s.G * s.B)));
   const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(s.G), static_cast<unsigned>(s.B));
   with_whole(on_sixteen_bytes(a.qkv, a.cache_k, a.cache_v) && whole_vectors(8, {s.D}), [&](auto whole) {
-    launch(stream_of(context), grid, static_cast<unsigned>(split.threads()), split.shared_bytes(), decode_pieces<T, decltype(whole)>, a,
-           workspace, pieces, log2_e / sqrtf(static_cast<float>(s.D)), split);
+    const auto launch_pieces = [&](auto kernel, float scale_base2) {
+      launch(stream_of(context), grid, static_cast<unsigned>(split.threads()), split.shared_bytes(), kernel, a, workspace, pieces,
+             scale_base2, split, s.softcap * log2_e);
+    };
+    if (s.softcap > 0)
+      launch_pieces(decode_pieces<T, decltype(whole), true>, scaled(s, 1) / s.softcap);
+    else
+      launch_pieces(decode_pieces<T, decltype(whole), false>, scaled(s, log2_e));
   });
   launch(stream_of(context), dim3(static_cast<unsigned>(ceil_div(s.D, warp_lanes)), static_cast<unsigned>(s.H), static_cast<unsigned>(s.B)),
          join_warps * warp_lanes, 0, join_pieces<T>, a, workspace, pieces, split.tokens);

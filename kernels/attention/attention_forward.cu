@@ -19,7 +19,7 @@ struct ForwardTiles {
 };
 
 template <class T, int Dp, bool wide, class Seen>
-__global__ void __launch_bounds__(threads) forward(ForwardPass a, float scale) {
+__global__ void __launch_bounds__(threads) forward(ForwardPass a, ScoreScale scale) {
   using Tiles = ForwardTiles<Dp>;
   constexpr int M = Tiles::M, queries = Tiles::queries, keys = Tiles::keys;
   T* q = dynamic_shared<T>();
@@ -56,15 +56,16 @@ __global__ void __launch_bounds__(threads) forward(ForwardPass a, float scale) {
     const T* stage = stages + j % 2 * 2 * keys * Dp;
     float scores[M][keys / 8][4];
     multiply_rows<Dp>(scores, q, row - first, stage);
+    if constexpr (Seen::capped) bend(scores, scale.bend);
     if (j * keys + keys > sight.of_query(row) || j * keys < sight.begin_of_query(row + 16 * M - 1))
       mask_unseen_keys(scores, row, j * keys, sight);
     float rescale[M][2];
-    online_softmax(scores, most, total, rescale, scale * log2_e);
+    online_softmax(scores, most, total, rescale, scale.of_softmax<Seen>() * log2_e);
     scale_rows(out, rescale);
     add_product<Dp>(out, scores, stage + keys * Dp);
   }
   float inverse[M][2];
-  finish_softmax(inverse, a.lse + (batch * a.shape.H + head) * a.shape.T, most, total, row, end, scale);
+  finish_softmax(inverse, a.lse + (batch * a.shape.H + head) * a.shape.T, most, total, row, end, scale.of_softmax<Seen>());
   T* to = static_cast<T*>(a.out) + batch * a.shape.T * a.shape.H * D + head * D;
   store_rows<Dp>(to, a.shape.H * D, out, inverse, row, end, D);
 }
@@ -73,14 +74,14 @@ __global__ void __launch_bounds__(threads) forward(ForwardPass a, float scale) {
 
 void attention_forward_half(const Context& context, const ForwardPass& a) {
   const AttentionShape& s = a.shape;
-  with_head_dim(s.D, [&](auto head_dim) {
-    using Tiles = ForwardTiles<decltype(head_dim)::value>;
-    const dim3 grid(static_cast<unsigned>(s.H), static_cast<unsigned>(ceil_div(a.queries, Tiles::queries)), static_cast<unsigned>(s.B));
-    with_wide(copies_16_bytes(a), [&](auto wide) {
-      with_sight(a, [&](auto seen) {
+  with_sight(a, [&](auto seen) {
+    using Seen = typename decltype(seen)::type;
+    with_head_dim<Seen>(s.D, [&](auto head_dim) {
+      using Tiles = ForwardTiles<decltype(head_dim)::value>;
+      const dim3 grid(static_cast<unsigned>(s.H), static_cast<unsigned>(ceil_div(a.queries, Tiles::queries)), static_cast<unsigned>(s.B));
+      with_wide(copies_16_bytes(a), [&](auto wide) {
         with_half_type(s.dtype, [&](auto type) {
-          launch(stream_of(context), grid, threads, Tiles::shared_bytes,
-                 forward<decltype(type), head_dim, wide, typename decltype(seen)::type>, a, 1 / sqrtf(static_cast<float>(s.D)));
+          launch(stream_of(context), grid, threads, Tiles::shared_bytes, forward<decltype(type), head_dim, wide, Seen>, a, ScoreScale(s));
         });
       });
     });

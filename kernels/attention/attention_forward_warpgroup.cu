@@ -28,7 +28,7 @@ static_assert(1024 + ForwardTiles<128>::shared_bytes < 1 << 18);  // with what t
 // - The first warpgroup, in turn j, may overwrite what the second read in turn j - 2: it copies for turn j + 1.
 // - The second, in turn j, may overwrite what the first read in turn j - 1: it copies for turn j + 2.
 template <class T, int columns, bool wide, class Seen>
-__global__ void __launch_bounds__(block_threads, ForwardTiles<columns>::blocks) forward(ForwardPass a, float scale) {
+__global__ void __launch_bounds__(block_threads, ForwardTiles<columns>::blocks) forward(ForwardPass a, ScoreScale scale) {
   constexpr int Dp = padded_columns(columns), keys = ForwardTiles<columns>::keys, half = keys / 2;
   T* shared_q = dynamic_shared<T>();
   T* ring_of_k = shared_q + queries * Dp;  // stages of (keys, Dp)
@@ -82,8 +82,9 @@ __global__ void __launch_bounds__(block_threads, ForwardTiles<columns>::blocks) 
   set_zero(out);
   auto softmax = [&](int j) {
     fence_registers(scores[0]);
+    if constexpr (Seen::capped) bend(scores, scale.bend);
     if (j * keys + keys > sight.of_query(row) || (Seen::bounded && j * keys < begins)) mask_unseen_keys(scores, row, j * keys, sight);
-    online_softmax(scores, most, total, rescale, scale * log2_e);
+    online_softmax(scores, most, total, rescale, scale.of_softmax<Seen>() * log2_e);
   };
   // The wait for the outputs stands before the next tile and not behind the softmax: within one pass of the loop the compiler moves it up,
   // and the softmax would wait for the products that it is to run beside.
@@ -125,7 +126,7 @@ __global__ void __launch_bounds__(block_threads, ForwardTiles<columns>::blocks) 
 #pragma unroll
   for (int n = 0; n < Dp / 64; ++n) fence_registers(out[n]);
   float inverse[1][2];
-  finish_softmax(inverse, a.lse + (batch * a.shape.H + head) * a.shape.T, most, total, row, end, scale);
+  finish_softmax(inverse, a.lse + (batch * a.shape.H + head) * a.shape.T, most, total, row, end, scale.of_softmax<Seen>());
   T* to = static_cast<T*>(a.out) + batch * a.shape.T * a.shape.H * D + head * D;
   store_panels<Dp>(to, a.shape.H * D, out, inverse, row, end, D);
 }
@@ -135,12 +136,13 @@ __global__ void __launch_bounds__(block_threads, ForwardTiles<columns>::blocks) 
 void attention_forward_warpgroup(const Context& context, const ForwardPass& a) {
   const AttentionShape& s = a.shape;
   const dim3 grid(static_cast<unsigned>(s.H), static_cast<unsigned>(ceil_div(a.queries, queries)), static_cast<unsigned>(s.B));
-  with_columns(s.D, [&](auto columns) {
-    with_wide(copies_16_bytes(a), [&](auto wide) {
-      with_sight(a, [&](auto seen) {
+  with_sight(a, [&](auto seen) {
+    using Seen = typename decltype(seen)::type;
+    with_columns<Seen>(s.D, [&](auto columns) {
+      with_wide(copies_16_bytes(a), [&](auto wide) {
         with_half_type(s.dtype, [&](auto type) {
-          launch(stream_of(context), grid, block_threads, ForwardTiles<columns>::shared_bytes,
-                 forward<decltype(type), columns, wide, typename decltype(seen)::type>, a, 1 / sqrtf(static_cast<float>(s.D)));
+          launch(stream_of(context), grid, block_threads, ForwardTiles<columns>::shared_bytes, forward<decltype(type), columns, wide, Seen>,
+                 a, ScoreScale(s));
         });
       });
     });

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "kernels/attention/attention_kernels.hpp"
+#include "kernels/attention/softcap.hpp"
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -104,7 +105,7 @@ __device__ __forceinline__ float row_sum(float x) {
 }
 
 template <int Dp, class Seen>
-__global__ void __launch_bounds__(threads, 1) forward(ForwardPass a, float scale) {
+__global__ void __launch_bounds__(threads, 1) forward(ForwardPass a, ScoreScale scale) {
   constexpr int R = Tiles<Dp>::R, rows = Tiles<Dp>::rows, size = rows * Tiles<Dp>::stride;
   float *q = dynamic_shared<float>(), *k = q + size, *v = k + size, *shared_p = v + size;
   const int end = static_cast<int>(a.queries), D = static_cast<int>(a.shape.D), head = static_cast<int>(blockIdx.x);
@@ -128,7 +129,8 @@ __global__ void __launch_bounds__(threads, 1) forward(ForwardPass a, float scale
 #pragma unroll
       for (int j = 0; j < R; ++j) {
         const int column = key + thread_x() + side * j;
-        p[i][j] = column >= seen ? -INFINITY : column < begin ? before_first : p[i][j] * (scale * log2_e);
+        if (Seen::capped) p[i][j] = tanh_of_score(p[i][j] * scale.bend);
+        p[i][j] = column >= seen ? -INFINITY : column < begin ? before_first : p[i][j] * (scale.of_softmax<Seen>() * log2_e);
         m = fmaxf(m, p[i][j]);
       }
       m = row_most(m);
@@ -156,7 +158,7 @@ __global__ void __launch_bounds__(threads, 1) forward(ForwardPass a, float scale
 
 // Owns a tile of keys; sums over the query heads of the group, and for each over query tiles from the diagonal on.
 template <int Dp, class Seen>
-__global__ void __launch_bounds__(threads, 1) backward_of_keys(BackwardPass a, RowTerms terms, float scale) {
+__global__ void __launch_bounds__(threads, 1) backward_of_keys(BackwardPass a, RowTerms terms, ScoreScale scale) {
   constexpr int R = Tiles<Dp>::R, rows = Tiles<Dp>::rows, size = rows * Tiles<Dp>::stride;
   float *k = dynamic_shared<float>(), *v = k + size, *q = v + size, *d_out = q + size, *shared_p = d_out + size;
   const int end = static_cast<int>(a.queries), D = static_cast<int>(a.shape.D), group = static_cast<int>(a.shape.H / a.shape.G);
@@ -186,8 +188,10 @@ __global__ void __launch_bounds__(threads, 1) backward_of_keys(BackwardPass a, R
         for (int i = 0; i < R; ++i) {
           const int row = first + thread_y() + side * i;
           const bool unseen = column < sight.first_of_key(row) || row < begin;
-          p[i][j] = unseen ? 0 : exp2f(p[i][j] * (scale * log2_e) - lse);
+          const float x = Seen::capped ? tanh_of_score(p[i][j] * scale.bend) : p[i][j];
+          p[i][j] = unseen ? 0 : exp2f(x * (scale.of_softmax<Seen>() * log2_e) - lse);
           d_p[i][j] = p[i][j] * (d_p[i][j] - delta);
+          if (Seen::capped) d_p[i][j] *= 1 - x * x;
         }
       }
       add_product<Dp>(d_v, shared_p, p, d_out);
@@ -195,14 +199,14 @@ __global__ void __launch_bounds__(threads, 1) backward_of_keys(BackwardPass a, R
     }
   const Heads<float> to = gradients_of<float>(a, blockIdx.z, head);
   float factor[R];
-  for (int i = 0; i < R; ++i) factor[i] = scale;
+  for (int i = 0; i < R; ++i) factor[i] = scale.of_products;
   store_rows<Dp>(to.k + first * to.k_stride, to.k_stride, d_k, factor, sight.keys - first, D);
   for (int i = 0; i < R; ++i) factor[i] = 1;
   store_rows<Dp>(to.v + first * to.k_stride, to.k_stride, d_v, factor, sight.keys - first, D);
 }
 
 template <int Dp, class Seen>
-__global__ void __launch_bounds__(threads, 1) backward_of_queries(BackwardPass a, RowTerms terms, float scale) {
+__global__ void __launch_bounds__(threads, 1) backward_of_queries(BackwardPass a, RowTerms terms, ScoreScale scale) {
   constexpr int R = Tiles<Dp>::R, rows = Tiles<Dp>::rows, size = rows * Tiles<Dp>::stride;
   float *q = dynamic_shared<float>(), *d_out = q + size, *k = d_out + size, *v = k + size, *shared_p = v + size;
   const int end = static_cast<int>(a.queries), D = static_cast<int>(a.shape.D), head = static_cast<int>(blockIdx.x);
@@ -218,7 +222,7 @@ __global__ void __launch_bounds__(threads, 1) backward_of_queries(BackwardPass a
     const std::int64_t at = (blockIdx.z * a.shape.H + head) * terms.rows + first + thread_y() + side * i;
     lse[i] = terms.lse_base2[at];
     delta[i] = terms.delta[at];
-    factor[i] = scale;
+    factor[i] = scale.of_products;
   }
   for (int key = sight.begin_of_query(first) / rows * rows; key < sight.of_query(first + rows - 1); key += rows) {
     __syncthreads();
@@ -235,7 +239,9 @@ __global__ void __launch_bounds__(threads, 1) backward_of_queries(BackwardPass a
       for (int j = 0; j < R; ++j) {
         const int column = key + thread_x() + side * j;
         const bool unseen = column >= seen || column < begin;
-        p[i][j] = unseen ? 0 : exp2f(p[i][j] * (scale * log2_e) - lse[i]) * (d_p[i][j] - delta[i]);
+        const float x = Seen::capped ? tanh_of_score(p[i][j] * scale.bend) : p[i][j];
+        p[i][j] = unseen ? 0 : exp2f(x * (scale.of_softmax<Seen>() * log2_e) - lse[i]) * (d_p[i][j] - delta[i]);
+        if (Seen::capped) p[i][j] *= 1 - x * x;
       }
     }
     add_product<Dp>(d_q, shared_p, p, k);
@@ -265,13 +271,13 @@ void attention_forward_fp32(const Context& context, const ForwardPass& a) {
     constexpr int Dp = decltype(head_dim)::value;
     with_sight(a, [&](auto seen) {
       launch(stream_of(context), grid_of(a.shape.H, a.queries, Tiles<Dp>::rows, a.shape.B), threads, Tiles<Dp>::shared_bytes(3),
-             forward<Dp, typename decltype(seen)::type>, a, 1 / sqrtf(static_cast<float>(a.shape.D)));
+             forward<Dp, typename decltype(seen)::type>, a, ScoreScale(a.shape));
     });
   });
 }
 
 void attention_backward_fp32(const Context& context, const BackwardPass& a, const RowTerms& terms) {
-  const float scale = 1 / sqrtf(static_cast<float>(a.shape.D));
+  const ScoreScale scale(a.shape);
   with_head_dim(a.shape.D, [&](auto head_dim) {
     constexpr int Dp = decltype(head_dim)::value;
     constexpr int rows = Tiles<Dp>::rows;

@@ -9,6 +9,7 @@
 #include <numbers>
 
 #include "base/check.hpp"
+#include "kernels/attention/softcap.hpp"
 #include "kernels/attention/tiles.hpp"
 #include "kernels/parallel.hpp"
 #include "kernels/vector/vector.hpp"
@@ -41,11 +42,29 @@ struct Softmax {
   f32x16 maximum[tile_vectors], total[tile_vectors], rescale[tile_vectors];
 };
 
+// What queries are multiplied by, so that products with keys are scores of base 2, or what a tanh takes that is to be multiplied by `cap`.
+struct ScoreFactors {
+  float of_queries, cap;
+  explicit ScoreFactors(const AttentionShape& s)
+      : of_queries(s.softcap > 0 ? scaled(s, 1) / s.softcap : scaled(s, log2_e)), cap(s.softcap * log2_e) {}
+};
+
 // scores (rows, 64) = keys x queries; what does not count gets -infinity. The running maximum follows. A tile may hold no key that a query
 // sees: what does not count is a number there, since infinities have no difference.
 template <Edge edge>
-void score(const ForwardBuffers& b, const ScoreTile& t, std::int64_t rows, std::int64_t D, f32x16 (&most)[tile_vectors]) {
+void score(const ForwardBuffers& b, const ScoreTile& t, std::int64_t rows, std::int64_t D, float cap, f32x16 (&most)[tile_vectors]) {
   constexpr float least = edge == Edge::begin ? std::numeric_limits<float>::lowest() : -INFINITY;
+  if (cap > 0) {
+    store_products(b.scores, b.k, b.q_transposed, rows, D);
+    for (std::int64_t key = 0; key < rows; ++key)
+      for (std::int64_t j = 0; j < tile_vectors; ++j) {
+        float* at = b.scores + key * tile + j * lanes;
+        const f32x16 v = where_seen<edge>(t, key, j, tanh_of_score(load(at)) * cap, splat(least));
+        store(at, v);
+        most[j] = max(most[j], v);
+      }
+    return;
+  }
   product(
       rows, tile_vectors, {b.k, padded(D), 1}, b.q_transposed, tile, D, [](std::int64_t, std::int64_t) { return f32x16{}; },
       [&](std::int64_t key, std::int64_t j, f32x16 v) {
@@ -71,11 +90,11 @@ void exponentiate(float* scores, const ScoreTile& t, std::int64_t rows, Softmax&
 }
 
 template <Edge edge>
-void forward_tile(const ForwardBuffers& b, const ScoreTile& t, std::int64_t D, Softmax& s) {
+void forward_tile(const ForwardBuffers& b, const ScoreTile& t, std::int64_t D, float cap, Softmax& s) {
   std::int64_t rows = round_up(t.keys, row_step);
   f32x16 most[tile_vectors];
   std::copy_n(s.maximum, tile_vectors, most);
-  score<edge>(b, t, rows, D, most);
+  score<edge>(b, t, rows, D, cap, most);
   for (std::int64_t j = 0; j < tile_vectors; ++j) {
     s.rescale[j] = exp2_nonpositive(s.maximum[j] - most[j]);
     s.maximum[j] = most[j];
@@ -94,7 +113,8 @@ void forward_piece(const ForwardPass& a, const ForwardBuffers& b, std::int64_t b
   const Heads<const T> heads = inputs_of<T>(a, batch, h);
   std::int64_t n = std::min(tile, a.queries - query);
   pack(b.q, heads.q + query * heads.q_stride, n, s.D, heads.q_stride);
-  transpose_tile(b.q_transposed, b.q, padded(s.D), log2_e / std::sqrt(static_cast<float>(s.D)));
+  const ScoreFactors factors(s);
+  transpose_tile(b.q_transposed, b.q, padded(s.D), factors.of_queries);
   std::fill_n(b.out_transposed, tile * padded(s.D), 0.f);
   Softmax softmax;
   for (std::int64_t j = 0; j < tile_vectors; ++j) {
@@ -107,7 +127,7 @@ void forward_piece(const ForwardPass& a, const ForwardBuffers& b, std::int64_t b
     pack(b.k, heads.k + key * heads.k_stride, keys, s.D, heads.k_stride);
     pack(b.v, heads.v + key * heads.k_stride, keys, s.D, heads.k_stride);
     const ScoreTile t{query, key, keys, begins};
-    with_edge(a, t, [&](auto edge) { forward_tile<edge>(b, t, s.D, softmax); });
+    with_edge(a, t, [&](auto edge) { forward_tile<edge>(b, t, s.D, factors.cap, softmax); });
   }
   float inverse[tile], total[tile], most[tile];
   for (std::int64_t j = 0; j < tile_vectors; ++j) {
@@ -147,13 +167,16 @@ void decode_head(const AttentionDecode& a, std::int64_t b, std::int64_t h) {
   const T* keys = static_cast<const T*>(a.cache_k) + b * a.capacity * stride + g * s.D;
   const T* values = static_cast<const T*>(a.cache_v) + b * a.capacity * stride + g * s.D;
   f32x16 q[most_vectors], out[most_vectors] = {};
-  float scale = log2_e / std::sqrt(static_cast<float>(s.D)), most = -INFINITY, total = 0;
-  for (std::int64_t i = 0; i < vectors; ++i) q[i] = row(static_cast<const T*>(a.qkv) + (b * (s.H + 2 * s.G) + h) * s.D, i) * scale;
+  const ScoreFactors factors(s);
+  float most = -INFINITY, total = 0;
+  for (std::int64_t i = 0; i < vectors; ++i)
+    q[i] = row(static_cast<const T*>(a.qkv) + (b * (s.H + 2 * s.G) + h) * s.D, i) * factors.of_queries;
   const std::int64_t first = s.window > 0 ? std::max<std::int64_t>(0, *a.position + 1 - s.window) : 0;
   for (std::int64_t t = first; t <= *a.position; ++t) {
     f32x16 products{};
     for (std::int64_t i = 0; i < vectors; ++i) products = fma(q[i], row(keys + t * stride, i), products);
     float score = horizontal_sum(products), before = most;
+    if (factors.cap > 0) score = tanh_of_score(score) * factors.cap;
     most = score > most || std::isnan(score) ? score : most;
     float rescale = std::exp2(before - most), p = std::exp2(score - most);
     total = total * rescale + p;
@@ -180,6 +203,7 @@ void append(const AttentionDecode& a) {
 void check_attention(const AttentionShape& s) {
   TESSERA_REQUIRE(s.G > 0 && s.H % s.G == 0 && s.D > 0 && s.D % 2 == 0 && s.B >= 0 && s.T >= 0 && s.window >= 0,
                   "attention of B={} T={} H={} G={} D={}, window {}", s.B, s.T, s.H, s.G, s.D, s.window);
+  TESSERA_REQUIRE(has_scores(s), "attention with scale {} and softcap {}", s.scale, s.softcap);
   TESSERA_REQUIRE(is_float(s.dtype), "attention of {}", name_of(s.dtype));
 }
 

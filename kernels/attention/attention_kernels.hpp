@@ -34,6 +34,18 @@ __device__ __forceinline__ float as_float(float x) { return x; }
 __device__ __forceinline__ float as_float(bf16 x) { return __uint_as_float(static_cast<unsigned>(x.bits) << 16); }
 __device__ __forceinline__ float as_float(f16 x) { return __half2float(__ushort_as_half(x.bits)); }
 
+/// What products of queries and keys are multiplied by. Where there is a cap, the kernels for it make tanh(bend product) of each product
+/// before anything else, and in the softmax the cap stands where the scale does.
+struct ScoreScale {
+  float of_products, bend, cap;
+  explicit ScoreScale(const AttentionShape& s)
+      : of_products(scaled(s, 1)), bend(s.softcap > 0 ? of_products / s.softcap : 0), cap(s.softcap) {}
+  template <class Seen>
+  __device__ __forceinline__ float of_softmax() const {
+    return Seen::capped ? cap : of_products;
+  }
+};
+
 /// Eight elements of a row of which `valid` are left, zeros after them; 16 bytes a load if `wide`.
 template <class T>
 __device__ __forceinline__ void load_8(float (&to)[8], const T* from, int valid, bool wide) {
@@ -53,7 +65,7 @@ __device__ __forceinline__ void load_8(float (&to)[8], const T* from, int valid,
 /// Which keys a query sees, both counted from the first that takes part. Whether the pass is causal is a mask and not a condition:
 /// registers are short.
 struct Sight {
-  static constexpr bool bounded = false;
+  static constexpr bool bounded = false, capped = false;
   int keys, all;  ///< all: 0 in a causal pass, else every bit but the sign
   __device__ __forceinline__ explicit Sight(const AttentionInput& a, std::int64_t = 0)
       : keys(static_cast<int>(a.keys)), all(a.causal ? 0 : 0x7fffffff) {}
@@ -68,7 +80,7 @@ struct Sight {
 /// The same of a causal pass over documents, with a window, or both: a query sees those before it that are of its own document and in its
 /// window. The first key of a query never falls from one query to the next; all that skips tiles relies on it.
 struct BoundedSight {
-  static constexpr bool bounded = true;
+  static constexpr bool bounded = true, capped = false;
   int keys, back;              ///< back: so many keys before its own a query sees at most
   const std::int32_t* starts;  ///< (T) of this sequence, which never fall; null: one document
   __device__ __forceinline__ BoundedSight(const AttentionInput& a, std::int64_t batch)
@@ -96,15 +108,30 @@ struct BoundedSight {
   }
 };
 
-/// Calls f with the sight of the pass, as std::type_identity. Compiled apart: what first keys ask for takes registers that others need.
+/// Of scores with a cap, whatever queries see: all keys of a block too. One for all, since a kernel takes long to compile.
+struct CappedSight : BoundedSight {
+  static constexpr bool capped = true;
+  int all;  ///< as in Sight
+  __device__ __forceinline__ CappedSight(const AttentionInput& a, std::int64_t batch) : BoundedSight(a, batch), all(Sight(a).all) {}
+  __device__ __forceinline__ int of_query(int query) const { return min((query + 1) | all, keys); }
+  __device__ __forceinline__ int first_of_key(int key) const { return key & ~all; }
+};
+
+/// Calls f with the sight of the pass, as std::type_identity. Compiled apart: what first keys ask for, and caps, take registers that others
+/// need.
 template <class F>
 void with_sight(const AttentionInput& a, F f) {
-  a.is_bounded() ? f(std::type_identity<BoundedSight>()) : f(std::type_identity<Sight>());
+  if (a.shape.softcap > 0)
+    f(std::type_identity<CappedSight>());
+  else
+    a.is_bounded() ? f(std::type_identity<BoundedSight>()) : f(std::type_identity<Sight>());
 }
 
 /// The score of a key before a query's first, on its way to the softmax. A tile may hold no key that the query sees, and infinities have no
-/// difference. What comes of such a tile vanishes when the query's own key follows: all is rescaled by 2 to the power of this or less. A
-/// power of two, so that its product with a scale is exact and such scores differ by nothing.
-inline constexpr float before_first = -0x1p126f;
+/// difference. What comes of such a tile vanishes when the query's own key follows: all is rescaled by 2 to the power of this times a
+/// scale, which is finite (has_scores()). A power of two, so that its product with a scale is exact and such scores differ by nothing.
+inline constexpr float before_first = -0x1p100f;
+/// What stands for the tanh of a score that is not seen in the backward pass: its power is 0, and its square is finite.
+inline constexpr float unseen_tanh = -0x1p60f;
 
 }  // namespace tessera::kernels::cuda

@@ -77,7 +77,7 @@ void attention_forward(const Context& context, const AttentionForward& a) {
   const ForwardPass pass = pass_of(a);
   const auto native = [&] { native_attention_forward(context, pass); };
   const auto cudnn = [&] { cudnn_attention_forward(context, a); };
-  !pass.is_bounded() && takes_cudnn(context, a.shape, AttentionPass::forward, native, cudnn) ? cudnn() : native();
+  !pass.is_ours_alone() && takes_cudnn(context, a.shape, AttentionPass::forward, native, cudnn) ? cudnn() : native();
 }
 
 void attention_backward(const Context& context, const AttentionBackward& a) {
@@ -86,7 +86,7 @@ void attention_backward(const Context& context, const AttentionBackward& a) {
   const BackwardPass pass = pass_of(a);
   const auto native = [&] { native_attention_backward(context, pass); };
   const auto cudnn = [&] { cudnn_attention_backward(context, a); };
-  !pass.is_bounded() && takes_cudnn(context, a.shape, AttentionPass::backward, native, cudnn) ? cudnn() : native();
+  !pass.is_ours_alone() && takes_cudnn(context, a.shape, AttentionPass::backward, native, cudnn) ? cudnn() : native();
 }
 
 void attention_block_forward(const Context& context, const AttentionBlockForward& a) {

@@ -22,6 +22,7 @@ void check_shape(const AttentionShape& s) {
   const bool sensible = s.G > 0 && s.H % s.G == 0 && s.D > 0 && s.D % 2 == 0 && s.B >= 0 && s.T >= 0 && s.window >= 0;
   TESSERA_REQUIRE(sensible && s.D <= 256 && s.B < 65536 && s.T < (1 << 30), "attention of B={} T={} H={} G={} D={} on a GPU", s.B, s.T, s.H,
                   s.G, s.D);
+  TESSERA_REQUIRE(has_scores(s), "attention with scale {} and softcap {}", s.scale, s.softcap);
   TESSERA_REQUIRE(is_float(s.dtype), "attention of {}", name_of(s.dtype));
 }
 

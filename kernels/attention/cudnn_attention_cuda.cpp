@@ -44,7 +44,7 @@ Tensor statistics(const AttentionShape& s) {
 void place(const std::shared_ptr<Tensor>& output, const Tensor& like) {
   output->set_output(true).set_uid(like.get_uid()).set_dim(like.get_dim()).set_stride(like.get_stride());
 }
-float scale_of(const AttentionShape& s) { return static_cast<float>(1 / std::sqrt(static_cast<double>(s.D))); }
+float scale_of(const AttentionShape& s) { return s.scale > 0 ? s.scale : static_cast<float>(1 / std::sqrt(static_cast<double>(s.D))); }
 
 void describe_forward(Graph& graph, const AttentionShape& s) {
   auto [out, lse] = graph.sdpa(heads_of(graph, s, Uid::q, s.H), heads_of(graph, s, Uid::k, s.G), heads_of(graph, s, Uid::v, s.G),
@@ -157,12 +157,12 @@ std::string build(Plan& plan, const AttentionShape& s, AttentionPass pass) try {
 }
 
 const Plan& plan_of(const AttentionShape& s, AttentionPass pass) {
-  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, DType, bool, AttentionPass>;
+  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, DType, bool, float, AttentionPass>;
   static std::mutex mutex;
   // Never destroyed: at exit cuDNN's own libraries may be gone before it.
   static auto& plans = *new std::map<Key, std::unique_ptr<Plan>>;
   const std::lock_guard lock(mutex);
-  auto [found, is_new] = plans.try_emplace(Key{s.B, s.T, s.H, s.G, s.D, s.dtype, s.deterministic, pass});
+  auto [found, is_new] = plans.try_emplace(Key{s.B, s.T, s.H, s.G, s.D, s.dtype, s.deterministic, s.scale, pass});
   if (is_new) {
     found->second = std::make_unique<Plan>();
     found->second->reason = build(*found->second, s, pass);

@@ -1,5 +1,7 @@
 // The operands of attention as its code reads them, on a host and on a GPU: the same code computes whole sequences and blocks.
 #pragma once
+#include <cmath>
+
 #include "kernels/arithmetic.hpp"
 #include "kernels/attention/attention.hpp"
 
@@ -17,6 +19,8 @@ struct AttentionInput {
 
   /// Whether a query of a causal pass may not see all keys before it.
   bool is_bounded() const { return document_starts || shape.window > 0; }
+  /// Whether cuDNN's code does not have what is asked for.
+  bool is_ours_alone() const { return is_bounded() || shape.softcap > 0; }
 };
 struct ForwardPass : AttentionInput {
   void* out = nullptr;   ///< rows of H * D
@@ -48,6 +52,16 @@ TESSERA_BOTH TESSERA_INLINE Heads<T> gradients_of(const BackwardPass& a, std::in
   T* q = static_cast<T*>(a.d_q) + batch * s.T * a.d_q_stride + head * s.D;
   T* k = static_cast<T*>(a.d_k) + batch * s.T * a.d_k_stride + head / (s.H / s.G) * s.D;
   return {q, k, k + s.G * s.D, a.d_q_stride, a.d_k_stride};
+}
+
+/// x, scaled as products of queries and keys are.
+inline float scaled(const AttentionShape& s, float x) { return s.scale > 0 ? x * s.scale : x / std::sqrt(static_cast<float>(s.D)); }
+
+/// Whether products have a scale, and scores a cap, that code can compute with: the largest score is that of the largest product, and what
+/// stands for a score that is not seen stays finite.
+inline bool has_scores(const AttentionShape& s) {
+  const auto sensible = [](float x) { return x == 0 || (x >= 0x1p-20f && x <= 0x1p20f); };
+  return sensible(s.scale) && sensible(s.softcap);
 }
 
 inline bool makes_sense(const AttentionBlock& b) {

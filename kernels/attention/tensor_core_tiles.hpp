@@ -16,10 +16,18 @@ using namespace tessera::cuda;
 
 inline constexpr int warps = 4, threads = warps * warp_lanes;
 
-/// Calls f with the compiled head dim that D is padded to, as a type.
-template <class F>
+/// Calls f with the compiled head dim that D is padded to, as a type: of scores with a cap only powers of two, since few models have caps
+/// and a kernel takes long to compile.
+template <class Seen, class F>
 void with_head_dim(std::int64_t D, F f) {
-  if (D <= 32)
+  if constexpr (Seen::capped) {
+    if (D <= 64)
+      f(std::integral_constant<int, 64>());
+    else if (D <= 128)
+      f(std::integral_constant<int, 128>());
+    else
+      f(std::integral_constant<int, 256>());
+  } else if (D <= 32)
     f(std::integral_constant<int, 32>());
   else if (D <= 64)
     f(std::integral_constant<int, 64>());
@@ -137,6 +145,32 @@ __device__ __forceinline__ void pack_left(std::uint32_t (&a)[N / 2][4], const fl
     for (int i = 0; i < 4; ++i) a[k][i] = pack<T>(p[2 * k + i / 2][i % 2 * 2], p[2 * k + i / 2][i % 2 * 2 + 1]);
 }
 
+#ifdef TESSERA_EMULATED_GPU
+inline float reciprocal_approximate(float x) { return 1 / x; }
+#else
+/// 1 / x within an ulp; 0 where x is infinite.
+__device__ __forceinline__ float reciprocal_approximate(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+#endif
+
+/// Scores become tanh(by scores), within 4e-7: times a cap far less than what probabilities lose as bf16 or fp16.
+template <int N>
+__device__ __forceinline__ void bend(float (&scores)[N][4], float by) {
+  const float by_base2 = by * (2 * log2_e);
+#pragma unroll
+  for (int n = 0; n < N; ++n)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) scores[n][i] = fmaf(-2, reciprocal_approximate(1 + exp2_approximate(scores[n][i] * by_base2)), 1);
+}
+template <int M, int N>
+__device__ __forceinline__ void bend(float (&scores)[M][N][4], float by) {
+#pragma unroll
+  for (int m = 0; m < M; ++m) bend(scores[m], by);
+}
+
 /// Scores of keys that the query does not see become -infinity, or before_first. `row` and `key` are the first of the warp's tile.
 template <int M, int N, class Seen>
 __device__ __forceinline__ void mask_unseen_keys(float (&scores)[M][N][4], int row, int key, const Seen& sight) {
@@ -205,22 +239,12 @@ __device__ __forceinline__ void finish_softmax(float (&inverse)[M][2], float* ls
     }
 }
 
-/// Rows are keys, columns queries: scores become probabilities, by the queries' lse in shared memory.
+/// Rows are keys, columns queries: what stands for a key that its query does not see becomes `unseen`.
 template <int M, int N, class Seen>
-__device__ __forceinline__ void probabilities(float (&scores)[M][N][4], const float* lse, int key, int query, const Seen& sight,
-                                              float scale_base2) {
+__device__ __forceinline__ void mask_unseen_queries(float (&scores)[M][N][4], int key, int query, const Seen& sight, float unseen) {
   const int lane = lane_index();
   const bool diagonal = query < sight.first_of_key(key + 16 * M - 1);
   const bool begins = sight.begin_of_query(query + 8 * N - 1) > key;  // the sight of one of these queries, behind this key
-#pragma unroll
-  for (int n = 0; n < N; ++n) {
-    const int column = 8 * n + lane % 4 * 2;
-    const float shift[2] = {lse[column], lse[column + 1]};
-#pragma unroll
-    for (int m = 0; m < M; ++m)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) scores[m][n][i] = exp2_approximate(fmaf(scores[m][n][i], scale_base2, -shift[i % 2]));
-  }
   if (Seen::bounded && begins) {
 #pragma unroll
     for (int n = 0; n < N; ++n)
@@ -229,7 +253,7 @@ __device__ __forceinline__ void probabilities(float (&scores)[M][N][4], const fl
         const int begin = sight.begin_of_query(query + 8 * n + lane % 4 * 2 + i);
 #pragma unroll
         for (int m = 0; m < 2 * M; ++m)
-          if (key + 8 * m + lane / 4 < begin) scores[m / 2][n][m % 2 * 2 + i] = 0;
+          if (key + 8 * m + lane / 4 < begin) scores[m / 2][n][m % 2 * 2 + i] = unseen;
       }
   }
   if (!diagonal) return;
@@ -239,7 +263,23 @@ __device__ __forceinline__ void probabilities(float (&scores)[M][N][4], const fl
     for (int n = 0; n < N; ++n)
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        if (key + 16 * m + lane / 4 + i / 2 * 8 > query + 8 * n + lane % 4 * 2 + i % 2) scores[m][n][i] = 0;
+        if (key + 16 * m + lane / 4 + i / 2 * 8 > query + 8 * n + lane % 4 * 2 + i % 2) scores[m][n][i] = unseen;
+}
+
+/// Rows are keys, columns queries: scores become probabilities, by the queries' lse in shared memory.
+template <int M, int N, class Seen>
+__device__ __forceinline__ void probabilities(float (&scores)[M][N][4], const float* lse, int key, int query, const Seen& sight,
+                                              float scale_base2) {
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+    const int column = 8 * n + lane_index() % 4 * 2;
+    const float shift[2] = {lse[column], lse[column + 1]};
+#pragma unroll
+    for (int m = 0; m < M; ++m)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) scores[m][n][i] = exp2_approximate(fmaf(scores[m][n][i], scale_base2, -shift[i % 2]));
+  }
+  mask_unseen_queries(scores, key, query, sight, 0);
 }
 
 /// p (d_p - delta), delta by column.
@@ -253,6 +293,26 @@ __device__ __forceinline__ void times_difference(float (&p)[M][N][4], const floa
     for (int m = 0; m < M; ++m)
 #pragma unroll
       for (int i = 0; i < 4; ++i) p[m][n][i] *= d_p[m][n][i] - subtract[i % 2];
+  }
+}
+
+/// With a cap, x the tanh of scores and unseen_tanh where they are not seen: x becomes p, by lse, and d_p becomes p (d_p - delta) (1 -
+/// x^2); lse and delta by column.
+template <int M, int N>
+__device__ __forceinline__ void capped_gradients(float (&x)[M][N][4], float (&d_p)[M][N][4], const float* lse, const float* delta,
+                                                 float cap_base2) {
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+    const int column = 8 * n + lane_index() % 4 * 2;
+    const float shift[2] = {lse[column], lse[column + 1]}, subtract[2] = {delta[column], delta[column + 1]};
+#pragma unroll
+    for (int m = 0; m < M; ++m)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float p = exp2_approximate(fmaf(x[m][n][i], cap_base2, -shift[i % 2]));
+        d_p[m][n][i] = p * fmaf(-x[m][n][i], x[m][n][i], 1) * (d_p[m][n][i] - subtract[i % 2]);
+        x[m][n][i] = p;
+      }
   }
 }
 

@@ -139,6 +139,13 @@ inline void product(std::int64_t rows, std::int64_t vectors, Left left, const fl
   }
 }
 
+/// scores (rows, 64) = keys x queries, as they are: those that a cap has yet to bend.
+inline void store_products(float* scores, const float* keys, const float* queries_transposed, std::int64_t rows, std::int64_t D) {
+  product(
+      rows, tile_vectors, {keys, padded(D), 1}, queries_transposed, tile, D, [](std::int64_t, std::int64_t) { return f32x16{}; },
+      [&](std::int64_t key, std::int64_t j, f32x16 v) { store(scores + key * tile + j * lanes, v); });
+}
+
 /// The product added to `sums`, rows of `sums_stride`.
 inline void add_product(float* sums, std::int64_t sums_stride, std::int64_t rows, std::int64_t vectors, Left left, const float* right,
                         std::int64_t stride, std::int64_t depth) {

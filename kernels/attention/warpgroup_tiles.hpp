@@ -14,15 +14,12 @@ inline constexpr int warpgroups = 2, rows = warpgroups * 64, step = 64, stages =
 /// Head dims are padded with zeros to `columns`: 64, 96 or 128. Scores are products over those; panels, and outputs, have whole 64s.
 constexpr int padded_columns(int columns) { return (columns + panel_columns - 1) / panel_columns * panel_columns; }
 
-/// Calls f with the compiled number of columns that D is padded to, as a type.
-template <class F>
+/// Calls f with the compiled number of columns that D is padded to, as a type; of scores with a cap as with_head_dim() has it.
+template <class Seen, class F>
 void with_columns(std::int64_t D, F f) {
-  if (D <= 64)
-    f(std::integral_constant<int, 64>());
-  else if (D <= 96)
-    f(std::integral_constant<int, 96>());
-  else
-    f(std::integral_constant<int, 128>());
+  if constexpr (!Seen::capped)
+    if (D > 64 && D <= 96) return f(std::integral_constant<int, 96>());
+  D <= 64 ? f(std::integral_constant<int, 64>()) : f(std::integral_constant<int, 128>());
 }
 
 /// A thread's copies of a head's keys and values, tile after tile from key `first` on: stages of K (step, Dp), V (step, Dp).

@@ -62,6 +62,25 @@ inline std::vector<std::int32_t> first_keys_of_windows(const AttentionShape& s) 
   return first;
 }
 
+/// Scales of their own and caps, of scores that the cap bends: of head dims of every kernel, of windows, and both as Gemma 2 has them.
+inline std::vector<AttentionShape> attention_score_cases(DType t) {
+  return {{.B = 1, .T = 200, .H = 4, .G = 2, .D = 64, .dtype = t, .scale = 1.f / 16},
+          {.B = 1, .T = 130, .H = 2, .G = 1, .D = 128, .dtype = t, .scale = 0.5f, .softcap = 2},
+          {.B = 1, .T = 257, .H = 2, .G = 1, .D = 64, .dtype = t, .scale = 1, .softcap = 50},
+          {.B = 1, .T = 130, .H = 2, .G = 1, .D = 256, .dtype = t, .scale = 1.f / 16, .softcap = 50},
+          {.B = 1, .T = 200, .H = 2, .G = 2, .D = 96, .dtype = t, .softcap = 0.5f},
+          {.B = 1, .T = 260, .H = 1, .G = 1, .D = 192, .dtype = t, .window = 128, .scale = 0.5f, .softcap = 3},
+          {.B = 2, .T = 150, .H = 3, .G = 1, .D = 80, .dtype = t, .window = 65, .scale = 1, .softcap = 2},
+          {.B = 1, .T = 300, .H = 4, .G = 2, .D = 40, .dtype = t, .window = 200, .scale = 0.7f, .softcap = 2},
+          {.B = 2, .T = 67, .H = 3, .G = 1, .D = 6, .dtype = t, .scale = 3, .softcap = 1.5f},
+          {.B = 1, .T = 140, .H = 2, .G = 1, .D = 90, .dtype = t, .softcap = 1},
+          {.B = 1, .T = 270, .H = 3, .G = 1, .D = 16, .dtype = t, .window = 63, .scale = 6}};
+}
+/// One token, whose log-sum-exp is its score: far below the cap, where a tanh of no small relative error would show.
+inline AttentionShape attention_tiny_scores(float scale) {
+  return {.B = 2, .T = 1, .H = 3, .G = 1, .D = 16, .scale = scale, .softcap = 50};
+}
+
 /// New tokens: groups of one, of what is taken at once on a GPU, and of more.
 inline std::vector<AttentionShape> attention_decode_cases(DType t) {
   return {{.B = 2, .H = 4, .G = 4, .D = 64, .dtype = t},
@@ -76,14 +95,32 @@ inline std::vector<AttentionShape> attention_decode_cases(DType t) {
           {.B = 1, .H = 4, .G = 2, .D = 64, .dtype = t, .window = 1},
           {.B = 2, .H = 5, .G = 1, .D = 96, .dtype = t, .window = 64},
           {.B = 1, .H = 4, .G = 1, .D = 32, .dtype = t, .window = 100},
-          {.B = 1, .H = 2, .G = 2, .D = 6, .dtype = t, .window = 129}};
+          {.B = 1, .H = 2, .G = 2, .D = 6, .dtype = t, .window = 129},
+          {.B = 1, .H = 4, .G = 2, .D = 64, .dtype = t, .scale = 1.f / 16},
+          {.B = 1, .H = 8, .G = 2, .D = 256, .dtype = t, .scale = 1.f / 16, .softcap = 2},
+          {.B = 2, .H = 5, .G = 1, .D = 40, .dtype = t, .window = 70, .scale = 1, .softcap = 2},
+          {.B = 1, .H = 2, .G = 1, .D = 6, .dtype = t, .scale = 4, .softcap = 50}};
 }
 /// At the first and the last token of a piece, which is 64 tokens, or 128 of heads of up to eight elements.
 inline const std::int64_t attention_decode_positions[] = {0, 1, 62, 63, 64, 127, 128, 300};
 
 inline std::string name_of(const AttentionShape& s) {
-  return fmt::format("B{} T{} H{} G{} D{} window {} {}", s.B, s.T, s.H, s.G, s.D, s.window, tessera::name_of(s.dtype));
+  return fmt::format("B{} T{} H{} G{} D{} window {} scale {} softcap {} {}", s.B, s.T, s.H, s.G, s.D, s.window, s.scale, s.softcap,
+                     tessera::name_of(s.dtype));
 }
+
+/// What a product of a query and a key counts as, in doubles, and the gradient of the product by it.
+struct AttentionScore {
+  double value, slope;
+  AttentionScore(const AttentionShape& s, double product) {
+    slope = s.scale != 0 ? static_cast<double>(s.scale) : 1 / std::sqrt(static_cast<double>(s.D));
+    value = product * slope;
+    if (s.softcap == 0) return;
+    const double bent = std::tanh(value / static_cast<double>(s.softcap));
+    value = static_cast<double>(s.softcap) * bent;
+    slope *= 1 - bent * bent;
+  }
+};
 
 struct AttentionOperands {
   Tensor qkv, d_out;

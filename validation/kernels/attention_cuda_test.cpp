@@ -1,30 +1,14 @@
 // Attention on a GPU (or in the emulator) against the host's on the same inputs.
 #include <algorithm>
 #include <cmath>
-#include <memory>
 
 #include "base/check.hpp"
+#include "kernels/attention/attention_sizes.hpp"
 #include "validation/kernels/attention_runs.hpp"
-#ifdef TESSERA_EMULATED_GPU
-#include <emulator.hpp>
-#endif
 
 namespace tessera::kernels::attention_cuda_test {
 namespace {
 using namespace testing;
-
-/// f() once more, in the emulator with its threads run backward between barriers: what is missing between threads shows.
-template <class F>
-auto again(F f) {
-#ifdef TESSERA_EMULATED_GPU
-  emulator::set_order(emulator::Order::backward);
-#endif
-  auto result = f();
-#ifdef TESSERA_EMULATED_GPU
-  emulator::set_order(emulator::Order::forward);
-#endif
-  return result;
-}
 
 TEST(AttentionCuda, MatchesTheHost) {
   TESSERA_NEEDS_DEVICE();
@@ -55,16 +39,40 @@ TEST(AttentionCuda, LargeScoresDoNotOverflow) {
   EXPECT_LT(relative_error(got.lse.doubles(), want.lse.doubles()), 1e-5);
 }
 
+void expect_large_scores_below_the_cap(DType t) {
+  const AttentionShape s{.B = 1, .T = 150, .H = 2, .G = 1, .D = 64, .dtype = t, .softcap = 2};
+  const AttentionOperands x(s, 30);
+  const AttentionResult got = on_device(s, x), want = on_host(s, x);
+  EXPECT_LT(relative_error(got.out.doubles(), want.out.doubles()), tolerance(t));
+  EXPECT_LT(relative_error(got.lse.doubles(), want.lse.doubles()), 1e-5);
+}
+
+TEST(AttentionCuda, LargeScoresStayBelowTheCap) {
+  TESSERA_NEEDS_DEVICE();
+  for (DType t : {DType::f32, DType::bf16}) expect_large_scores_below_the_cap(t);
+}
+
+TEST(AttentionCuda, TinyScoresStayBelowTheCap) {
+  TESSERA_NEEDS_DEVICE();
+  for (const float scale : {0x1p-20f, 0x1p-7f}) {
+    const AttentionShape s = attention_tiny_scores(scale);
+    const AttentionOperands x(s);
+    const std::vector<double> got = on_device(s, x).lse.doubles(), want = on_host(s, x).lse.doubles();
+    for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 3e-7);
+  }
+}
+
 TEST(AttentionCuda, NanIsNotSwallowed) {
   TESSERA_NEEDS_DEVICE();
-  for (DType t : {DType::f32, DType::bf16, DType::f16}) {
-    const AttentionShape s{.B = 1, .T = 150, .H = 1, .G = 1, .D = 32, .dtype = t};
-    AttentionOperands x(s);
-    x.qkv.set(20 * 96 + 3, std::nan(""));        // a query: its own row alone
-    x.qkv.set(130 * 96 + 32 + 2, std::nan(""));  // a key: its row and those after
-    const AttentionResult got = on_device(s, x);
-    for (std::int64_t i = 0; i < s.T; ++i) EXPECT_EQ(std::isnan(got.out.get(i * 32)), i == 20 || i >= 130) << i;
-  }
+  for (DType t : {DType::f32, DType::bf16, DType::f16})
+    for (const float softcap : {0.f, 5.f}) {
+      const AttentionShape s{.B = 1, .T = 150, .H = 1, .G = 1, .D = 32, .dtype = t, .softcap = softcap};
+      AttentionOperands x(s);
+      x.qkv.set(20 * 96 + 3, std::nan(""));        // a query: its own row alone
+      x.qkv.set(130 * 96 + 32 + 2, std::nan(""));  // a key: its row and those after
+      const AttentionResult got = on_device(s, x);
+      for (std::int64_t i = 0; i < s.T; ++i) EXPECT_EQ(std::isnan(got.out.get(i * 32)), i == 20 || i >= 130) << i;
+    }
 }
 
 TEST(AttentionCuda, DocumentsMatchTheHost) {
@@ -113,6 +121,24 @@ void expect_same_bits(const AttentionShape& s, const AttentionResult& one, const
   EXPECT_EQ(one.out.bytes(), other.out.bytes());
   EXPECT_EQ(one.lse.bytes(), other.lse.bytes());
   EXPECT_EQ(one.d_qkv.bytes(), other.d_qkv.bytes());
+}
+
+/// Also of documents, and over a second run in which threads come in another order.
+void expect_scores_as_on_the_host(const AttentionShape& s) {
+  AttentionOperands x(s);
+  const AttentionResult got = on_device(s, x);
+  expect_close(s, got, on_host(s, x));
+  if (watches_races()) return;
+  expect_same_bits(s, again([&] { return on_device(s, x); }), got);
+  x.starts = random_documents(s.B, s.T, 5);
+  expect_close(s, on_device(s, x), on_host(s, x));
+}
+
+TEST(AttentionCuda, ScalesAndCapsMatchTheHost) {
+  TESSERA_NEEDS_DEVICE();
+  DeviceSample sample;
+  for (DType t : {DType::f32, DType::bf16, DType::f16})
+    for (const AttentionShape& s : sample.some(attention_score_cases(t), 4)) expect_scores_as_on_the_host(s);
 }
 
 void expect_that_a_window_has_the_bits_of_its_first_keys(const AttentionShape& windowed) {
@@ -275,6 +301,22 @@ TEST_F(AttentionOnHopper, WindowsMatchTheHost) {
   }
 }
 
+// Ours where there is a cap, whatever path the shape names.
+TEST_F(AttentionOnHopper, ScalesAndCapsMatchTheHost) {
+  DeviceSample sample;
+  for (DType t : {DType::bf16, DType::f16}) {
+    if (watches_races() && t == DType::f16) continue;
+    std::vector<AttentionShape> shapes = attention_score_cases(t);
+    std::erase_if(shapes, [](const AttentionShape& s) { return !cuda::warpgroup_head_dim(s.D); });
+    for (AttentionShape s : sample.some(shapes, 3)) {
+      if (s.softcap > 0) s.path = AttentionPath::cudnn;
+      expect_scores_as_on_the_host(s);
+    }
+  }
+}
+
+TEST_F(AttentionOnHopper, LargeScoresStayBelowTheCap) { expect_large_scores_below_the_cap(DType::bf16); }
+
 TEST_F(AttentionOnHopper, DocumentsAtEdgesOfTilesMatchTheHost) {
   DeviceSample sample;
   for (const auto& [s, starts] : sample.some(attention_edges(DType::bf16), 3)) {
@@ -325,117 +367,6 @@ TEST_F(AttentionOnHopper, OperandsThatAreNotAlignedTo16Bytes) {
   expect_close(s, on_device(s, x, 4), on_host(s, x));
   x.starts = documents_of({30, 40});
   expect_close(s, on_device(s, x, 4), on_host(s, x));
-}
-
-/// A new token at `position` before caches that are NaN from there on. What decoding leaves: its result and the caches.
-struct Decoding {
-  Tensor out, k, v;
-  Decoding(const AttentionShape& s, std::int64_t capacity)
-      : out(s.B * s.H * s.D, s.dtype), k(s.B * capacity * s.G * s.D, s.dtype), v(k.size(), s.dtype) {}
-};
-struct Cache {
-  Tensor qkv;
-  Decoding before;
-  std::int32_t position;
-  AttentionDecode arguments;
-  Cache(const AttentionShape& s, std::int64_t capacity, std::int64_t position, double spread = 3)
-      : qkv(s.B * (s.H + 2 * s.G) * s.D, s.dtype), before(s, capacity), position(static_cast<std::int32_t>(position)) {
-    arguments = {.capacity = capacity, .shape = s};
-    qkv.randomize(1, spread);
-    before.k.randomize(2);
-    before.v.randomize(3);
-    for (std::int64_t i = 0; i < before.k.size(); ++i)
-      if (i / (s.G * s.D) % capacity >= position) before.k.set(i, std::nan("")), before.v.set(i, std::nan(""));
-  }
-  Decoding on_host() {
-    Decoding after = before;
-    AttentionDecode a = arguments;
-    a.out = after.out.data(), a.qkv = qkv.data(), a.cache_k = after.k.data(), a.cache_v = after.v.data(), a.position = &position;
-    host::attention_decode({}, a);
-    return after;
-  }
-  Decoding on_device(std::size_t offset = 0) {
-    Decoding after = before;
-    const auto there = [&](const Tensor& x) { return std::make_unique<DeviceBytes>(x.bytes().size(), offset); };
-    auto qkv_there = there(qkv), k = there(before.k), v = there(before.v), out = there(before.out);
-    qkv_there->upload(qkv.bytes().data()), k->upload(before.k.bytes().data()), v->upload(before.v.bytes().data());
-    DeviceArray<std::int32_t> at(std::vector<std::int32_t>{position});
-    DeviceBytes workspace(cuda::attention_decode_workspace_bytes(arguments));
-    AttentionDecode a = arguments;
-    a.out = out->data(), a.qkv = qkv_there->data(), a.cache_k = k->data(), a.cache_v = v->data(), a.position = at.data();
-    cuda::attention_decode(workspace.context(), a);
-    fetch(after.out, *out), fetch(after.k, *k), fetch(after.v, *v);
-    return after;
-  }
-};
-
-TEST(AttentionCuda, DecodeMatchesTheHost) {
-  TESSERA_NEEDS_DEVICE();
-  DeviceSample sample;
-  for (DType t : {DType::f32, DType::bf16, DType::f16})
-    for (std::int64_t position : attention_decode_positions)
-      for (const AttentionShape& s : sample.some(attention_decode_cases(t), 4)) {
-        Cache cache(s, 310, position);
-        const Decoding got = cache.on_device(), want = cache.on_host();
-        EXPECT_LT(relative_error(got.out.doubles(), want.out.doubles()), tolerance(t)) << "at " << position << ", " << name_of(s);
-        EXPECT_EQ(got.k.bytes(), want.k.bytes()) << "at " << position << ", " << name_of(s);
-        EXPECT_EQ(got.v.bytes(), want.v.bytes()) << "at " << position << ", " << name_of(s);
-      }
-}
-
-// So many heads that a block takes all of its head's pieces, one after the other; five query heads are two turns in each.
-TEST(AttentionCuda, DecodeByBlocksOfSeveralPieces) {
-  TESSERA_NEEDS_DEVICE();
-  Cache cache({.B = 66, .H = 40, .G = 8, .D = 16, .dtype = DType::bf16}, 200, 150);
-  EXPECT_LT(relative_error(cache.on_device().out.doubles(), cache.on_host().out.doubles()), tolerance(DType::bf16));
-#ifdef TESSERA_EMULATED_GPU
-  if (emulator::watches_races()) return;  // and takes long: so many blocks
-  const Tensor forward = cache.on_device().out;
-  emulator::set_order(emulator::Order::backward);
-  EXPECT_EQ(cache.on_device().out.bytes(), forward.bytes());
-  emulator::set_order(emulator::Order::forward);
-#endif
-}
-
-TEST(AttentionCuda, DecodeOfOperandsThatAreNotAlignedTo16Bytes) {
-  TESSERA_NEEDS_DEVICE();
-  for (DType t : {DType::f32, DType::bf16}) {
-    Cache cache({.B = 1, .H = 6, .G = 2, .D = 64, .dtype = t}, 80, 70);
-    EXPECT_EQ(cache.on_device(4).out.bytes(), cache.on_device().out.bytes()) << name_of(t);
-  }
-}
-
-TEST(AttentionCuda, DecodeOfLargeScoresDoesNotOverflow) {
-  TESSERA_NEEDS_DEVICE();
-  Cache cache({.B = 1, .H = 7, .G = 1, .D = 128, .dtype = DType::bf16}, 200, 170, 300);
-  EXPECT_LT(relative_error(cache.on_device().out.doubles(), cache.on_host().out.doubles()), 1e-2);
-}
-
-TEST(AttentionCuda, DecodeDoesNotSwallowNan) {
-  TESSERA_NEEDS_DEVICE();
-  for (bool in_value : {false, true}) {
-    Cache cache({.B = 1, .H = 2, .G = 1, .D = 64, .dtype = DType::bf16}, 200, 170);
-    (in_value ? cache.before.v : cache.before.k).set(100 * 64 + 9, std::nan(""));
-    const std::vector<double> out = cache.on_device().out.doubles();
-    for (std::size_t i = 0; i < out.size(); ++i) EXPECT_EQ(std::isnan(out[i]), !in_value || i % 64 == 9) << i;
-  }
-}
-
-// The pieces, and so the bits, are those of the position: how much room there is beyond it does not matter.
-TEST(AttentionCuda, DecodeDoesNotDependOnTheCapacity) {
-  TESSERA_NEEDS_DEVICE();
-  const AttentionShape s{.B = 1, .H = 7, .G = 1, .D = 64, .dtype = DType::bf16};
-  EXPECT_EQ(Cache(s, 131, 130).on_device().out.bytes(), Cache(s, 1000, 130).on_device().out.bytes());
-}
-
-TEST(AttentionCuda, DecodeGivesTheSameBitsTwice) {
-  TESSERA_NEEDS_DEVICE();
-  for (DType t : {DType::f32, DType::bf16}) {
-    Cache cache({.B = 1, .H = 10, .G = 2, .D = 64, .dtype = t}, 400, 333);
-    const Tensor first = cache.on_device().out;
-    const Tensor second = again([&] { return cache.on_device().out; });
-    EXPECT_EQ(first.bytes(), second.bytes());
-  }
 }
 
 }  // namespace

@@ -2,6 +2,9 @@
 #pragma once
 #include "validation/kernels/attention_cases.hpp"
 #include "validation/kernels/device_array.hpp"
+#ifdef TESSERA_EMULATED_GPU
+#include <emulator.hpp>
+#endif
 
 namespace tessera::kernels::testing {
 
@@ -71,6 +74,19 @@ inline AttentionResult on_device(const AttentionShape& s, const AttentionOperand
 inline void expect_close(const AttentionShape& s, const AttentionResult& got, const AttentionResult& want) {
   EXPECT_TRUE(got.intact) << name_of(s);
   expect_close(s, got.values(), want.values());
+}
+
+/// f() once more, in the emulator with its threads run backward between barriers: what is missing between threads shows.
+template <class F>
+auto again(F f) {
+#ifdef TESSERA_EMULATED_GPU
+  emulator::set_order(emulator::Order::backward);
+#endif
+  auto result = f();
+#ifdef TESSERA_EMULATED_GPU
+  emulator::set_order(emulator::Order::forward);
+#endif
+  return result;
 }
 
 }  // namespace tessera::kernels::testing

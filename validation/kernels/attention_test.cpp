@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "base/hash.hpp"
+#include "kernels/attention/softcap.hpp"
+#include "kernels/vector/vector.hpp"
 #include "validation/unit/sample.hpp"
 
 namespace tessera::kernels::attention_test {
@@ -13,13 +15,12 @@ std::size_t z(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 using Starts = std::vector<std::int32_t>;
 
-// In doubles, straight from the definition. d_out may be empty, and so may document starts; a window is that of the shape.
+// In doubles, straight from the definition. d_out may be empty, and so may document starts; a window, a scale and a cap are the shape's.
 AttentionValues reference(const AttentionShape& s, const std::vector<double>& qkv, const std::vector<double>& d_out,
                           const Starts& starts = {}) {
   std::int64_t stride = (s.H + 2 * s.G) * s.D;
   AttentionValues r{std::vector<double>(z(s.B * s.T * s.H * s.D)), std::vector<double>(z(s.B * s.H * s.T)),
                     std::vector<double>(qkv.size())};
-  double scale = 1 / std::sqrt(static_cast<double>(s.D));
   for (std::int64_t b = 0; b < s.B; ++b)
     for (std::int64_t h = 0; h < s.H; ++h)
       for (std::int64_t t = 0; t < s.T; ++t) {
@@ -27,10 +28,12 @@ AttentionValues reference(const AttentionShape& s, const std::vector<double>& qk
         std::int64_t g = h / (s.H / s.G), first = starts.empty() ? 0 : starts[z(b * s.T + t)];
         if (s.window > 0) first = std::max(first, t + 1 - s.window);
         std::size_t q = at(t, h), o = z(((b * s.T + t) * s.H + h) * s.D);
-        std::vector<double> p(z(t + 1)), d_p(z(t + 1));
+        std::vector<double> p(z(t + 1)), d_p(z(t + 1)), slope(z(t + 1));
         double most = -INFINITY, total = 0, delta = 0;
         for (std::int64_t u = first; u <= t; ++u) {
-          for (std::int64_t d = 0; d < s.D; ++d) p[z(u)] += qkv[q + z(d)] * qkv[at(u, s.H + g) + z(d)] * scale;
+          for (std::int64_t d = 0; d < s.D; ++d) p[z(u)] += qkv[q + z(d)] * qkv[at(u, s.H + g) + z(d)];
+          const AttentionScore score(s, p[z(u)]);
+          p[z(u)] = score.value, slope[z(u)] = score.slope;
           most = std::max(most, p[z(u)]);
         }
         for (std::int64_t u = first; u <= t; ++u) total += p[z(u)] = std::exp(p[z(u)] - most);
@@ -44,7 +47,7 @@ AttentionValues reference(const AttentionShape& s, const std::vector<double>& qk
           delta += p[z(u)] * d_p[z(u)];
         }
         for (std::int64_t u = 0; u <= t; ++u) {
-          double d_score = p[z(u)] * (d_p[z(u)] - delta) * scale;
+          double d_score = p[z(u)] * (d_p[z(u)] - delta) * slope[z(u)];
           std::size_t k = at(u, s.H + g), v = at(u, s.H + s.G + g);
           for (std::int64_t d = 0; d < s.D; ++d) {
             r.d_qkv[q + z(d)] += d_score * qkv[k + z(d)];
@@ -146,6 +149,37 @@ TEST(Attention, WindowsMatchFp64) {
       }
 }
 
+TEST(Attention, ScalesAndCapsMatchFp64) {
+  test::Sample sample;
+  for (DType t : {DType::f32, DType::bf16, DType::f16})
+    for (const AttentionShape& s : sample.some(attention_score_cases(t), 5))
+      for (const Starts& starts : {Starts(), random_documents(s.B, s.T, 5)}) {
+        const Result r = run(s, 1, starts);
+        expect_close(s, r.values(), reference(s, r.qkv.doubles(), r.d_out.doubles(), starts));
+      }
+}
+
+TEST(Attention, TinyScoresStayBelowTheCap) {
+  for (const float scale : {0x1p-20f, 0x1p-7f}) {
+    const AttentionShape s = attention_tiny_scores(scale);
+    const Result r = run(s);
+    const std::vector<double> want = reference(s, r.qkv.doubles(), {}).lse;
+    for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(r.lse.get(static_cast<std::int64_t>(i)), want[i], 3e-7);
+  }
+}
+
+TEST(Attention, TanhKeepsItsRelativeError) {
+  for (float x = 0x1p-120f; x < 200; x *= 1.0037f)
+    for (const float signed_x : {x, -x}) {
+      const double want = std::tanh(static_cast<double>(signed_x)), got = static_cast<double>(tanh_of_score(signed_x));
+      ASSERT_LT(std::abs(got / want - 1), 4e-7) << signed_x;
+      ASSERT_EQ(tanh_of_score(splat(signed_x))[3], tanh_of_score(signed_x)) << signed_x;
+    }
+  EXPECT_EQ(tanh_of_score(0.f), 0);
+  EXPECT_EQ(tanh_of_score(-INFINITY), -1);
+  EXPECT_TRUE(std::isnan(tanh_of_score(NAN)));
+}
+
 std::string bits(const Result& r) {
   Hasher h;
   for (const Tensor* t : {&r.out, &r.lse, &r.d_qkv}) h.update(t->data(), t->bytes().size());
@@ -175,6 +209,16 @@ TEST(Attention, WindowOfAllKeysHasTheBitsOfNone) {
     AttentionShape s{.B = 1, .T = 150, .H = 2, .G = 1, .D = 48};
     const std::string none = bits(run(s));
     s.window = window;
+    EXPECT_EQ(bits(run(s)), none);
+  }
+}
+
+// Of a power of two there is no other way to scale.
+TEST(Attention, TheUsualScaleHasTheBitsOfNone) {
+  for (DType t : {DType::f32, DType::bf16}) {
+    AttentionShape s{.B = 1, .T = 150, .H = 2, .G = 1, .D = 64, .dtype = t};
+    const std::string none = bits(run(s));
+    s.scale = 1.f / 8;
     EXPECT_EQ(bits(run(s)), none);
   }
 }
@@ -223,18 +267,27 @@ TEST(Attention, LargeScoresDoNotOverflow) {
   EXPECT_LT(relative_error(r.d_qkv.doubles(), want.d_qkv), 1e-2);
 }
 
-TEST(Attention, NanIsNotSwallowed) {
-  AttentionShape s{.B = 1, .T = 100, .H = 1, .G = 1, .D = 16};
-  Result r(s);
-  r.qkv.set(20 * 48 + 3, std::nan(""));       // a query: its own row alone
-  r.qkv.set(70 * 48 + 16 + 2, std::nan(""));  // a key: its row and those after
-  Workspace w(attention_forward_workspace_bytes(s));
-  attention_forward(w.context(), {.out = r.out.data(), .lse = r.lse.as<float>(), .qkv = r.qkv.data(), .shape = s});
-  for (std::int64_t t = 0; t < s.T; ++t) EXPECT_EQ(std::isnan(r.out.get(t * 16)), t == 20 || t >= 70) << t;
+TEST(Attention, LargeScoresStayBelowTheCap) {
+  const AttentionShape s{.B = 1, .T = 150, .H = 2, .G = 1, .D = 64, .softcap = 2};
+  const Result r = run(s, 30);
+  const AttentionValues want = reference(s, r.qkv.doubles(), {});
+  EXPECT_LT(relative_error(r.out.doubles(), want.out), 1e-5);
+  EXPECT_LT(relative_error(r.lse.doubles(), want.lse), 1e-6);
 }
 
-TEST(Attention, FiniteDifferences) {
-  AttentionShape s{.B = 1, .T = 9, .H = 4, .G = 2, .D = 6};
+TEST(Attention, NanIsNotSwallowed) {
+  for (const float softcap : {0.f, 5.f}) {
+    const AttentionShape s{.B = 1, .T = 100, .H = 1, .G = 1, .D = 16, .softcap = softcap};
+    Result r(s);
+    r.qkv.set(20 * 48 + 3, std::nan(""));       // a query: its own row alone
+    r.qkv.set(70 * 48 + 16 + 2, std::nan(""));  // a key: its row and those after
+    Workspace w(attention_forward_workspace_bytes(s));
+    attention_forward(w.context(), {.out = r.out.data(), .lse = r.lse.as<float>(), .qkv = r.qkv.data(), .shape = s});
+    for (std::int64_t t = 0; t < s.T; ++t) EXPECT_EQ(std::isnan(r.out.get(t * 16)), t == 20 || t >= 70) << t;
+  }
+}
+
+void expect_finite_differences(const AttentionShape& s) {
   Result r = run(s);
   std::vector<double> d_out = r.d_out.doubles(), numeric, analytic;
   for (std::size_t i = 0; i < z(r.qkv.size()); i += 5) {
@@ -250,6 +303,10 @@ TEST(Attention, FiniteDifferences) {
     analytic.push_back(r.d_qkv.get(static_cast<std::int64_t>(i)));
   }
   EXPECT_LT(relative_error(analytic, numeric), 1e-5);
+}
+TEST(Attention, FiniteDifferences) {
+  expect_finite_differences({.B = 1, .T = 9, .H = 4, .G = 2, .D = 6});
+  expect_finite_differences({.B = 1, .T = 9, .H = 4, .G = 2, .D = 6, .scale = 1, .softcap = 1.2f});
 }
 
 TEST(Attention, DecodeMatchesTheLastRow) {
@@ -295,6 +352,11 @@ TEST(Attention, LargeScoresOfDocumentsDoNotOverflow) {
 TEST(Attention, RefusesBadShapes) {
   EXPECT_ANY_THROW(attention_forward({}, {.shape = {.B = 1, .T = 4, .H = 3, .G = 2, .D = 8}}));
   EXPECT_ANY_THROW(attention_backward_workspace_bytes({.B = 1, .T = 4, .H = 2, .G = 2, .D = 7}));
+  for (const float bad : {-1.f, INFINITY, NAN})
+    for (const Backend backend : {Backend::host, Backend::cuda}) {
+      EXPECT_ANY_THROW(attention_backward_workspace_bytes({.B = 1, .T = 4, .H = 2, .G = 2, .D = 8, .scale = bad}, backend));
+      EXPECT_ANY_THROW(attention_backward_workspace_bytes({.B = 1, .T = 4, .H = 2, .G = 2, .D = 8, .softcap = bad}, backend));
+    }
 }
 
 TEST(Attention, SameBitsTwice) {
@@ -313,6 +375,8 @@ TEST(Attention, Digest) {
     for (const AttentionShape& s : sample.some(document_shapes(t), 4)) all += bits(run(s, 1, random_documents(s.B, s.T, 5)));
   for (DType t : {DType::f32, DType::bf16})
     for (const AttentionShape& s : sample.some(attention_window_cases(t), 2)) all += bits(run(s));
+  for (DType t : {DType::f32, DType::bf16})
+    for (const AttentionShape& s : sample.some(attention_score_cases(t), 2)) all += bits(run(s));
   print_digest(hash_text(all).hex());
 }
 TEST(Attention, SameBitsForAnyThreadCount) { expect_same_digest("Attention.Digest"); }

@@ -64,6 +64,23 @@ TEST_F(CudnnAttention, MatchesTheHostInFp16) {
   }
 }
 
+// One graph for each scale; scores with a cap are ours.
+TEST_F(CudnnAttention, TakesAScaleAndNoCap) {
+  AttentionShape s = shape(1, 77, 4, 2, 64);
+  for (const float scale : {1.f / 16, 0.5f, 0.f}) {
+    s.scale = scale;
+    const AttentionOperands x(s);
+    std::int64_t runs = cudnn_runs();
+    expect_close(s, on_device(s, x), on_host(s, x));
+    EXPECT_EQ(cudnn_runs(), runs + 2 * counts_runs);
+    AttentionShape capped = s;
+    capped.softcap = 1;
+    runs = cudnn_runs();
+    expect_close(capped, on_device(capped, x), on_host(capped, x));
+    EXPECT_EQ(cudnn_runs(), runs);
+  }
+}
+
 // A pass of ours beside one of cuDNN's: they leave each other the same statistics.
 TEST_F(CudnnAttention, PassesMixWithOurs) {
   const AttentionShape s = shape(1, 200, 4, 2, 64);

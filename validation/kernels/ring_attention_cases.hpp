@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "kernels/ring_attention/ring_attention.hpp"
-#include "validation/kernels/gemm_test_support.hpp"
+#include "validation/kernels/attention_cases.hpp"
 
 namespace tessera::kernels::testing {
 
@@ -62,7 +62,6 @@ inline BlockReference by_definition(const AttentionBlock& b, const BlockTensors&
   const auto z = [](std::int64_t i) { return static_cast<std::size_t>(i); };
   const auto nan = [&](const Tensor& t) { return std::vector<double>(z(t.size()), std::nan("")); };
   BlockReference r{nan(x.out), nan(x.lse), nan(x.d_q), nan(x.d_kv)};
-  const double scale = 1 / std::sqrt(static_cast<double>(s.D));
   const auto key_row = [&](std::int64_t batch, std::int64_t i) { return (batch * s.T + b.keys.first + i) * 2 * s.G * s.D; };
   for (std::int64_t batch = 0; batch < s.B; ++batch)
     for (std::int64_t i = 0; i < b.keys.count; ++i) std::fill_n(r.d_kv.begin() + key_row(batch, i), 2 * s.G * s.D, 0.0);
@@ -71,10 +70,12 @@ inline BlockReference by_definition(const AttentionBlock& b, const BlockTensors&
       for (std::int64_t t = b.queries.first; t < b.queries.first + b.queries.count; ++t) {
         const std::int64_t row = batch * s.T + t, q = row * (s.H + 2 * s.G) * s.D + h * s.D, out = (row * s.H + h) * s.D;
         const std::int64_t term = (batch * s.H + h) * s.T + t, g = h / (s.H / s.G) * s.D, to_values = s.G * s.D;
-        std::vector<double> score(z(b.keys.count));
+        std::vector<double> score(z(b.keys.count)), slope(z(b.keys.count));
         double most = -INFINITY, total = 0, delta = 0;
         for (std::int64_t i = 0; i < b.keys.count; ++i) {
-          for (std::int64_t d = 0; d < s.D; ++d) score[z(i)] += x.qkv.get(q + d) * x.kv.get(key_row(batch, i) + g + d) * scale;
+          for (std::int64_t d = 0; d < s.D; ++d) score[z(i)] += x.qkv.get(q + d) * x.kv.get(key_row(batch, i) + g + d);
+          const AttentionScore of_key(s, score[z(i)]);
+          score[z(i)] = of_key.value, slope[z(i)] = of_key.slope;
           most = std::max(most, score[z(i)]);
         }
         for (double v : score) total += std::exp(v - most);
@@ -88,7 +89,7 @@ inline BlockReference by_definition(const AttentionBlock& b, const BlockTensors&
           const double p = std::exp(score[z(i)] - r.lse[z(term)]), whole_p = std::exp(score[z(i)] - x.whole_lse.get(term));
           double d_p = 0;
           for (std::int64_t d = 0; d < s.D; ++d) d_p += x.d_out.get(out + d) * x.kv.get(v + d);
-          const double d_score = whole_p * (d_p - delta) * scale;
+          const double d_score = whole_p * (d_p - delta) * slope[z(i)];
           for (std::int64_t d = 0; d < s.D; ++d) {
             r.out[z(out + d)] += p * x.kv.get(v + d);
             r.d_q[z(out + d)] += d_score * x.kv.get(k + d);
@@ -130,10 +131,19 @@ inline std::vector<AttentionBlock> ring_attention_cases(DType t) {
           higher(3, 130, 8, 8, 64), AttentionBlock{{.B = 2, .T = 90, .H = 2, .G = 1, .D = 32, .dtype = t}, {3, 71}, {11, 67}}};
 }
 
+/// Blocks of scores with a scale of their own, and with a cap.
+inline std::vector<AttentionBlock> ring_attention_score_cases(DType t) {
+  return {{{.B = 1, .T = 130, .H = 4, .G = 2, .D = 64, .dtype = t, .scale = 0.25f, .softcap = 2}, {65, 65}, {0, 130}},
+          {{.B = 1, .T = 90, .H = 2, .G = 1, .D = 128, .dtype = t, .softcap = 2}, {3, 71}, {11, 67}},
+          {{.B = 1, .T = 70, .H = 2, .G = 1, .D = 192, .dtype = t, .scale = 1.f / 16, .softcap = 50}, {35, 35}, {0, 70}},
+          {{.B = 2, .T = 66, .H = 3, .G = 1, .D = 6, .dtype = t, .scale = 1.3f}, {0, 66}, {0, 33}},
+          {{.B = 1, .T = 134, .H = 2, .G = 2, .D = 80, .dtype = t, .scale = 0.3f, .softcap = 3}, {0, 134}, {0, 67}},
+          {{.B = 2, .T = 66, .H = 2, .G = 1, .D = 16, .dtype = t, .scale = 0.5f, .softcap = 1}, {0, 66}, {0, 33}}};
+}
+
 inline std::string name_of(const AttentionBlock& b) {
-  const AttentionShape& s = b.shape;
-  return fmt::format("B{} T{} H{} G{} D{} {}, {} queries from {}, {} keys from {}", s.B, s.T, s.H, s.G, s.D, tessera::name_of(s.dtype),
-                     b.queries.count, b.queries.first, b.keys.count, b.keys.first);
+  return fmt::format("{}, {} queries from {}, {} keys from {}", name_of(b.shape), b.queries.count, b.queries.first, b.keys.count,
+                     b.keys.first);
 }
 
 }  // namespace tessera::kernels::testing

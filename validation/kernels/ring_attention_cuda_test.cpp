@@ -81,9 +81,14 @@ TEST_F(RingAttentionCuda, BlocksMatchTheHostInFp16) {
   if (!watches_races()) compare_blocks(all);
 }
 
+TEST_F(RingAttentionCuda, BlocksWithScalesAndCapsMatchTheHost) {
+  for (DType t : {DType::f32, DType::bf16, DType::f16})
+    if (!watches_races() || t == DType::bf16) compare_blocks(DeviceSample().some(ring_attention_score_cases(t), 3));
+}
+
 /// Rows of a tile beyond the keys have scores of 0: far above those here, and with the first size their powers would overflow.
-void compare_low_scores(DType t, std::int64_t D) {
-  const AttentionBlock b{{.B = 1, .T = 66, .H = 1, .G = 1, .D = D, .dtype = t}, {0, 66}, {0, 33}};
+void compare_low_scores(DType t, std::int64_t D, float softcap) {
+  const AttentionBlock b{{.B = 1, .T = 66, .H = 1, .G = 1, .D = D, .dtype = t, .softcap = softcap}, {0, 66}, {0, 33}};
   for (const double size : {9.7, 20.0}) {
     BlockTensors x(b.shape);
     x.set_low_scores(b.shape, size * std::pow(static_cast<double>(D), 0.25));
@@ -97,7 +102,8 @@ void compare_low_scores(DType t, std::int64_t D) {
 }
 TEST_F(RingAttentionCuda, ScoresFarBelowZero) {
   for (DType t : {DType::f32, DType::bf16})
-    for (std::int64_t D : {16, 64}) compare_low_scores(t, D);
+    for (std::int64_t D : {16, 64})
+      for (const float softcap : {0.f, 200.f}) compare_low_scores(t, D, softcap);
 }
 
 TEST_F(RingAttentionCuda, OperandsThatAreNotAlignedTo16Bytes) {
@@ -128,7 +134,15 @@ TEST_F(RingAttentionOnHopper, BlocksMatchTheHost) {
   compare_blocks(some_in_the_emulator(all));
 }
 
-TEST_F(RingAttentionOnHopper, ScoresFarBelowZero) { compare_low_scores(DType::bf16, 64); }
+TEST_F(RingAttentionOnHopper, BlocksWithScalesAndCapsMatchTheHost) {
+  std::vector<AttentionBlock> all = ring_attention_score_cases(DType::bf16);
+  std::erase_if(all, [](const AttentionBlock& b) { return !cuda::warpgroup_head_dim(b.shape.D); });
+  compare_blocks(DeviceSample().some(all, 2));
+}
+
+TEST_F(RingAttentionOnHopper, ScoresFarBelowZero) {
+  for (const float softcap : {0.f, 200.f}) compare_low_scores(DType::bf16, 64, softcap);
+}
 
 TEST_F(RingAttentionOnHopper, BlocksHaveTheSameBitsTwice) {
   const AttentionBlock b{{.B = 1, .T = 200, .H = 2, .G = 1, .D = 64, .dtype = DType::bf16}, {100, 100}, {0, 200}};

@@ -17,34 +17,43 @@ void run_block(const AttentionBlock& b, BlockTensors& x) {
   EXPECT_TRUE(forward.intact() && backward.intact());
 }
 
+void expect_match_with_fp64(const AttentionBlock& b) {
+  SCOPED_TRACE(name_of(b));
+  const double allowed = tolerance(b.shape.dtype);
+  BlockTensors x(b.shape);
+  run_block(b, x);
+  const BlockReference want = by_definition(b, x);
+  EXPECT_LT(written_error(x.out, want.out), allowed);
+  EXPECT_LT(written_error(x.lse, want.lse), 1e-5);
+  EXPECT_LT(written_error(x.d_q, want.d_q), allowed);
+  EXPECT_LT(written_error(x.d_kv, want.d_kv), allowed);
+}
+
 TEST(AttentionBlocks, MatchFp64) {
   for (DType t : {DType::f32, DType::bf16, DType::f16})
-    for (const AttentionBlock& b : ring_attention_cases(t)) {
-      SCOPED_TRACE(name_of(b));
-      BlockTensors x(b.shape);
-      run_block(b, x);
-      const BlockReference want = by_definition(b, x);
-      EXPECT_LT(written_error(x.out, want.out), tolerance(t));
-      EXPECT_LT(written_error(x.lse, want.lse), 1e-5);
-      EXPECT_LT(written_error(x.d_q, want.d_q), tolerance(t));
-      EXPECT_LT(written_error(x.d_kv, want.d_kv), tolerance(t));
-    }
+    for (const AttentionBlock& b : ring_attention_cases(t)) expect_match_with_fp64(b);
+}
+
+TEST(AttentionBlocks, ScalesAndCapsMatchFp64) {
+  for (DType t : {DType::f32, DType::bf16, DType::f16})
+    for (const AttentionBlock& b : ring_attention_score_cases(t)) expect_match_with_fp64(b);
 }
 
 // Rows of keys that products compute beside those that there are have scores of 0: far above those here. With the first of these sizes
 // their powers would overflow in the backward pass.
 TEST(AttentionBlocks, ScoresFarBelowZero) {
-  const AttentionBlock b{{.B = 1, .T = 66, .H = 1, .G = 1, .D = 16}, {0, 66}, {0, 33}};
-  for (const double size : {19.4, 40.0}) {
-    BlockTensors x(b.shape);
-    x.set_low_scores(b.shape, size);
-    run_block(b, x);
-    const BlockReference want = by_definition(b, x);
-    EXPECT_LT(want.lse[0], -80);
-    EXPECT_LT(written_error(x.out, want.out), 1e-4);
-    EXPECT_LT(written_error(x.d_q, want.d_q), 1e-3);
-    EXPECT_LT(written_error(x.d_kv, want.d_kv), 1e-3);
-  }
+  for (const float softcap : {0.f, 200.f})
+    for (const double size : {19.4, 40.0}) {
+      const AttentionBlock b{{.B = 1, .T = 66, .H = 1, .G = 1, .D = 16, .softcap = softcap}, {0, 66}, {0, 33}};
+      BlockTensors x(b.shape);
+      x.set_low_scores(b.shape, size);
+      run_block(b, x);
+      const BlockReference want = by_definition(b, x);
+      EXPECT_LT(want.lse[0], -80);
+      EXPECT_LT(written_error(x.out, want.out), 1e-4);
+      EXPECT_LT(written_error(x.d_q, want.d_q), 1e-3);
+      EXPECT_LT(written_error(x.d_kv, want.d_kv), 1e-3);
+    }
 }
 
 TEST(AttentionBlocks, NanIsNotSwallowed) {

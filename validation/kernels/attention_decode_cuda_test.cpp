@@ -1,0 +1,123 @@
+// A new token's attention on a GPU (or in the emulator) against the host's on the same inputs.
+#include <cmath>
+#include <memory>
+
+#include "validation/kernels/attention_runs.hpp"
+
+namespace tessera::kernels::attention_decode_cuda_test {
+namespace {
+using namespace testing;
+
+/// A new token at `position` before caches that are NaN from there on. What decoding leaves: its result and the caches.
+struct Decoding {
+  Tensor out, k, v;
+  Decoding(const AttentionShape& s, std::int64_t capacity)
+      : out(s.B * s.H * s.D, s.dtype), k(s.B * capacity * s.G * s.D, s.dtype), v(k.size(), s.dtype) {}
+};
+struct Cache {
+  Tensor qkv;
+  Decoding before;
+  std::int32_t position;
+  AttentionDecode arguments;
+  Cache(const AttentionShape& s, std::int64_t capacity, std::int64_t position, double spread = 3)
+      : qkv(s.B * (s.H + 2 * s.G) * s.D, s.dtype), before(s, capacity), position(static_cast<std::int32_t>(position)) {
+    arguments = {.capacity = capacity, .shape = s};
+    qkv.randomize(1, spread);
+    before.k.randomize(2);
+    before.v.randomize(3);
+    for (std::int64_t i = 0; i < before.k.size(); ++i)
+      if (i / (s.G * s.D) % capacity >= position) before.k.set(i, std::nan("")), before.v.set(i, std::nan(""));
+  }
+  Decoding on_host() {
+    Decoding after = before;
+    AttentionDecode a = arguments;
+    a.out = after.out.data(), a.qkv = qkv.data(), a.cache_k = after.k.data(), a.cache_v = after.v.data(), a.position = &position;
+    host::attention_decode({}, a);
+    return after;
+  }
+  Decoding on_device(std::size_t offset = 0) {
+    Decoding after = before;
+    const auto there = [&](const Tensor& x) { return std::make_unique<DeviceBytes>(x.bytes().size(), offset); };
+    auto qkv_there = there(qkv), k = there(before.k), v = there(before.v), out = there(before.out);
+    qkv_there->upload(qkv.bytes().data()), k->upload(before.k.bytes().data()), v->upload(before.v.bytes().data());
+    DeviceArray<std::int32_t> at(std::vector<std::int32_t>{position});
+    DeviceBytes workspace(cuda::attention_decode_workspace_bytes(arguments));
+    AttentionDecode a = arguments;
+    a.out = out->data(), a.qkv = qkv_there->data(), a.cache_k = k->data(), a.cache_v = v->data(), a.position = at.data();
+    cuda::attention_decode(workspace.context(), a);
+    fetch(after.out, *out), fetch(after.k, *k), fetch(after.v, *v);
+    return after;
+  }
+};
+
+TEST(AttentionDecodeCuda, MatchesTheHost) {
+  TESSERA_NEEDS_DEVICE();
+  DeviceSample sample;
+  for (DType t : {DType::f32, DType::bf16, DType::f16})
+    for (std::int64_t position : attention_decode_positions)
+      for (const AttentionShape& s : sample.some(attention_decode_cases(t), 4)) {
+        Cache cache(s, 310, position);
+        const Decoding got = cache.on_device(), want = cache.on_host();
+        EXPECT_LT(relative_error(got.out.doubles(), want.out.doubles()), tolerance(t)) << "at " << position << ", " << name_of(s);
+        EXPECT_EQ(got.k.bytes(), want.k.bytes()) << "at " << position << ", " << name_of(s);
+        EXPECT_EQ(got.v.bytes(), want.v.bytes()) << "at " << position << ", " << name_of(s);
+      }
+}
+
+// So many heads that a block takes all of its head's pieces, one after the other; five query heads are two turns in each.
+TEST(AttentionDecodeCuda, ByBlocksOfSeveralPieces) {
+  TESSERA_NEEDS_DEVICE();
+  Cache cache({.B = 66, .H = 40, .G = 8, .D = 16, .dtype = DType::bf16}, 200, 150);
+  EXPECT_LT(relative_error(cache.on_device().out.doubles(), cache.on_host().out.doubles()), tolerance(DType::bf16));
+#ifdef TESSERA_EMULATED_GPU
+  if (emulator::watches_races()) return;  // and takes long: so many blocks
+  const Tensor forward = cache.on_device().out;
+  emulator::set_order(emulator::Order::backward);
+  EXPECT_EQ(cache.on_device().out.bytes(), forward.bytes());
+  emulator::set_order(emulator::Order::forward);
+#endif
+}
+
+TEST(AttentionDecodeCuda, OfOperandsThatAreNotAlignedTo16Bytes) {
+  TESSERA_NEEDS_DEVICE();
+  for (DType t : {DType::f32, DType::bf16}) {
+    Cache cache({.B = 1, .H = 6, .G = 2, .D = 64, .dtype = t}, 80, 70);
+    EXPECT_EQ(cache.on_device(4).out.bytes(), cache.on_device().out.bytes()) << name_of(t);
+  }
+}
+
+TEST(AttentionDecodeCuda, OfLargeScoresDoesNotOverflow) {
+  TESSERA_NEEDS_DEVICE();
+  Cache cache({.B = 1, .H = 7, .G = 1, .D = 128, .dtype = DType::bf16}, 200, 170, 300);
+  EXPECT_LT(relative_error(cache.on_device().out.doubles(), cache.on_host().out.doubles()), 1e-2);
+}
+
+TEST(AttentionDecodeCuda, DoesNotSwallowNan) {
+  TESSERA_NEEDS_DEVICE();
+  for (bool in_value : {false, true}) {
+    Cache cache({.B = 1, .H = 2, .G = 1, .D = 64, .dtype = DType::bf16, .softcap = in_value ? 0.f : 5.f}, 200, 170);
+    (in_value ? cache.before.v : cache.before.k).set(100 * 64 + 9, std::nan(""));
+    const std::vector<double> out = cache.on_device().out.doubles();
+    for (std::size_t i = 0; i < out.size(); ++i) EXPECT_EQ(std::isnan(out[i]), !in_value || i % 64 == 9) << i;
+  }
+}
+
+// The pieces, and so the bits, are those of the position: how much room there is beyond it does not matter.
+TEST(AttentionDecodeCuda, DoesNotDependOnTheCapacity) {
+  TESSERA_NEEDS_DEVICE();
+  const AttentionShape s{.B = 1, .H = 7, .G = 1, .D = 64, .dtype = DType::bf16};
+  EXPECT_EQ(Cache(s, 131, 130).on_device().out.bytes(), Cache(s, 1000, 130).on_device().out.bytes());
+}
+
+TEST(AttentionDecodeCuda, GivesTheSameBitsTwice) {
+  TESSERA_NEEDS_DEVICE();
+  for (DType t : {DType::f32, DType::bf16}) {
+    Cache cache({.B = 1, .H = 10, .G = 2, .D = 64, .dtype = t}, 400, 333);
+    const Tensor first = cache.on_device().out;
+    const Tensor second = again([&] { return cache.on_device().out; });
+    EXPECT_EQ(first.bytes(), second.bytes());
+  }
+}
+
+}  // namespace
+}  // namespace tessera::kernels::attention_decode_cuda_test
