@@ -12,16 +12,16 @@ using Case = WideQkCase;
 /// What is made of the last part, beside sums of all.
 template <class T>
 struct Result {
-  std::vector<float> sums, dots, d_q_norm, d_k_norm;
-  std::vector<T> out, d;
+  std::vector<float> sums = {}, dots = {}, d_q_norm = {}, d_k_norm = {};
+  std::vector<T> out = {}, d = {};
   std::string hash() const { return digest(sums, dots, d_q_norm, d_k_norm, out, d).hex(); }
 };
 
 template <class T>
 Result<T> on_host(const Case& c) {
   auto parts = wide_qk_inputs<T>(c);
-  Result<T> r{.sums = poisoned<float>(c.parts * c.M * 2)};
-  r.dots = r.sums;
+  Result<T> r;
+  r.dots = r.sums = poisoned<float>(c.parts * c.M * 2);
   for (std::size_t p = 0; p < parts.size(); ++p) {
     const std::int64_t at = static_cast<std::int64_t>(p) * c.M * 2;
     host::wide_qk_sums({}, {.sums = r.sums.data() + at, .x = parts[p].x.data(), .shape = parts[p].shape()});
@@ -73,7 +73,9 @@ Result<T> on_device(const Case& c, std::int64_t shift = 0, bool in_place = false
     DeviceArray<T> over(part.x, shift);
     cuda::wide_qk_norm(
         {}, {.out = over.data(), .x = over.data(), .sums = sums.data(), .q_norm = q.data(), .k_norm = k.data(), .shape = part.shape()});
-    return {.out = over.host()};
+    Result<T> r;
+    r.out = over.host();
+    return r;
   }
   cuda::wide_qk_norm(
       {}, {.out = out.data(), .x = x.data(), .sums = sums.data(), .q_norm = q.data(), .k_norm = k.data(), .shape = part.shape()});

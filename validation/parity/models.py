@@ -108,6 +108,8 @@ def make_config(keys):
                   vocab_size=keys["vocab"], rms_norm_eps=keys["norm_eps"], tie_word_embeddings=keys["tied"], rope_parameters=rope,
                   max_position_embeddings=positions, hidden_act=TYPES_OF_ACTIVATIONS[keys.get("activation", "silu")],
                   attention_dropout=0.0)
+    if keys.get("class") == "seed_oss":
+        return transformers.SeedOssConfig(**common, residual_dropout=0.0, pad_token_id=None)
     layers = layers_of(keys)
     windows = [layer["window"] for layer in layers if layer["window"]]
     types = ["sliding_attention" if layer["window"] else "full_attention" for layer in layers]
@@ -117,6 +119,8 @@ def make_config(keys):
         return make_expert_config(keys, common)
     if any(layer["positions"] == "none" for layer in layers):
         return transformers.SmolLM3Config(**common, no_rope_layers=[int(layer["positions"] == "rope") for layer in layers], pad_token_id=None)
+    if keys.get("class") == "ministral":
+        return transformers.MinistralConfig(**common, sliding_window=windows[0], layer_types=types)
     if windows and not (keys["qk_norm"] or keys["qkv_bias"]):
         if len(windows) < len(layers):
             return transformers.CwmConfig(**common, sliding_window=windows[0], layer_types=types)
@@ -171,7 +175,7 @@ def make_model(keys):
     config = make_config(keys)
     config._attn_implementation = "eager"
     kind = {"llama": transformers.LlamaForCausalLM, "mistral": transformers.MistralForCausalLM,
-            "cwm": transformers.CwmForCausalLM, "smollm3": transformers.SmolLM3ForCausalLM, "qwen2": transformers.Qwen2ForCausalLM, "qwen3": transformers.Qwen3ForCausalLM,
+            "cwm": transformers.CwmForCausalLM, "ministral": transformers.MinistralForCausalLM, "seed_oss": transformers.SeedOssForCausalLM, "smollm3": transformers.SmolLM3ForCausalLM, "qwen2": transformers.Qwen2ForCausalLM, "qwen3": transformers.Qwen3ForCausalLM,
             "mixtral": transformers.MixtralForCausalLM, "qwen2_moe": transformers.Qwen2MoeForCausalLM,
             "qwen3_moe": transformers.Qwen3MoeForCausalLM, "gemma": transformers.GemmaForCausalLM, "gemma2": transformers.Gemma2ForCausalLM,
             "gemma3_text": transformers.Gemma3ForCausalLM, "olmo2": transformers.Olmo2ForCausalLM, "olmo3": transformers.Olmo3ForCausalLM,

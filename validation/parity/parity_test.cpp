@@ -35,6 +35,9 @@ double relative_error(const std::vector<float>& ours, const std::vector<float>& 
   return std::isfinite(error) ? error : INFINITY;
 }
 
+/// A figure of a card (make_cards.py), which takes the largest of its name.
+void note(const std::string& name, double error) { testing::Test::RecordProperty(name, fmt::format("{:.3g}", error)); }
+
 struct Case {
   std::string fixture;
   bool bf16 = false, reproducible = false;
@@ -94,16 +97,21 @@ TEST_P(Parity, LossAndEveryGradient) {
   const StepReport report = engine->step();
   const bool bf16 = GetParam().bf16;
   EXPECT_NEAR(report.loss / floats(file_, "loss")[0], 1, bf16 ? 2e-2 : 1e-5);
+  note("loss", std::abs(report.loss / floats(file_, "loss")[0] - 1));
+  double worst = 0;
   // In bf16 a tensor's own error says more of its size than of the code (a key's gradient nearly cancels in the softmax), so the promise is
   // kept by the gradient as a whole and each tensor has a looser bound.
   std::vector<float> ours, theirs;
   for (const Parameter& p : engine->layout().table) {
     const auto mine = engine->gradient_of(p.name), reference = floats(file_, "gradients/" + p.name);
-    EXPECT_LT(relative_error(mine, reference), bf16 ? 8e-2 : 1e-4) << p.name;
+    const double error = relative_error(mine, reference);
+    EXPECT_LT(error, bf16 ? 8e-2 : 1e-4) << p.name;
+    worst = std::max(worst, error);
     ours.insert(ours.end(), mine.begin(), mine.end());
     theirs.insert(theirs.end(), reference.begin(), reference.end());
   }
   EXPECT_LT(relative_error(ours, theirs), bf16 ? 2e-2 : 1e-5);
+  note("gradients", relative_error(ours, theirs)), note("worst_gradient", worst);
 }
 
 TEST_P(Parity, TenSteps) {
@@ -112,14 +120,20 @@ TEST_P(Parity, TenSteps) {
   const auto tokens = integers(file_, "steps/tokens"), targets = integers(file_, "steps/targets");
   const auto losses = floats(file_, "steps/losses"), norms = floats(file_, "steps/grad_norms");
   const bool bf16 = GetParam().bf16;
+  double worst = 0, of_weights = 0;
   for (std::size_t step = 0; step < losses.size(); ++step) {
     set_batch(*engine, tokens, targets, step * tokens.size() / losses.size());
     const StepReport report = engine->step();
     EXPECT_NEAR(report.loss / losses[step], 1, bf16 ? 2e-2 : 1e-5) << "step " << step;
     EXPECT_NEAR(report.grad_norm / norms[step], 1, bf16 ? 2e-2 : 1e-4) << "step " << step;
+    worst = std::max(worst, std::abs(report.loss / losses[step] - 1));
   }
-  for (const Parameter& p : engine->layout().table)
-    EXPECT_LT(relative_error(engine->weight_of(p.name), floats(file_, "final_weights/" + p.name)), bf16 ? 2e-2 : 1e-4) << p.name;
+  for (const Parameter& p : engine->layout().table) {
+    const double error = relative_error(engine->weight_of(p.name), floats(file_, "final_weights/" + p.name));
+    EXPECT_LT(error, bf16 ? 2e-2 : 1e-4) << p.name;
+    of_weights = std::max(of_weights, error);
+  }
+  note("ten_steps_loss", worst), note("ten_steps_weights", of_weights);
 }
 
 TEST_P(Parity, LogitsTokenByToken) {
@@ -144,6 +158,7 @@ TEST_P(Parity, LogitsTokenByToken) {
     EXPECT_LT(relative_error({last.begin(), last.end()}, {ours.end() - dims[2], ours.end()}), GetParam().bf16 ? 2e-2 : 1e-5) << b;
   }
   EXPECT_LT(relative_error(ours, floats(file_, "logits")), GetParam().bf16 ? 2e-2 : 1e-5);
+  note("logits", relative_error(ours, floats(file_, "logits")));
 }
 
 /// In the emulator each fixture in one of the three ways, which is drawn.
