@@ -29,21 +29,14 @@ Head<T> head_of(const P& p, std::int64_t h) {
   return {static_cast<const T*>(h < p.H ? p.q_norm : p.k_norm), h * p.D};
 }
 
-/// What a norm scales by: weights, plus an offset where there is one.
-template <bool Offset, class T, class Count>
-TESSERA_INLINE f32x16 factor(const T* weight, Count n, float offset) {
-  f32x16 w = load(weight, n);
-  return Offset ? w + offset : w;
-}
-
 /// Pairs begin .. end of a head: `out` is x, normed and rotated. Each pair is written after it was read, so out may be x.
 template <bool Stream, bool Offset, class T>
 void norm_and_rotate(T* out, const T* x, const T* next, const T* weight, float offset, float rstd, const float* cos, const float* sin,
                      std::int64_t begin, std::int64_t end, std::int64_t half) {
   for_vectors(begin, end, [&](std::int64_t i, auto n) {
     prefetch(next + half + i);
-    f32x16 a = norm::scaled(load(x + i, n), factor<Offset>(weight + i, n, offset), rstd);
-    f32x16 b = norm::scaled(load(x + half + i, n), factor<Offset>(weight + half + i, n, offset), rstd);
+    f32x16 a = norm::scaled(load(x + i, n), norm::factor<Offset>(load(weight + i, n), offset), rstd);
+    f32x16 b = norm::scaled(load(x + half + i, n), norm::factor<Offset>(load(weight + half + i, n), offset), rstd);
     rotate_pair(a, b, load(cos + i - begin, n), load(sin + i - begin, n));
     store<Stream>(out + i, a, n), store<Stream>(out + half + i, b, n);
   });
@@ -81,8 +74,8 @@ void forward(const QkNormRopeForward& p) {
   const std::int64_t width = (p.H + 2 * p.G) * p.D, row_bytes = width * static_cast<std::int64_t>(sizeof(T));
   // In place the lines of out are in cache already. Where half a head is whole vectors, so is all that is streamed.
   const bool stream = out != x && p.D / 2 % lanes == 0 && worth_streaming(out, p.M * row_bytes, row_bytes);
-  auto run_row = p.offset == 0 ? (stream ? forward_row<true, false, T> : forward_row<false, false, T>)
-                               : (stream ? forward_row<true, true, T> : forward_row<false, true, T>);
+  auto run_row = p.offset != 0 ? (stream ? forward_row<true, true, T> : forward_row<false, true, T>)
+                               : (stream ? forward_row<true, false, T> : forward_row<false, false, T>);
   parallel_ranges(p.M, std::max<std::int64_t>(1, 16384 / width), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t m = begin; m < end; ++m) {
       const T* next = x + std::min(m + 1, p.M - 1) * width;
@@ -115,8 +108,8 @@ void backward_head(T* d, float* d_weight, const T* x, const T* weight, float off
     prefetch(d + ahead + i), prefetch(d + ahead + half + i);
     f32x16 a = load(d + i, n), b = load(d + half + i, n);
     rotate_pair(a, b, load(s.cos + i, n), -load(s.sin + i, n));
-    sum = norm::add_dot(a, factor<Offset>(weight + i, n, offset), load(x + i, n), sum);
-    sum = norm::add_dot(b, factor<Offset>(weight + half + i, n, offset), load(x + half + i, n), sum);
+    sum = norm::add_dot(a, norm::factor<Offset>(load(weight + i, n), offset), load(x + i, n), sum);
+    sum = norm::add_dot(b, norm::factor<Offset>(load(weight + half + i, n), offset), load(x + half + i, n), sum);
     store(s.d_normed + i, a, n), store(s.d_normed + half + i, b, n);
   });
   const float along_x = norm::along_x(dot, D, rstd);
@@ -124,7 +117,7 @@ void backward_head(T* d, float* d_weight, const T* x, const T* weight, float off
     prefetch(x + ahead + i);
     f32x16 g = load(s.d_normed + i, n), v = load(x + i, n);
     store(d_weight + i, norm::add_weight_gradient(g, v, rstd, load(d_weight + i, n)), n);
-    store(d + i, norm::gradient(g, factor<Offset>(weight + i, n, offset), rstd, v * along_x), n);
+    store(d + i, norm::gradient(g, norm::factor<Offset>(load(weight + i, n), offset), rstd, v * along_x), n);
   });
 }
 
@@ -135,7 +128,7 @@ void backward(const Context& context, const QkNormRopeBackward& p) {
   const RowBlocks blocks(p.M);
   const std::int64_t heads = p.H + p.G, width = (heads + p.G) * p.D;
   auto* memory = reinterpret_cast<float*>(context.workspace.data());
-  auto run_head = p.offset == 0 ? backward_head<false, T> : backward_head<true, T>;
+  auto run_head = p.offset != 0 ? backward_head<true, T> : backward_head<false, T>;
   parallel_ranges(blocks.count, 1, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t b = first; b < last; ++b) {
       const Scratch s(memory, blocks, b, p.D);

@@ -1,5 +1,5 @@
 // The arithmetic of RMSNorm, for one float and for sixteen lanes, on host and GPU.
-// With y = d_out * weight and xhat = x * rstd: d_x = rstd * (y - xhat * mean(y * xhat)) [+ d_residual], d_weight += d_out * xhat.
+// With y = d_out * factor and xhat = x * rstd: d_x = rstd * (y - xhat * mean(y * xhat)) [+ d_residual], d_weight += d_out * xhat.
 #pragma once
 #include "kernels/arithmetic.hpp"
 
@@ -9,9 +9,24 @@ namespace tessera::kernels::norm {
 TESSERA_BOTH inline float reciprocal_rms(float squares, std::int64_t C, float eps) {
   return 1.0f / Arithmetic<float>::sqrt(squares / static_cast<float>(C) + eps);
 }
+/// What a norm scales by: offset + weight. Without an offset the weight itself, whose sign a sum with 0 would lose where it is 0.
+template <bool Offset, class F>
+TESSERA_BOTH TESSERA_INLINE F factor(const F& weight, float offset) {
+  if constexpr (Offset) {
+    return weight + Arithmetic<F>::splat(offset);
+  } else {
+    return weight;
+  }
+}
 template <class F>
 TESSERA_BOTH TESSERA_INLINE F scaled(const F& x, const F& weight, float rstd) {
   return x * Arithmetic<F>::splat(rstd) * weight;
+}
+
+/// residual + scaled, rounded less often.
+template <class F>
+TESSERA_BOTH TESSERA_INLINE F add_scaled(const F& x, const F& weight, float rstd, const F& residual) {
+  return Arithmetic<F>::fma(x * Arithmetic<F>::splat(rstd), weight, residual);
 }
 
 /// sum + d_out weight x: over a row, the dot product that along_x takes.

@@ -32,12 +32,14 @@ template <class Whole, int N, class T>
 __device__ void scale_vector(T* out, std::int64_t i, std::int64_t C, const Vector<T, N>& x, const Vector<T, N>& weight, float rstd,
                              float offset, const T* residual) {
   float value[N];
-#pragma unroll
-  for (int e = 0; e < N; ++e) value[e] = norm::scaled(to_float(x.value[e]), to_float(weight.value[e]) + offset, rstd);
   if (residual) {
     const Vector<T, N> onto = load<Whole, N>(residual, i, C);
 #pragma unroll
-    for (int e = 0; e < N; ++e) value[e] += to_float(onto.value[e]);
+    for (int e = 0; e < N; ++e)
+      value[e] = norm::add_scaled(to_float(x.value[e]), to_float(weight.value[e]) + offset, rstd, to_float(onto.value[e]));
+  } else {
+#pragma unroll
+    for (int e = 0; e < N; ++e) value[e] = norm::scaled(to_float(x.value[e]), to_float(weight.value[e]) + offset, rstd);
   }
   store<Whole>(out, i, C, value);
 }

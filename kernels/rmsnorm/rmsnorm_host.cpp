@@ -9,23 +9,33 @@ namespace {
 
 std::int64_t rows_per_piece(std::int64_t C) { return std::max<std::int64_t>(1, 16384 / C); }
 
-/// `next` is the row of x that comes after: its second half is asked for here, its first half while this row's statistic was computed.
-template <bool Stream, class T>
-void forward_row(T* out, const T* x, const T* next, const T* weight, std::int64_t C, float rstd) {
-  for_vectors(0, C, [&](std::int64_t i, auto n) {
-    prefetch(next + (C + i) / 2);
-    store_any<Stream>(out + i, norm::scaled(load_any(x + i, n), load_any(weight + i, n), rstd), n);
+template <class T>
+struct ForwardRow {
+  T* out;
+  const T *x, *next;  ///< `next` is the row of x that comes after
+  const T *weight, *residual;
+  std::int64_t C;
+  float offset, rstd;
+};
+
+/// The second half of `next` is asked for here, its first half was while this row's statistic was computed. out may be the residual: an
+/// element is written after it was read.
+template <bool Stream, bool Offset, bool Residual, class T>
+void forward_row(ForwardRow<T> p) {
+  for_vectors(0, p.C, [&](std::int64_t i, auto n) {
+    prefetch(p.next + (p.C + i) / 2);
+    const f32x16 x = load_any(p.x + i, n), factor = norm::factor<Offset>(load_any(p.weight + i, n), p.offset);
+    if constexpr (Residual) {
+      store_any<Stream>(p.out + i, norm::add_scaled(x, factor, p.rstd, load_any(p.residual + i, n)), n);
+    } else {
+      store_any<Stream>(p.out + i, norm::scaled(x, factor, p.rstd), n);
+    }
   });
 }
-
-/// The same by offset + weight, and onto a residual where there is one, which may be out.
 template <bool Stream, class T>
-void forward_row_onto(T* out, const T* x, const T* residual, const T* next, const T* weight, float offset, std::int64_t C, float rstd) {
-  for_vectors(0, C, [&](std::int64_t i, auto n) {
-    prefetch(next + (C + i) / 2);
-    f32x16 normed = norm::scaled(load_any(x + i, n), load_any(weight + i, n) + offset, rstd);
-    store_any<Stream>(out + i, residual ? normed + load_any(residual + i, n) : normed, n);
-  });
+auto forward_row_for(const RmsnormForward& p) {
+  if (p.offset != 0) return p.residual ? forward_row<Stream, true, true, T> : forward_row<Stream, true, false, T>;
+  return p.residual ? forward_row<Stream, false, true, T> : forward_row<Stream, false, false, T>;
 }
 
 template <class T>
@@ -34,21 +44,20 @@ void forward(const RmsnormForward& p) {
   const T *x = static_cast<const T*>(p.x), *weight = static_cast<const T*>(p.weight), *residual = static_cast<const T*>(p.residual);
   std::int64_t row_bytes = p.C * static_cast<std::int64_t>(sizeof(T));
   bool stream = out != residual && worth_streaming(out, p.rows * row_bytes, row_bytes);
-  const bool plain = p.offset == 0 && !residual;
+  auto run_row = stream ? forward_row_for<true, T>(p) : forward_row_for<false, T>(p);
   parallel_ranges(p.rows, rows_per_piece(p.C), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
       const T *row = x + r * p.C, *next = x + std::min(r + 1, p.rows - 1) * p.C;
       const float rstd = row_reciprocal_rms(row, next, p.C, p.eps);
       if (p.rstd) p.rstd[r] = rstd;
-      const T* onto = residual ? residual + r * p.C : nullptr;
-      if (plain && stream)
-        forward_row<true>(out + r * p.C, row, next, weight, p.C, rstd);
-      else if (plain)
-        forward_row<false>(out + r * p.C, row, next, weight, p.C, rstd);
-      else if (stream)
-        forward_row_onto<true>(out + r * p.C, row, onto, next, weight, p.offset, p.C, rstd);
-      else
-        forward_row_onto<false>(out + r * p.C, row, onto, next, weight, p.offset, p.C, rstd);
+      run_row({.out = out + r * p.C,
+               .x = row,
+               .next = next,
+               .weight = weight,
+               .residual = residual ? residual + r * p.C : nullptr,
+               .C = p.C,
+               .offset = p.offset,
+               .rstd = rstd});
     }
     if (stream) stream_fence();
   });
@@ -60,21 +69,17 @@ struct BackwardRow {
   float* d_weight;  ///< whole vectors in the order of T
   const T *d_out, *d_residual, *x, *weight;
   std::int64_t C;
-  float rstd;
+  float offset, rstd;
   std::int64_t ahead;  ///< how far the next row lies ahead: it is asked for early
-  float offset;
 };
 
 /// d_x may be d_out or d_residual: an element is written after the last read of it.
-template <bool Stream, bool Residual, bool Offset, class T>
+template <bool Stream, bool Offset, bool Residual, class T>
 void backward_row(BackwardRow<T> p) {
-  const auto factor = [&](std::int64_t i, auto n) {
-    f32x16 weight = load_any(p.weight + i, n);
-    return Offset ? weight + p.offset : weight;
-  };
   float dot = fold<T>(p.C, [&](std::int64_t i, auto n, f32x16& sum) {
     prefetch(p.d_out + p.ahead + i);
-    sum = norm::add_dot(load_any(p.d_out + i, n), factor(i, n), load_any(p.x + i, n), sum);
+    const f32x16 factor = norm::factor<Offset>(load_any(p.weight + i, n), p.offset);
+    sum = norm::add_dot(load_any(p.d_out + i, n), factor, load_any(p.x + i, n), sum);
   });
   const float along_x = norm::along_x(dot, p.C, p.rstd);
   for_vectors(0, p.C, [&](std::int64_t i, auto n) {
@@ -83,11 +88,16 @@ void backward_row(BackwardRow<T> p) {
     f32x16 g = load_any(p.d_out + i, n), x = load_any(p.x + i, n);
     store(p.d_weight + i, norm::add_weight_gradient(g, x, p.rstd, load(p.d_weight + i)));
     f32x16 rest = Residual ? fma(x, splat(along_x), load_any(p.d_residual + i, n)) : x * along_x;
-    store_any<Stream>(p.d_x + i, norm::gradient(g, factor(i, n), p.rstd, rest), n);
+    store_any<Stream>(p.d_x + i, norm::gradient(g, norm::factor<Offset>(load_any(p.weight + i, n), p.offset), p.rstd, rest), n);
   });
 }
+template <bool Stream, class T>
+auto backward_row_for(const RmsnormBackward& p) {
+  if (p.offset != 0) return p.d_residual ? backward_row<Stream, true, true, T> : backward_row<Stream, true, false, T>;
+  return p.d_residual ? backward_row<Stream, false, true, T> : backward_row<Stream, false, false, T>;
+}
 
-template <bool Offset, class T>
+template <class T>
 void backward(const Context& context, const RmsnormBackward& p) {
   T* d_x = static_cast<T*>(p.d_x);
   const T *d_out = static_cast<const T*>(p.d_out), *d_residual = static_cast<const T*>(p.d_residual);
@@ -98,8 +108,7 @@ void backward(const Context& context, const RmsnormBackward& p) {
   // In place the lines of d_x are in cache already, and a plain store costs no extra read.
   bool in_place = d_x == d_out || d_x == d_residual;
   bool stream = !in_place && worth_streaming(d_x, p.rows * row_bytes, row_bytes);
-  auto run_row = d_residual ? (stream ? backward_row<true, true, Offset, T> : backward_row<false, true, Offset, T>)
-                            : (stream ? backward_row<true, false, Offset, T> : backward_row<false, false, Offset, T>);
+  auto run_row = stream ? backward_row_for<true, T>(p) : backward_row_for<false, T>(p);
   parallel_ranges(blocks.count, 1, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t b = first; b < last; ++b) {
       float* d_weight = partial + b * blocks.stride(p.C);
@@ -113,9 +122,9 @@ void backward(const Context& context, const RmsnormBackward& p) {
                  .x = x + at,
                  .weight = weight,
                  .C = p.C,
+                 .offset = p.offset,
                  .rstd = p.rstd[r],
-                 .ahead = r + 1 < p.rows ? p.C : 0,
-                 .offset = p.offset});
+                 .ahead = r + 1 < p.rows ? p.C : 0});
       }
     }
     if (stream) stream_fence();
@@ -135,10 +144,7 @@ void rmsnorm_backward(const Context& context, const RmsnormBackward& p) {
   std::size_t needed = host::rmsnorm_backward_workspace_bytes(p);
   TESSERA_REQUIRE(context.workspace.size() >= needed, "rmsnorm_backward needs {} bytes of workspace, has {}", needed,
                   context.workspace.size());
-  with_float_type(p.dtype, "rmsnorm_backward", [&](auto type) {
-    using T = decltype(type);
-    p.offset == 0 ? backward<false, T>(context, p) : backward<true, T>(context, p);
-  });
+  with_float_type(p.dtype, "rmsnorm_backward", [&](auto type) { backward<decltype(type)>(context, p); });
 }
 
 std::size_t rmsnorm_backward_workspace_bytes(const RmsnormBackward& p) { return RowBlocks(p.rows).bytes(p.C); }

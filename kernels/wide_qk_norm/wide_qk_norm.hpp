@@ -15,8 +15,8 @@ struct WideQkShape {
   float offset = 0;  ///< as in kernels/rmsnorm
 
   /// Features that are normed together.
-  std::int64_t all_queries() const { return parts * Q; }
-  std::int64_t all_keys() const { return parts * K; }
+  TESSERA_BOTH std::int64_t all_queries() const { return parts * Q; }
+  TESSERA_BOTH std::int64_t all_keys() const { return parts * K; }
 };
 
 /// sums (M,2): of each row the sum of squares of its query features, and of its key features.

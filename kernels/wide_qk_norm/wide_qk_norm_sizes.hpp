@@ -1,24 +1,36 @@
-// How the GPU's norm of the whole width is cut.
+// How the GPU's QK-norm of the whole width lays features over threads and blocks.
 #pragma once
 #include "kernels/cuda/sizes.hpp"
 #include "kernels/wide_qk_norm/wide_qk_norm.hpp"
 
 namespace tessera::kernels::cuda::wide_qk_norm_sizes {
 
-/// Vectors of a row: of query features, then of key features; the last of each may be short.
-struct WideVectors {
-  std::int64_t query = 0, key = 0;
-  WideVectors(const WideQkShape& s, std::int64_t elements) : query(ceil_div(s.Q, elements)), key(ceil_div(s.K, elements)) {}
+/// Threads of C features of a row, a power of two up to a block: each has a vector of them, or one in each of several turns or tiles.
+inline int wide_group(std::int64_t C, std::int64_t elements) {
+  int group = 1;
+  while (group < tessera::cuda::block_threads && group * elements < C) group *= 2;
+  return group;
+}
+
+/// Query or key features over blocks: a block has a tile of columns, one vector a thread, and one of the row blocks.
+struct WideTiles {
+  int group;
+  std::int64_t across;  ///< tiles in a row
+  tessera::cuda::RowBlocks rows;
+  WideTiles(const WideQkShape& s, std::int64_t C, std::int64_t most_blocks)
+      : group(wide_group(C, tessera::cuda::vector_elements_of(s.dtype))),
+        across(ceil_div(C, std::int64_t{group} * tessera::cuda::vector_elements_of(s.dtype))),
+        rows(s.M, 8 * (tessera::cuda::block_threads / group), std::max<std::int64_t>(1, most_blocks / std::max<std::int64_t>(1, across))) {}
+  TESSERA_BOTH std::int64_t count() const { return across * rows.count; }
 };
 
-/// Of the backward pass: a thread has a vector's place in all rows of a row block, a block of threads as many neighbouring ones.
-inline std::int64_t column_blocks(const WideQkShape& s) {
-  const WideVectors vectors(s, tessera::cuda::vector_elements_of(s.dtype));
-  return ceil_div(vectors.query + vectors.key, std::int64_t{tessera::cuda::block_threads});
-}
-/// About what fits into an H200 at once, of at least eight rows.
-inline tessera::cuda::RowBlocks row_blocks(const WideQkShape& s) {
-  return {s.M, 8, static_cast<int>(std::max<std::int64_t>(1, 528 / column_blocks(s)))};
+/// Those of backward's one launch. What fits into an H200 at once (four blocks an SM), shared out so that all blocks have as much to do.
+struct WideBackwardTiles {
+  WideTiles query, key;
+};
+inline WideBackwardTiles wide_backward_tiles(const WideQkShape& s) {
+  const auto of = [&](std::int64_t C) { return WideTiles(s, C, std::max<std::int64_t>(1, 528 * C / (s.Q + s.K))); };
+  return {of(s.Q), of(s.K)};
 }
 
 }  // namespace tessera::kernels::cuda::wide_qk_norm_sizes

@@ -17,6 +17,7 @@
 #include "kernels/rmsnorm/rmsnorm.hpp"
 #include "kernels/rope/rope.hpp"
 #include "kernels/swiglu/swiglu.hpp"
+#include "kernels/wide_qk_norm/wide_qk_norm.hpp"
 
 namespace tessera::benchmarks {
 namespace {
@@ -318,6 +319,27 @@ void add_qk_norm_rope(Part& part, const Settings& s, DType dtype) {
                              .run = [=](cudaStream_t stream) { qk_norm_rope_backward(on(stream, workspace, workspace_bytes), backward); }});
 }
 
+void add_wide_qk_norm(Part& part, const Settings& s, DType dtype) {
+  const std::int64_t Q = s.width, K = std::max<std::int64_t>(1, Q / 4), width = Q + 2 * K,
+                     M = std::max<std::int64_t>(1, (s.mib << 20) / (width * static_cast<std::int64_t>(size_of(dtype))));
+  const WideQkShape shape{.M = M, .Q = Q, .K = K, .stride = width, .dtype = dtype};
+  void *x = part.values(M * width, dtype), *out = part.values(M * width, dtype), *weight = part.values(Q, dtype);
+  auto *sums = static_cast<float*>(part.values(2 * M, DType::f32)), *d_weight = static_cast<float*>(part.values(Q, DType::f32));
+  part.contenders.push_back({.name = named("wide_qk_norm forward", dtype),
+                             .limit = "copy",
+                             .amount = 2 * bytes_of(M * width, dtype) + 8 * count(M),
+                             .run = [=](cudaStream_t stream) {
+                               wide_qk_norm(on(stream), {out, x, sums, weight, weight, shape});
+                             }});
+  const WideQkNormBackward backward{out, d_weight, d_weight, x, sums, sums, weight, weight, shape};
+  const std::size_t bytes = wide_qk_norm_backward_workspace_bytes(backward, Backend::cuda);
+  part.contenders.push_back(
+      {.name = named("wide_qk_norm backward", dtype),
+       .limit = "copy",
+       .amount = 3 * bytes_of(M * (Q + K), dtype) + 16 * count(M),
+       .run = [=, workspace = part.bytes(bytes)](cudaStream_t stream) { wide_qk_norm_backward(on(stream, workspace, bytes), backward); }});
+}
+
 void add_embedding(Part& part, const Settings& s, DType dtype) {
   const std::int64_t C = s.width, V = std::min<std::int64_t>(50304, s.mib << 12),
                      M = std::max<std::int64_t>(1, (s.mib << 20) / (C * static_cast<std::int64_t>(size_of(dtype))));
@@ -367,6 +389,7 @@ std::vector<Group> memory_bound_groups() {
           both("cross-entropy", add_cross_entropy),
           both("rope", add_rope),
           both("qk_norm_rope", add_qk_norm_rope),
+          both("wide_qk_norm", add_wide_qk_norm),
           both("embedding", add_embedding),
           {"expert_blocks",
            [](Part& part, const Settings& s) {

@@ -42,6 +42,7 @@
 #include "kernels/sums/sums.hpp"
 #include "kernels/swiglu/swiglu.hpp"
 #include "kernels/vector/vector.hpp"
+#include "kernels/wide_qk_norm/wide_qk_norm.hpp"
 #include "memory/runtime.hpp"
 #include "update_stream.hpp"
 
@@ -363,6 +364,28 @@ void add_qk_norm_rope(std::vector<Contender>& list, const Memory& memory, DType 
                   [=] { qk_norm_rope_backward({.workspace = workspace}, backward); }});
 }
 
+/// As many query as key features, and as many others. Statistics of all rows lie in `sums`.
+void add_wide_qk_norm(std::vector<Contender>& list, const Memory& memory, DType dtype, const Memory& small, std::vector<float>& sums) {
+  constexpr int C = 512, width = 3 * C;
+  const int e = static_cast<int>(size_of(dtype));
+  const std::string suffix = dtype == DType::f32 ? ", fp32" : ", bf16";
+  std::byte* p[2] = {};
+  const std::int64_t n = memory.cut({e, e}, p, width), M = n / width;
+  const WideQkShape shape{.M = M, .Q = C, .K = C, .stride = width, .dtype = dtype};
+  WideQkNormBackward backward{.shape = shape};
+  std::byte* parts[3];
+  const std::size_t workspace_bytes = wide_qk_norm_backward_workspace_bytes(backward);
+  small.cut({C * 4, C * 4, static_cast<int>(workspace_bytes)}, parts, 1);
+  backward.d = p[0], backward.x = p[1], backward.q_norm = backward.k_norm = parts[0];
+  backward.d_q_norm = backward.d_k_norm = reinterpret_cast<float*>(parts[1]);
+  backward.sums = backward.dots = sums.data();
+  const std::span<std::byte> workspace(parts[2], workspace_bytes);
+  const WideQkNorm forward{.out = p[1], .x = p[0], .sums = sums.data(), .q_norm = parts[0], .k_norm = parts[0], .shape = shape};
+  list.push_back({"wide_qk_norm forward" + suffix, 2.0 * e * static_cast<double>(n), "copy", [=] { wide_qk_norm({}, forward); }});
+  list.push_back({"wide_qk_norm backward" + suffix, 3.0 * e * static_cast<double>(M * 2 * C), "update",
+                  [=] { wide_qk_norm_backward({.workspace = workspace}, backward); }});
+}
+
 void add_swiglu(std::vector<Contender>& list, const Memory& memory, DType dtype) {
   constexpr std::int64_t F = 2816;
   int e = static_cast<int>(size_of(dtype));
@@ -550,6 +573,7 @@ void run(const Settings& settings) {
   for (DType dtype : {DType::f32, DType::bf16}) {
     add_rmsnorm(list, memory, dtype, small, rstd);
     add_qk_norm_rope(list, memory, dtype, small, rstd, table);
+    add_wide_qk_norm(list, memory, dtype, small, rstd);
     add_swiglu(list, memory, dtype);
     add_head_blocks(list, memory, dtype);
     add_key_parts(list, memory, dtype);

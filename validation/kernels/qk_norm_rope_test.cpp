@@ -20,6 +20,8 @@ constexpr double float_eps = static_cast<double>(static_cast<float>(eps));
 struct Operands {
   Case c;
   std::vector<double> x, q_norm, k_norm, table;
+  double offset = 0;
+  double factor(std::int64_t h, std::size_t i) const { return offset + weight(h)[i]; }
   const std::vector<double>& weight(std::int64_t h) const { return h < c.H ? q_norm : k_norm; }
   std::size_t at(std::int64_t m, std::int64_t h) const { return static_cast<std::size_t>(m * c.width() + h * c.D); }
 };
@@ -47,7 +49,7 @@ std::vector<double> reference_forward(const Operands& o) {
     for (std::int64_t h = 0; h < o.c.heads(); ++h) {
       const std::size_t at = o.at(m, h);
       const double rstd = reciprocal_rms(o, at);
-      for (std::size_t i = 0; i < static_cast<std::size_t>(o.c.D); ++i) out[at + i] *= rstd * o.weight(h)[i];
+      for (std::size_t i = 0; i < static_cast<std::size_t>(o.c.D); ++i) out[at + i] *= rstd * o.factor(h, i);
       rotate(out, at, o, m, 1);
     }
   }
@@ -68,12 +70,12 @@ Gradients reference_backward(const Operands& o, const std::vector<double>& d_out
       rotate(g.d_x, at, o, m, -1);
       const double rstd = reciprocal_rms(o, at);
       double along = 0;
-      for (std::size_t i = 0; i < D; ++i) along += g.d_x[at + i] * o.weight(h)[i] * o.x[at + i];
+      for (std::size_t i = 0; i < D; ++i) along += g.d_x[at + i] * o.factor(h, i) * o.x[at + i];
       for (std::size_t i = 0; i < D; ++i) {
         double& d = g.d_x[at + i];
         (h < o.c.H ? g.d_q_norm : g.d_k_norm)[i] += d * o.x[at + i] * rstd;
-        g.largest_term = std::max(g.largest_term, std::abs(rstd * d * o.weight(h)[i]));
-        d = rstd * (d * o.weight(h)[i] - o.x[at + i] * rstd * rstd * along / static_cast<double>(D));
+        g.largest_term = std::max(g.largest_term, std::abs(rstd * d * o.factor(h, i)));
+        d = rstd * (d * o.factor(h, i) - o.x[at + i] * rstd * rstd * along / static_cast<double>(D));
       }
     }
   }
@@ -86,23 +88,19 @@ struct Trial : QkNormRopeInputs<T> {
   using Inputs::c, Inputs::x, Inputs::q_norm, Inputs::k_norm, Inputs::d_qkv, Inputs::table, Inputs::d_q_norm, Inputs::d_k_norm;
   std::vector<T> out;
   std::vector<float> rstd;
+  float offset = 0;
 
   explicit Trial(const Case& c) : Inputs(c), out(poisoned<T>(c.M * c.width())), rstd(poisoned<float>(c.M * c.heads())) {}
-  /// Weights with the offset that they are taken with.
-  Operands operands() const {
-    Operands o{c, doubles(x), doubles(q_norm), doubles(k_norm), doubles(table)};
-    for (auto* weights : {&o.q_norm, &o.k_norm})
-      for (double& one : *weights) one += static_cast<double>(c.offset);
-    return o;
-  }
+  Operands operands() const { return {c, doubles(x), doubles(q_norm), doubles(k_norm), doubles(table), static_cast<double>(offset)}; }
   QkNormRopeForward forward_arguments() {
     QkNormRopeForward p = Inputs::forward_arguments();
-    p.out = out.data(), p.rstd = rstd.data(), p.eps = static_cast<float>(eps);
+    p.out = out.data(), p.rstd = rstd.data(), p.eps = static_cast<float>(eps), p.offset = offset;
     return p;
   }
   QkNormRopeBackward backward_arguments() {
     QkNormRopeBackward p = Inputs::backward_arguments();
     p.d_qkv = d_qkv.data(), p.d_q_norm = d_q_norm.data(), p.d_k_norm = d_k_norm.data(), p.rstd = rstd.data();
+    p.offset = offset;
     return p;
   }
   void forward() { qk_norm_rope_forward({}, forward_arguments()); }
@@ -113,11 +111,16 @@ struct Trial : QkNormRopeInputs<T> {
   }
 };
 
+/// Some of them, of each instance of the kernels, for norms that scale by offset + weight.
+const std::vector<Case> offset_cases = {{6, 3, 2, 1, 6}, {77, 50, 8, 2, 128}, {40, 64, 2, 2, 256}, {45, 16, 6, 2, 18}};
+constexpr float some_offset = 1.5f;
+
 template <class T>
-void check_forward() {
-  for (const Case& c : cases()) {
-    SCOPED_TRACE(::testing::Message() << c);
+void check_forward(const std::vector<Case>& cases, float offset = 0) {
+  for (const Case& c : cases) {
+    SCOPED_TRACE(::testing::Message() << c << ", offset " << offset);
     Trial<T> run(c);
+    run.offset = offset;
     const Operands o = run.operands();
     run.forward();
     EXPECT_LT(relative_error(turned_heads(run.out, c), turned_heads(reference_forward(o), c)), tolerance<T>());
@@ -134,15 +137,16 @@ void check_forward() {
     EXPECT_EQ(digest(run.x), digest(run.out));
   }
 }
-TEST(QkNormRope, MatchesReferenceFp32) { check_forward<float>(); }
-TEST(QkNormRope, MatchesReferenceBf16) { check_forward<bf16>(); }
-TEST(QkNormRope, MatchesReferenceFp16) { check_forward<f16>(); }
+TEST(QkNormRope, MatchesReferenceFp32) { check_forward<float>(cases()); }
+TEST(QkNormRope, MatchesReferenceBf16) { check_forward<bf16>(cases()); }
+TEST(QkNormRope, MatchesReferenceFp16) { check_forward<f16>(cases()); }
 
 template <class T>
-void check_backward() {
-  for (const Case& c : cases()) {
-    SCOPED_TRACE(::testing::Message() << c);
+void check_backward(const std::vector<Case>& cases, float offset = 0) {
+  for (const Case& c : cases) {
+    SCOPED_TRACE(::testing::Message() << c << ", offset " << offset);
     Trial<T> run(c);
+    run.offset = offset;
     run.forward();
     Gradients expected = reference_backward(run.operands(), doubles(run.d_qkv));
     for (std::size_t i = 0; i < run.d_q_norm.size(); ++i) {
@@ -157,9 +161,15 @@ void check_backward() {
     EXPECT_LT(relative_error(run.d_k_norm, expected.d_k_norm), 2e-6);
   }
 }
-TEST(QkNormRope, GradientMatchesReferenceFp32) { check_backward<float>(); }
-TEST(QkNormRope, GradientMatchesReferenceBf16) { check_backward<bf16>(); }
-TEST(QkNormRope, GradientMatchesReferenceFp16) { check_backward<f16>(); }
+TEST(QkNormRope, GradientMatchesReferenceFp32) { check_backward<float>(cases()); }
+TEST(QkNormRope, GradientMatchesReferenceBf16) { check_backward<bf16>(cases()); }
+TEST(QkNormRope, GradientMatchesReferenceFp16) { check_backward<f16>(cases()); }
+
+template <class T>
+void check_offset() {
+  check_forward<T>(offset_cases, some_offset), check_backward<T>(offset_cases, some_offset);
+}
+TEST(QkNormRope, TakesAnOffset) { check_offset<float>(), check_offset<bf16>(), check_offset<f16>(); }
 
 // Positions restart with documents: the bits, and so those of the weights' gradients, are those of a table that has a row for each token.
 template <class T>
@@ -188,6 +198,7 @@ TEST(QkNormRope, PositionsRestartWithDocuments) { check_documents<float>(), chec
 TEST(QkNormRope, ReferenceGradientMatchesFiniteDifferences) {
   const Case c{5, 3, 2, 1, 10};
   Operands o = Trial<float>(c).operands();
+  o.offset = 1;
   const std::vector<double> d_out = doubles(random_values<float>(c.M * c.width(), 9));
   const Gradients g = reference_backward(o, d_out);
   const auto check = [&](std::vector<double> Operands::*operand, const std::vector<double>& gradient) {
@@ -223,6 +234,7 @@ TEST(QkNormRope, SameBitsForAnyThreadCount) {
     expect_same_bits([c] {
       Trial<float> run(c);
       Trial<bf16> half(c);
+      half.offset = 1;
       run.forward(), half.forward();
       run.backward(), half.backward();
       return digest(run.out, run.rstd, run.d_qkv, run.d_q_norm, run.d_k_norm, half.out, half.d_qkv, half.d_q_norm, half.d_k_norm);

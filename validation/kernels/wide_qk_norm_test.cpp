@@ -7,109 +7,92 @@ namespace {
 
 using Case = WideQkCase;
 
-/// The definition, over all parts, in fp64: of the query features of a row (or its key features) what the kernels make of each part.
-struct Reference {
-  std::vector<std::vector<double>> out, d_x, d_q_norm, d_k_norm;  ///< of each part
-  double largest_term = 0;                                        ///< of d_x: with few features much of it cancels
+constexpr double eps = static_cast<double>(1e-5f);
+
+/// The features of all parts side by side, in fp64: (M,C), and a factor each.
+struct Section {
+  std::size_t C;
+  std::vector<double> x{}, d{}, factor{};
 };
 template <class T>
-Reference reference(const std::vector<WideQkInputs<T>>& inputs) {
-  const Case& c = inputs[0].c;
-  Reference r;
-  for (const auto& part : inputs) {
-    r.out.push_back(doubles(part.x)), r.d_x.push_back(doubles(part.d));
-    r.d_q_norm.push_back(doubles(part.d_q_norm)), r.d_k_norm.push_back(doubles(part.d_k_norm));
-  }
+Section section_of(const WideQkInputs<T>& in, bool of_query) {
+  const WideQkCase& c = in.c;
+  const std::int64_t own = of_query ? c.Q : c.K, first = of_query ? 0 : c.Q;
+  Section s{.C = static_cast<std::size_t>(own * c.parts)};
+  const auto append = [&](std::vector<double>& to, const std::vector<T>& from, std::int64_t at) {
+    for (std::int64_t i = at; i < at + own; ++i) to.push_back(static_cast<double>(static_cast<float>(from[static_cast<std::size_t>(i)])));
+  };
   for (std::int64_t m = 0; m < c.M; ++m)
-    for (const bool key : {false, true}) {
-      const std::int64_t begin = m * c.stride() + (key ? c.Q : 0), count = key ? c.K : c.Q;
-      const auto width = static_cast<double>(c.parts * count);
-      const auto over = [&](auto&& f) {
-        for (std::size_t p = 0; p < inputs.size(); ++p)
-          for (std::int64_t i = 0; i < count; ++i) {
-            const auto at = static_cast<std::size_t>(begin + i), column = static_cast<std::size_t>(i);
-            const double weight = static_cast<double>(static_cast<float>((key ? inputs[p].k_norm : inputs[p].q_norm)[column]));
-            f(p, at, column, static_cast<double>(static_cast<float>(inputs[p].x[at])),
-              static_cast<double>(static_cast<float>(inputs[p].d[at])), weight + static_cast<double>(c.offset));
-          }
-      };
-      double squares = 0, dots = 0;
-      over([&](std::size_t, std::size_t, std::size_t, double x, double d, double w) { squares += x * x, dots += d * x * w; });
-      const double rstd = 1 / std::sqrt(squares / width + static_cast<double>(wide_qk_eps));
-      over([&](std::size_t p, std::size_t at, std::size_t column, double x, double d, double w) {
-        r.out[p][at] = x * rstd * w;
-        r.d_x[p][at] = rstd * (d * w - x * rstd * rstd * dots / width);
-        r.largest_term = std::max(r.largest_term, std::abs(rstd * d * w));
-        (key ? r.d_k_norm : r.d_q_norm)[p][column] += d * x * rstd;
-      });
+    for (const auto& part : in.parts) append(s.x, part.x, m * c.stride + first), append(s.d, part.d, m * c.stride + first);
+  for (const auto& part : in.parts) append(s.factor, of_query ? part.q_norm : part.k_norm, 0);
+  for (double& f : s.factor) f += static_cast<double>(c.offset);
+  return s;
+}
+
+/// The definition over the whole width.
+struct Reference {
+  std::vector<double> out, d_x, d_weight;
+  double largest_term = 0;  ///< of d_x: with few features nearly all of it cancels
+};
+Reference reference(const Section& s) {
+  Reference r{.out = s.x, .d_x = s.x, .d_weight = std::vector<double>(s.C)};
+  const auto C = static_cast<double>(s.C);
+  for (std::size_t row = 0; row < s.x.size(); row += s.C) {
+    double squares = 0, along = 0;
+    for (std::size_t i = 0; i < s.C; ++i) {
+      squares += s.x[row + i] * s.x[row + i];
+      along += s.d[row + i] * s.factor[i] * s.x[row + i];
     }
+    const double rstd = 1 / std::sqrt(squares / C + eps);
+    for (std::size_t i = 0; i < s.C; ++i) {
+      r.out[row + i] = s.x[row + i] * rstd * s.factor[i];
+      r.d_x[row + i] = rstd * (s.d[row + i] * s.factor[i] - s.x[row + i] * rstd * rstd * along / C);
+      r.d_weight[i] += s.d[row + i] * s.x[row + i] * rstd;
+      r.largest_term = std::max(r.largest_term, std::abs(rstd * s.d[row + i] * s.factor[i]));
+    }
+  }
   return r;
 }
 
-/// All parts, whose sums meet as the ranks' do.
 template <class T>
-struct Trial {
-  std::vector<WideQkInputs<T>> parts;
-  std::vector<std::vector<T>> out;
-  std::vector<float> sums, dots;
+void check_section(const WideQkInputs<T>& in, const WideQkResults<T>& results, bool of_query) {
+  // What was computed becomes inputs of section_of, which gathers the parts.
+  WideQkInputs<T> gathered = in;
+  std::vector<float> d_weight;
+  std::vector<double> before;
+  for (std::size_t i = 0; i < in.parts.size(); ++i) {
+    gathered.parts[i].x = results.parts[i].out, gathered.parts[i].d = results.parts[i].d;
+    const auto &sum = of_query ? results.parts[i].d_q_norm : results.parts[i].d_k_norm,
+               &there = of_query ? in.parts[i].d_q_norm : in.parts[i].d_k_norm;
+    d_weight.insert(d_weight.end(), sum.begin(), sum.end()), before.insert(before.end(), there.begin(), there.end());
+  }
+  const Section results_of = section_of(gathered, of_query);
+  Reference expected = reference(section_of(in, of_query));
+  for (std::size_t i = 0; i < before.size(); ++i) expected.d_weight[i] += before[i];
+  EXPECT_LT(relative_error(results_of.x, expected.out), tolerance<T>());
+  EXPECT_LT(relative_error(results_of.d, expected.d_x, expected.largest_term), tolerance<T>());
+  EXPECT_LT(relative_error(d_weight, expected.d_weight), 2e-6);
+}
 
-  explicit Trial(const Case& c) : parts(wide_qk_inputs<T>(c)), sums(poisoned<float>(c.parts * c.M * 2)), dots(sums) {
-    for (const auto& part : parts) out.push_back(poisoned<T>(static_cast<std::int64_t>(part.x.size())));
-  }
-  float* of_part(std::vector<float>& all, std::size_t part) { return all.data() + static_cast<std::int64_t>(part) * parts[0].c.M * 2; }
-  void forward(bool in_place = false) {
-    for (std::size_t p = 0; p < parts.size(); ++p)
-      wide_qk_sums({}, {.sums = of_part(sums, p), .x = parts[p].x.data(), .shape = parts[p].shape()});
-    for (std::size_t p = 0; p < parts.size(); ++p) {
-      if (in_place) out[p] = parts[p].x;
-      wide_qk_norm({}, {.out = out[p].data(),
-                        .x = in_place ? out[p].data() : parts[p].x.data(),
-                        .sums = sums.data(),
-                        .q_norm = parts[p].q_norm.data(),
-                        .k_norm = parts[p].k_norm.data(),
-                        .shape = parts[p].shape()});
-    }
-  }
-  void backward() {
-    for (std::size_t p = 0; p < parts.size(); ++p)
-      wide_qk_dots({}, {.dots = of_part(dots, p),
-                        .d = parts[p].d.data(),
-                        .x = parts[p].x.data(),
-                        .q_norm = parts[p].q_norm.data(),
-                        .k_norm = parts[p].k_norm.data(),
-                        .shape = parts[p].shape()});
-    for (auto& part : parts) {
-      const WideQkNormBackward b{.d = part.d.data(),
-                                 .d_q_norm = part.d_q_norm.data(),
-                                 .d_k_norm = part.d_k_norm.data(),
-                                 .x = part.x.data(),
-                                 .sums = sums.data(),
-                                 .dots = dots.data(),
-                                 .q_norm = part.q_norm.data(),
-                                 .k_norm = part.k_norm.data(),
-                                 .shape = part.shape()};
-      Workspace workspace(wide_qk_norm_backward_workspace_bytes(b));
-      wide_qk_norm_backward(workspace.context(), b);
-      EXPECT_TRUE(workspace.intact());
-    }
-  }
-};
+template <class T>
+std::vector<T> others(const std::vector<T>& v, const Case& c) {
+  std::vector<T> out;
+  for (std::int64_t m = 0; m < c.M; ++m) out.insert(out.end(), v.begin() + m * c.stride + c.Q + c.K, v.begin() + (m + 1) * c.stride);
+  return out;
+}
 
 template <class T>
 void check_against_reference() {
   for (const Case& c : wide_qk_cases) {
     SCOPED_TRACE(::testing::Message() << c);
-    Trial<T> run(c), over(c);
-    const Reference expected = reference(run.parts);
-    run.forward(), over.forward(true);
-    run.backward();
-    for (std::size_t p = 0; p < run.parts.size(); ++p) {
-      EXPECT_LT(relative_error(run.out[p], expected.out[p]), tolerance<T>());
-      EXPECT_EQ(digest(over.out[p]).hex(), digest(run.out[p]).hex()) << "in place";
-      EXPECT_LT(relative_error(run.parts[p].d, expected.d_x[p], expected.largest_term), tolerance<T>());
-      EXPECT_LT(relative_error(run.parts[p].d_q_norm, expected.d_q_norm[p]), 3e-6);
-      EXPECT_LT(relative_error(run.parts[p].d_k_norm, expected.d_k_norm[p]), 3e-6);
+    const WideQkInputs<T> in(c);
+    const WideQkResults<T> results = wide_qk_on_host(in);
+    for (const bool of_query : {true, false}) check_section(in, results, of_query);
+    for (std::size_t i = 0; i < in.parts.size(); ++i) {
+      EXPECT_EQ(digest(others(results.parts[i].out, c)), digest(others(in.parts[i].x, c)));
+      EXPECT_EQ(digest(others(results.parts[i].d, c)), digest(others(in.parts[i].d, c)));
     }
+    EXPECT_EQ(wide_qk_on_host(in, true).hash().hex(), results.hash().hex()) << "in place";
   }
 }
 TEST(WideQkNorm, MatchesReferenceFp32) { check_against_reference<float>(); }
@@ -117,46 +100,57 @@ TEST(WideQkNorm, MatchesReferenceBf16) { check_against_reference<bf16>(); }
 TEST(WideQkNorm, MatchesReferenceFp16) { check_against_reference<f16>(); }
 
 TEST(WideQkNorm, ReferenceGradientMatchesFiniteDifferences) {
-  const Case c{2, 5, 3, 1, 2, 1};
-  const auto inputs = wide_qk_inputs<float>(c);
-  const Reference r = reference(inputs);
-  const auto loss = [&](const std::vector<WideQkInputs<float>>& at) {
-    const Reference moved = reference(at);
-    double sum = 0;
-    for (std::size_t p = 0; p < at.size(); ++p)
-      for (std::int64_t m = 0; m < c.M; ++m)
-        for (std::int64_t i = 0; i < c.Q + c.K; ++i) {
-          const auto place = static_cast<std::size_t>(m * c.stride() + i);
-          sum += moved.out[p][place] * static_cast<double>(inputs[p].d[place]);
-        }
-    return sum;
-  };
-  for (std::size_t p = 0; p < inputs.size(); ++p)
-    for (const std::size_t i : {std::size_t{0}, std::size_t{4}, std::size_t{6}, static_cast<std::size_t>(c.stride() + 2)}) {
-      auto above = inputs, below = inputs;
-      above[p].x[i] += 1.0f / 64, below[p].x[i] -= 1.0f / 64;
-      const double step = static_cast<double>(above[p].x[i]) - static_cast<double>(below[p].x[i]);
-      EXPECT_NEAR(r.d_x[p][i], (loss(above) - loss(below)) / step, 2e-3 * (1 + std::abs(r.d_x[p][i]))) << p << " " << i;
-    }
+  const Section s = section_of(WideQkInputs<float>({3, 7, 2, 10, 2, 1.0f}), true);
+  const Reference r = reference(s);
+  const auto by_x = finite_differences(s.x, [&](const std::vector<double>& v) {
+    Section moved = s;
+    moved.x = v;
+    return dot(s.d, reference(moved).out);
+  });
+  const auto by_weight = finite_differences(s.factor, [&](const std::vector<double>& v) {
+    Section moved = s;
+    moved.factor = v;
+    return dot(s.d, reference(moved).out);
+  });
+  for (std::size_t i = 0; i < by_x.size(); ++i) EXPECT_NEAR(r.d_x[i], by_x[i], 1e-8);
+  for (std::size_t i = 0; i < by_weight.size(); ++i) EXPECT_NEAR(r.d_weight[i], by_weight[i], 1e-8);
 }
 
 TEST(WideQkNorm, SameBitsForAnyThreadCount) {
-  for (const Case& c : {Case{77, 200, 40, 40, 2}, Case{300, 64, 64, 0, 1, 1}}) {
+  for (const Case& c : {Case{330, 200, 40, 280, 2, 1.0f}, Case{100, 47, 13, 61}}) {
     expect_same_bits([c] {
-      Trial<float> run(c);
-      Trial<bf16> half(c);
-      run.forward(), half.forward();
-      run.backward(), half.backward();
-      return digest(run.sums, run.dots, run.out[0], run.parts[0].d, run.parts[0].d_q_norm, half.out[0], half.parts[0].d,
-                    half.parts[0].d_k_norm);
+      return hash_text(wide_qk_on_host(WideQkInputs<float>(c)).hash().hex() + wide_qk_on_host(WideQkInputs<bf16>(c)).hash().hex());
     });
   }
 }
 
-TEST(WideQkNorm, RefusesAShortWorkspace) {
-  WideQkNormBackward b;
-  b.shape = {.M = 77, .Q = 48, .K = 48, .stride = 96};
-  EXPECT_THROW(wide_qk_norm_backward({}, b), Error);
+// Outputs beyond the caches are written with streaming stores: the bits are the same.
+template <class T>
+void check_large_output(std::int64_t M) {
+  const Case c{8, 256, 48, 384};
+  const WideQkInputs<T> small(c);
+  const WideQkPart<T>& part = small.parts[0];
+  const WideQkResults<T> expected = wide_qk_on_host(small);
+  const std::int64_t eight = 8 * c.stride;
+  auto memory = poisoned<T>(M * c.stride + 32), x = poisoned<T>(M * c.stride);
+  auto sums = poisoned<float>(2 * M);
+  T* out = memory.data() + (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64) % 64 / sizeof(T);
+  for (std::int64_t m = 0; m < M; m += 8) {
+    std::copy(part.x.begin(), part.x.end(), x.begin() + m * c.stride);
+    std::copy(expected.sums.begin(), expected.sums.end(), sums.begin() + 2 * m);
+  }
+  WideQkShape shape = small.shape();
+  shape.M = M;
+  wide_qk_norm(
+      {}, {.out = out, .x = x.data(), .sums = sums.data(), .q_norm = part.q_norm.data(), .k_norm = part.k_norm.data(), .shape = shape});
+  for (std::int64_t m = 0; m < M; m += 8)
+    ASSERT_EQ(std::memcmp(out + m * c.stride, expected.parts[0].out.data(), static_cast<std::size_t>(eight) * sizeof(T)), 0) << m;
+}
+TEST(WideQkNorm, LargeOutputsHaveTheBitsOfSmallOnes) { check_large_output<float>(22400), check_large_output<bf16>(44800); }
+
+TEST(WideQkNorm, RefusesWhatItCannotDo) {
+  EXPECT_THROW(wide_qk_norm_backward({}, {.shape = {.M = 77, .Q = 48, .K = 16, .stride = 64}}), Error) << "no workspace";
+  EXPECT_THROW(wide_qk_sums({}, {.shape = {.M = 77, .Q = 48, .K = 16, .stride = 63}}), Error);
 }
 
 }  // namespace
