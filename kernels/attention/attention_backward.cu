@@ -1,6 +1,8 @@
 // Backward pass in bf16 and fp16, without atomics: every sum is taken by one warp in a fixed order.
 //
-//   P = 2^(S - lse), dV = P^T dO, dP = dO V^T, dS = P (dP - delta), dK = dS^T Q / sqrt D, dQ = dS K / sqrt D
+//   P = 2^(S - lse), dV = P^T dO, dP = dO V^T, dS = P (dP - delta), dK = scale dS^T Q, dQ = scale dS K
+//
+// With a cap S is cap x, where x is the tanh of scale Q K^T / cap, and dS is P (dP - delta) (1 - x^2).
 //
 // One kernel owns key tiles and sums dK and dV over the query heads of the group and their query tiles; another owns query tiles and sums
 // dQ over key tiles. Both compute S and dP, so a pair of query and visible key costs 14 D flops and not 10. The other way, one kernel that

@@ -3,7 +3,7 @@
 // of one head; where a group has several, dK and dV of each go to the workspace and a third kernel adds them in order. With the walk over a
 // whole group few and long blocks would leave multiprocessors idle: Llama 3 70B over eight tensor-parallel ranks has one group.
 //
-//   P = 2^(S - lse), dV = P^T dO, dP = dO V^T, dS = P (dP - delta), dK = dS^T Q / sqrt D, dQ = dS K / sqrt D
+//   P = 2^(S - lse), dV = P^T dO, dP = dO V^T, dS = P (dP - delta), dK = scale dS^T Q, dQ = scale dS K
 //
 // Bound by tensor-core flops, 14 D a pair of query and visible key: 8 D for dK and dV, 6 D for dQ; D counts as in the forward pass. Shared
 // memory comes close: for its 65536 multiply-adds a product of 64 x 64 x 16 reads 2 KiB, or 4 KiB where the left operand too is there and

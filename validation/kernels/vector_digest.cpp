@@ -277,7 +277,7 @@ template <class T>
 void attention() {
   constexpr DType dtype = dtype_of<T>();
   for (std::int64_t D : {22, 48, 64}) {
-    AttentionShape shape{.B = 2, .T = 93, .H = 4, .G = 2, .D = D, .dtype = dtype};
+    const AttentionShape shape{.B = 2, .T = 93, .H = 4, .G = 2, .D = D, .dtype = dtype, .softcap = D == 48 ? 0.5f : 0.f};
     std::int64_t tokens = shape.B * shape.T, width = (shape.H + 2 * shape.G) * D;
     auto qkv = random_values<T>(tokens * width, 1), d_out = random_values<T>(tokens * shape.H * D, 2);
     auto out = poisoned<T>(tokens * shape.H * D), d_qkv = poisoned<T>(tokens * width), decoded = poisoned<T>(shape.B * shape.H * D);
@@ -304,7 +304,7 @@ template <class T>
 void attention_blocks() {
   constexpr DType dtype = dtype_of<T>();
   for (std::int64_t D : {22, 64}) {
-    const AttentionShape s{.B = 2, .T = 93, .H = 4, .G = 2, .D = D, .dtype = dtype};
+    const AttentionShape s{.B = 2, .T = 93, .H = 4, .G = 2, .D = D, .dtype = dtype, .softcap = D == 22 ? 0.5f : 0.f};
     const AttentionBlock block{s, {1, 91}, {3, 47}};
     const std::int64_t rows = s.B * s.T, queries = s.H * D, keys = 2 * s.G * D, terms = s.B * s.H * s.T;
     const auto qkv = random_values<T>(rows * (queries + keys), 1), kv = random_values<T>(rows * keys, 2);
