@@ -8,7 +8,7 @@ PLACES = (
     r"smoke/",                                               # is there anything to stand on
     r"tests/kernel_(reduce|tensor_core|warpgroup)_cuda$",    # instructions
     r"tests/kernel_(elementwise|gemm)_cuda$",                # what most of a step is
-    r"tests/kernel_(cudnn_)?attention_cuda$",
+    r"tests/kernel_(cudnn_)?attention(_decode)?_cuda$",
     r"tests/parity",                                         # PyTorch's numbers
     r"tests/train_device$",
     r"training/",                                            # graph on and off, ZeRO's bits, the host's loss
