@@ -49,11 +49,13 @@ void expect_large_scores_below_the_cap(DType t) {
 
 TEST(AttentionCuda, LargeScoresStayBelowTheCap) {
   TESSERA_NEEDS_DEVICE();
+  if (watches_races()) return;  // other numbers are no other races
   for (DType t : {DType::f32, DType::bf16}) expect_large_scores_below_the_cap(t);
 }
 
 TEST(AttentionCuda, TinyScoresStayBelowTheCap) {
   TESSERA_NEEDS_DEVICE();
+  if (watches_races()) return;
   for (const float scale : {0x1p-20f, 0x1p-7f}) {
     const AttentionShape s = attention_tiny_scores(scale);
     const AttentionOperands x(s);
@@ -66,6 +68,7 @@ TEST(AttentionCuda, NanIsNotSwallowed) {
   TESSERA_NEEDS_DEVICE();
   for (DType t : {DType::f32, DType::bf16, DType::f16})
     for (const float softcap : {0.f, 5.f}) {
+      if (watches_races() && softcap > 0) continue;
       const AttentionShape s{.B = 1, .T = 150, .H = 1, .G = 1, .D = 32, .dtype = t, .softcap = softcap};
       AttentionOperands x(s);
       x.qkv.set(20 * 96 + 3, std::nan(""));        // a query: its own row alone
@@ -138,7 +141,7 @@ TEST(AttentionCuda, ScalesAndCapsMatchTheHost) {
   TESSERA_NEEDS_DEVICE();
   DeviceSample sample;
   for (DType t : {DType::f32, DType::bf16, DType::f16})
-    for (const AttentionShape& s : sample.some(attention_score_cases(t), 4)) expect_scores_as_on_the_host(s);
+    for (const AttentionShape& s : sample.some(attention_score_cases(t), watches_races() ? 1 : 3)) expect_scores_as_on_the_host(s);
 }
 
 void expect_that_a_window_has_the_bits_of_its_first_keys(const AttentionShape& windowed) {
@@ -308,14 +311,16 @@ TEST_F(AttentionOnHopper, ScalesAndCapsMatchTheHost) {
     if (watches_races() && t == DType::f16) continue;
     std::vector<AttentionShape> shapes = attention_score_cases(t);
     std::erase_if(shapes, [](const AttentionShape& s) { return !cuda::warpgroup_head_dim(s.D); });
-    for (AttentionShape s : sample.some(shapes, 3)) {
+    for (AttentionShape s : sample.some(shapes, watches_races() ? 1 : 2)) {
       if (s.softcap > 0) s.path = AttentionPath::cudnn;
       expect_scores_as_on_the_host(s);
     }
   }
 }
 
-TEST_F(AttentionOnHopper, LargeScoresStayBelowTheCap) { expect_large_scores_below_the_cap(DType::bf16); }
+TEST_F(AttentionOnHopper, LargeScoresStayBelowTheCap) {
+  if (!watches_races()) expect_large_scores_below_the_cap(DType::bf16);
+}
 
 TEST_F(AttentionOnHopper, DocumentsAtEdgesOfTilesMatchTheHost) {
   DeviceSample sample;
