@@ -106,7 +106,11 @@ def check_keys():
 
 
 def check_index():
-    index = {os.path.normpath(os.path.join("docs", target.partition("#")[0])) for _, target in pages.links("docs/README.md")}
+    def listed(page):
+        return {os.path.normpath(os.path.join(os.path.dirname(page), target.partition("#")[0])) for _, target in pages.links(page)}
+    index = listed("docs/README.md")
+    for folder in [page for page in index if page.endswith("/README.md")]:  # which lists the pages of its folder
+        index |= listed(folder)
     for page in pages.paths():
         if page.startswith("docs/") and page != "docs/README.md" and page not in index:
             faults.append(f"{page}:1: is not in the index, docs/README.md")
