@@ -1,5 +1,6 @@
 // QK-norm and rotary position embedding in one pass over the fused qkv rows: each query and key head is normed (kernels/rmsnorm; one weight
-// vector for all query heads, one for all key heads) and rotated (kernels/rope). In between values stay in fp32.
+// vector for all query heads, one for all key heads) and rotated (kernels/rope), or the first features of it are. In between values stay in
+// fp32.
 #pragma once
 #include "kernels/context.hpp"
 
@@ -13,12 +14,14 @@ struct QkNormRopeForward {
   const void* x = nullptr;       ///< (M, (H+2G)*D): the projection's output
   const void* q_norm = nullptr;  ///< (D)
   const void* k_norm = nullptr;  ///< (D)
-  const float* table = nullptr;  ///< (T, D/2, 2), of rope_table
+  const float* table = nullptr;  ///< (T, rotated/2, 2), of rope_table
   std::int64_t M = 0, T = 0, H = 0, G = 0, D = 0;
   float eps = 1e-5f;
   DType dtype = DType::f32;
   float offset = 0;                               ///< as in kernels/rmsnorm
   const std::int32_t* document_starts = nullptr;  ///< (M) or null: at most m % T each
+  std::int64_t rotated = 0;                       ///< features of a head that are turned, an even number, its first ones; 0: all
+  bool neighbours = false;                        ///< pairs (2i, 2i+1) in place of (i, i + rotated/2)
 };
 TESSERA_OP(qk_norm_rope_forward, (const Context& context, const QkNormRopeForward& arguments), (context, arguments))
 
@@ -32,11 +35,13 @@ struct QkNormRopeBackward {
   const void* q_norm = nullptr;  ///< (D)
   const void* k_norm = nullptr;  ///< (D)
   const float* rstd = nullptr;   ///< (M, H+G), of the forward pass
-  const float* table = nullptr;  ///< (T, D/2, 2)
+  const float* table = nullptr;  ///< (T, rotated/2, 2)
   std::int64_t M = 0, T = 0, H = 0, G = 0, D = 0;
   DType dtype = DType::f32;
   float offset = 0;                               ///< as in kernels/rmsnorm
   const std::int32_t* document_starts = nullptr;  ///< (M) or null: at most m % T each
+  std::int64_t rotated = 0;                       ///< features of a head that are turned, an even number, its first ones; 0: all
+  bool neighbours = false;                        ///< pairs (2i, 2i+1) in place of (i, i + rotated/2)
 };
 TESSERA_OP(qk_norm_rope_backward, (const Context& context, const QkNormRopeBackward& arguments), (context, arguments))
 /// For partial sums of the weights' gradients: a fixed number of row blocks, summed in a fixed order.

@@ -5,7 +5,7 @@
 
 namespace tessera::kernels::cuda::qk_norm_rope_sizes {
 
-/// Threads of a head, a power of two up to a warp. Each has N pairs: N elements of the first half and the N that lie D / 2 further on.
+/// Threads of a head, a power of two up to a warp. Each has N pairs, of those that are turned and of those that are not.
 inline int group_of(std::int64_t D, std::int64_t elements) {
   int group = 1;
   while (group * elements < D / 2) group *= 2;

@@ -1,4 +1,5 @@
-// Rotary position embedding (Su et al., arXiv:2104.09864) in the half-split convention of Llama and Hugging Face: pairs (i, i + D/2).
+// Rotary position embedding (Su et al., arXiv:2104.09864) in the half-split convention of Llama and Hugging Face, pairs (i, i + D/2), or of
+// neighbouring features (GLM-4), of whole heads or of the first features of each.
 #pragma once
 #include "kernels/context.hpp"
 
@@ -21,18 +22,21 @@ struct RopeScaling {
   double attention_factor = 0;                       ///< of yarn: what cos and sin are multiplied with; 0: 0.1 ln(factor) + 1
   std::int64_t sequence = 0;                         ///< of dynamic: positions that a sequence has
 };
-/// Fills table (T, D/2, 2) with cos and sin of position * frequency, positions first .. first+T-1. Computed in fp64.
+/// Fills table (T, D/2, 2), where D features are turned, with cos and sin of position * frequency, positions first .. first+T-1. Computed
+/// in fp64.
 void rope_table(float* table, std::int64_t first, std::int64_t T, std::int64_t D, double theta, const RopeScaling&);
 
 /// In place on the first `heads` heads of each token row (query and key heads lie together): x row m starts at m * stride; position is m %
 /// T, counted from document_starts[m] on where they are given.
 struct Rope {
   void* x = nullptr;
-  const float* table = nullptr;  ///< (T, D/2, 2)
+  const float* table = nullptr;  ///< (T, rotated/2, 2)
   std::int64_t M = 0, T = 0, heads = 0, D = 0, stride = 0;
   bool inverse = false;  ///< rotate back: the backward pass
   DType dtype = DType::f32;
   const std::int32_t* document_starts = nullptr;  ///< (M) or null: at most m % T each
+  std::int64_t rotated = 0;                       ///< features of a head that are turned, an even number, its first ones; 0: all
+  bool neighbours = false;                        ///< pairs (2i, 2i+1) in place of (i, i + rotated/2)
 };
 TESSERA_OP(rope, (const Context& context, const Rope& arguments), (context, arguments))
 

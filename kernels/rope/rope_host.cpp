@@ -91,17 +91,24 @@ float attention_factor(const RopeScaling& scaling) {
   return static_cast<float>(0.1 * std::log(scaling.factor) + 1);
 }
 
-template <class T>
+template <bool neighbours, class T>
 void rotate_row(T* row, const float* table, Rope p) {
-  std::int64_t half = p.D / 2;
+  std::int64_t half = turned_features(p) / 2;
   for_vectors(0, half, [&](std::int64_t i, auto n) {
     Rotation r = load_rotation(table + 2 * i, n);
     f32x16 sin = p.inverse ? -r.sin : r.sin;
     for (std::int64_t h = 0; h < p.heads; ++h) {
-      T *first = row + h * p.D + i, *second = first + half;
-      f32x16 a = load(first, n), b = load(second, n);
-      rotate_pair(a, b, r.cos, sin);
-      store(first, a, n), store(second, b, n);
+      if constexpr (neighbours) {
+        T* pairs = row + h * p.D + 2 * i;
+        Neighbours both = load_neighbours(pairs, n);
+        rotate_pair(both.first, both.second, r.cos, sin);
+        store_neighbours(pairs, both.first, both.second, n);
+      } else {
+        T *first = row + h * p.D + i, *second = first + half;
+        f32x16 a = load(first, n), b = load(second, n);
+        rotate_pair(a, b, r.cos, sin);
+        store(first, a, n), store(second, b, n);
+      }
     }
   });
 }
@@ -127,14 +134,16 @@ void rope_table(float* table, std::int64_t first, std::int64_t T, std::int64_t D
 
 void host::rope(const Context&, const Rope& p) {
   if (p.M == 0 || p.heads == 0) return;
-  TESSERA_REQUIRE(p.D % 2 == 0 && p.T > 0 && p.stride >= p.heads * p.D, "rope: D {}, T {}, heads {}, stride {}", p.D, p.T, p.heads,
-                  p.stride);
+  TESSERA_REQUIRE(can_turn(p) && p.T > 0 && p.stride >= p.heads * p.D, "rope: D {}, of which {}, T {}, heads {}, stride {}", p.D, p.rotated,
+                  p.T, p.heads, p.stride);
   std::int64_t grain = std::max<std::int64_t>(1, 16384 / (p.heads * p.D));
   with_float_type(p.dtype, "rope", [&](auto type) {
     using T = decltype(type);
     T* x = static_cast<T*>(p.x);
+    const auto rotate = p.neighbours ? rotate_row<true, T> : rotate_row<false, T>;
+    const std::int64_t table_row = turned_features(p);
     parallel_ranges(p.M, grain, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t m = begin; m < end; ++m) rotate_row(x + m * p.stride, p.table + position_of(m, p.T, p.document_starts) * p.D, p);
+      for (std::int64_t m = begin; m < end; ++m) rotate(x + m * p.stride, p.table + position_of(m, p.T, p.document_starts) * table_row, p);
     });
   });
 }

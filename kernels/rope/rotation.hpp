@@ -19,4 +19,15 @@ TESSERA_BOTH TESSERA_INLINE std::int64_t position_of(std::int64_t m, std::int64_
   return m % T - (document_starts ? document_starts[m] : 0);
 }
 
+/// Features of a head that are turned, of the shape of an op.
+template <class P>
+TESSERA_BOTH TESSERA_INLINE std::int64_t turned_features(const P& p) {
+  return p.rotated == 0 ? p.D : p.rotated;
+}
+/// A head may have so many of them.
+template <class P>
+bool can_turn(const P& p) {
+  return p.D > 0 && p.D % 2 == 0 && p.rotated >= 0 && p.rotated % 2 == 0 && p.rotated <= p.D;
+}
+
 }  // namespace tessera::kernels

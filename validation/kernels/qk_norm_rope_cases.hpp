@@ -11,19 +11,46 @@ namespace tessera::kernels::testing {
 
 struct QkNormRopeCase {
   std::int64_t M, T, H, G, D;
+  float offset = 0;
+  std::int64_t rotated = 0;
+  bool neighbours = false;
+  std::int64_t turned() const { return rotated == 0 ? D : rotated; }
   std::int64_t heads() const { return H + G; }
   std::int64_t width() const { return (H + 2 * G) * D; }
 };
 /// Odd halves, positions that wrap (in the middle of the rows too), one key head and as many as query heads, heads that are no power of
-/// two, several row blocks; on a GPU from a head on one thread to heads on whole warps.
-inline const QkNormRopeCase qk_norm_rope_cases[] = {{1, 1, 1, 1, 2},     {6, 3, 2, 1, 6},    {9, 4, 3, 1, 6},     {45, 16, 6, 2, 18},
-                                                    {10, 5, 4, 2, 30},   {33, 40, 5, 5, 48}, {77, 50, 8, 2, 128}, {21, 7, 3, 1, 256},
-                                                    {130, 64, 4, 1, 64}, {77, 77, 3, 1, 64}};
+/// two, several row blocks; on a GPU from a head on one thread to heads on whole warps. Then parts of heads, and neighbours: a pair, odd
+/// halves, halves that are whole vectors or not.
+inline const QkNormRopeCase qk_norm_rope_cases[] = {{1, 1, 1, 1, 2},
+                                                    {6, 3, 2, 1, 6},
+                                                    {9, 4, 3, 1, 6},
+                                                    {45, 16, 6, 2, 18},
+                                                    {10, 5, 4, 2, 30},
+                                                    {33, 40, 5, 5, 48},
+                                                    {77, 50, 8, 2, 128},
+                                                    {21, 7, 3, 1, 256},
+                                                    {130, 64, 4, 1, 64},
+                                                    {77, 77, 3, 1, 64},
+                                                    {45, 16, 6, 2, 18, 1},
+                                                    {21, 7, 3, 1, 256, 1},
+                                                    {9, 4, 3, 1, 6, 0, 2},
+                                                    {45, 16, 6, 2, 18, 0, 6},
+                                                    {77, 50, 8, 2, 128, 0, 32},
+                                                    {21, 7, 3, 1, 256, 1, 128},
+                                                    {77, 50, 8, 2, 128, 1, 96},
+                                                    {33, 40, 5, 5, 48, 0, 22},
+                                                    {10, 5, 4, 2, 30, 0, 2, true},
+                                                    {33, 40, 5, 5, 48, 0, 0, true},
+                                                    {130, 64, 4, 1, 64, 0, 32, true},
+                                                    {45, 16, 6, 2, 18, 1, 10, true},
+                                                    {21, 7, 3, 1, 256, 0, 192, true}};
 /// Those whose positions restart with documents.
-inline const QkNormRopeCase qk_norm_rope_document_cases[] = {
-    {45, 15, 6, 2, 18}, {100, 50, 8, 2, 128}, {128, 64, 4, 1, 64}, {77, 77, 3, 1, 64}};
+inline const QkNormRopeCase qk_norm_rope_document_cases[] = {{45, 15, 6, 2, 18},        {100, 50, 8, 2, 128},
+                                                             {128, 64, 4, 1, 64},       {77, 77, 3, 1, 64},
+                                                             {45, 15, 6, 2, 18, 0, 10}, {100, 50, 8, 2, 128, 0, 64, true}};
 inline std::ostream& operator<<(std::ostream& out, const QkNormRopeCase& c) {
-  return out << c.M << " rows, T " << c.T << ", H " << c.H << ", G " << c.G << ", D " << c.D;
+  return out << c.M << " rows, T " << c.T << ", H " << c.H << ", G " << c.G << ", D " << c.D << ", offset " << c.offset << ", of which "
+             << c.turned() << (c.neighbours ? ", neighbours" : "");
 }
 
 /// `count` heads of each row from the first on.
@@ -57,10 +84,10 @@ struct QkNormRopeInputs {
         q_norm(random_values<T>(c.D, 2)),
         k_norm(random_values<T>(c.D, 3)),
         d_qkv(random_values<T>(c.M * c.width(), 4)),
-        table(poisoned<float>(c.T * c.D)),
+        table(poisoned<float>(c.T * c.turned())),
         d_q_norm(random_values<float>(c.D, 5)),
         d_k_norm(random_values<float>(c.D, 6)) {
-    rope_table(table.data(), 3, c.T, c.D, 10000, {});
+    rope_table(table.data(), 3, c.T, c.turned(), 10000, {});
   }
   /// The gradient of value heads becomes poison: read, it would spoil what is near; written, it would change.
   void poison_value_heads() {
@@ -80,7 +107,10 @@ struct QkNormRopeInputs {
             .H = c.H,
             .G = c.G,
             .D = c.D,
-            .dtype = dtype_of<T>()};
+            .dtype = dtype_of<T>(),
+            .offset = c.offset,
+            .rotated = c.rotated,
+            .neighbours = c.neighbours};
   }
   /// Without results and statistics.
   QkNormRopeBackward backward_arguments() const {
@@ -93,7 +123,10 @@ struct QkNormRopeInputs {
             .H = c.H,
             .G = c.G,
             .D = c.D,
-            .dtype = dtype_of<T>()};
+            .dtype = dtype_of<T>(),
+            .offset = c.offset,
+            .rotated = c.rotated,
+            .neighbours = c.neighbours};
   }
 };
 

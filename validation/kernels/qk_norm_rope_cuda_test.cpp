@@ -15,7 +15,6 @@ struct Trial : QkNormRopeInputs<T> {
   using Inputs::c, Inputs::x, Inputs::q_norm, Inputs::k_norm, Inputs::d_qkv, Inputs::table, Inputs::d_q_norm, Inputs::d_k_norm;
   using Inputs::forward_arguments, Inputs::backward_arguments;
   std::vector<std::int32_t> starts_of_documents;  ///< or none
-  float offset = 0;
   explicit Trial(const Case& c) : Inputs(c) { this->poison_value_heads(); }
 
   struct Forward {
@@ -25,7 +24,6 @@ struct Trial : QkNormRopeInputs<T> {
   Forward host_forward() const {
     Forward f{poisoned<T>(c.M * c.width()), poisoned<float>(c.M * c.heads())};
     QkNormRopeForward p = forward_arguments();
-    p.offset = offset;
     p.out = f.out.data(), p.rstd = f.rstd.data();
     host::qk_norm_rope_forward({}, p);
     return f;
@@ -34,7 +32,6 @@ struct Trial : QkNormRopeInputs<T> {
     DeviceArray<T> out(c.M * c.width(), shift), dx(x, shift), q(q_norm, shift), k(k_norm, shift);
     DeviceArray<float> rstd(c.M * c.heads()), angles(table);
     QkNormRopeForward p = forward_arguments();
-    p.offset = offset;
     p.out = out.data(), p.rstd = rstd.data(), p.x = dx.data(), p.q_norm = q.data(), p.k_norm = k.data(), p.table = angles.data();
     DeviceArray<std::int32_t> there(starts_of_documents);
     if (!starts_of_documents.empty()) p.document_starts = there.data();
@@ -46,7 +43,6 @@ struct Trial : QkNormRopeInputs<T> {
     DeviceArray<T> dx(x), q(q_norm), k(k_norm);
     DeviceArray<float> angles(table);
     QkNormRopeForward p = forward_arguments();
-    p.offset = offset;
     p.out = dx.data(), p.x = dx.data(), p.q_norm = q.data(), p.k_norm = k.data(), p.table = angles.data();
     cuda::qk_norm_rope_forward({}, p);
     return dx.host();
@@ -61,7 +57,6 @@ struct Trial : QkNormRopeInputs<T> {
     Backward b{d_qkv, d_q_norm, d_k_norm};
     const auto rstd = host_forward().rstd;
     QkNormRopeBackward p = backward_arguments();
-    p.offset = offset;
     p.d_qkv = b.d_qkv.data(), p.d_q_norm = b.d_q_norm.data(), p.d_k_norm = b.d_k_norm.data(), p.rstd = rstd.data();
     Workspace workspace(host::qk_norm_rope_backward_workspace_bytes(p));
     host::qk_norm_rope_backward(workspace.context(), p);
@@ -71,7 +66,6 @@ struct Trial : QkNormRopeInputs<T> {
     DeviceArray<T> d(d_qkv, shift), dx(x, shift), q(q_norm, shift), k(k_norm, shift);
     DeviceArray<float> rstd(host_forward().rstd), angles(table), d_q(d_q_norm), d_k(d_k_norm);
     QkNormRopeBackward p = backward_arguments();
-    p.offset = offset;
     p.d_qkv = d.data(), p.d_q_norm = d_q.data(), p.d_k_norm = d_k.data(), p.rstd = rstd.data();
     p.x = dx.data(), p.q_norm = q.data(), p.k_norm = k.data(), p.table = angles.data();
     DeviceArray<std::int32_t> there(starts_of_documents);
@@ -90,7 +84,7 @@ void restart_with_documents() {
     Trial<T> restarting(c), by_token(c);
     const auto starts = restarting.starts();
     restarting.starts_of_documents = starts;
-    by_token.table = rotations_of(restarting.table, starts, c.T, c.D), by_token.c.T = c.M;
+    by_token.table = rotations_of(restarting.table, starts, c.T, c.turned()), by_token.c.T = c.M;
     const auto f = restarting.forward(), wanted = by_token.forward();
     EXPECT_EQ(digest(f.out, f.rstd), digest(wanted.out, wanted.rstd));
     EXPECT_EQ(restarting.backward().hash(), by_token.backward().hash());
@@ -100,12 +94,11 @@ TEST_F(QkNormRopeCuda, PositionsRestartWithDocuments) {
   restart_with_documents<float>(), restart_with_documents<bf16>(), restart_with_documents<f16>();
 }
 
-template <class T, class Cases>
-void compare_with_host(const Cases& cases, float offset = 0) {
-  for (const Case& c : cases) {
-    SCOPED_TRACE(::testing::Message() << c << ", offset " << offset);
-    Trial<T> t(c);
-    t.offset = offset;
+template <class T>
+void compare_with_host() {
+  for (const Case& c : qk_norm_rope_cases) {
+    SCOPED_TRACE(::testing::Message() << c);
+    const Trial<T> t(c);
     const auto f = t.forward(), wanted = t.host_forward();
     EXPECT_LT(norm_error(f.out, wanted.out), sizeof(T) == 4 ? 1e-6 : 2e-3);
     EXPECT_LT(norm_error(f.rstd, wanted.rstd), 1e-6);
@@ -120,14 +113,9 @@ void compare_with_host(const Cases& cases, float offset = 0) {
     EXPECT_LT(norm_error(b.d_k_norm, expected.d_k_norm), 2e-6);
   }
 }
-TEST_F(QkNormRopeCuda, MatchesTheHostInFp32) { compare_with_host<float>(qk_norm_rope_cases); }
-TEST_F(QkNormRopeCuda, MatchesTheHostInBf16) { compare_with_host<bf16>(qk_norm_rope_cases); }
-TEST_F(QkNormRopeCuda, MatchesTheHostInFp16) { compare_with_host<f16>(qk_norm_rope_cases); }
-
-TEST_F(QkNormRopeCuda, TakesAnOffset) {
-  const std::vector<Case> cases = {{45, 16, 6, 2, 18}, {77, 50, 8, 2, 128}};
-  compare_with_host<float>(cases, 1.5f), compare_with_host<bf16>(cases, 1.5f), compare_with_host<f16>(cases, 1.5f);
-}
+TEST_F(QkNormRopeCuda, MatchesTheHostInFp32) { compare_with_host<float>(); }
+TEST_F(QkNormRopeCuda, MatchesTheHostInBf16) { compare_with_host<bf16>(); }
+TEST_F(QkNormRopeCuda, MatchesTheHostInFp16) { compare_with_host<f16>(); }
 
 // Sums are taken in an order that depends on shapes alone: not on where operands lie, or on timing.
 template <class T>
@@ -151,6 +139,8 @@ TEST_F(QkNormRopeCuda, SameBitsWhereverOperandsLie) {
 TEST_F(QkNormRopeCuda, RefusesWhatItCannotDo) {
   EXPECT_THROW(cuda::qk_norm_rope_backward({}, {.M = 77, .T = 7, .H = 2, .G = 1, .D = 48}), Error) << "no workspace";
   EXPECT_THROW(cuda::qk_norm_rope_forward({}, {.M = 77, .T = 7, .H = 2, .G = 1, .D = 258}), Error);
+  for (const std::int64_t rotated : {3, 50})
+    EXPECT_THROW(cuda::qk_norm_rope_forward({}, {.M = 77, .T = 7, .H = 2, .G = 1, .D = 48, .rotated = rotated}), Error) << rotated;
 }
 
 }  // namespace

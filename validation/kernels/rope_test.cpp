@@ -1,5 +1,7 @@
 #include "rope_cases.hpp"
 
+#include "base/check.hpp"
+
 namespace tessera::kernels::testing::rope_test {
 namespace {
 
@@ -98,14 +100,15 @@ struct Trial : RopeInputs<T> {
   void rotate(bool inverse) { rope({}, this->arguments(inverse)); }
 };
 
-/// Rotation by +angle or -angle with the table's own values; elements beyond the heads stay.
+/// Rotation by +angle or -angle with the table's own values; elements beyond the heads stay, and those of heads that are not turned.
 std::vector<double> reference(const std::vector<double>& x, const std::vector<float>& table, const RopeCase& c, double direction) {
   std::vector<double> out = x;
   for (std::int64_t m = 0; m < c.M; ++m) {
     for (std::int64_t h = 0; h < c.heads; ++h) {
-      for (std::int64_t i = 0; i < c.D / 2; ++i) {
-        auto a = static_cast<std::size_t>(m * c.stride + h * c.D + i), b = a + static_cast<std::size_t>(c.D / 2);
-        auto pair = static_cast<std::size_t>((m % c.T * c.D / 2 + i) * 2);
+      for (std::int64_t i = 0; i < c.turned() / 2; ++i) {
+        auto a = static_cast<std::size_t>(m * c.stride + h * c.D + (c.neighbours ? 2 * i : i));
+        auto b = a + static_cast<std::size_t>(c.neighbours ? 1 : c.turned() / 2);
+        auto pair = static_cast<std::size_t>(m % c.T * c.turned() + 2 * i);
         double cos = static_cast<double>(table[pair]), sin = direction * static_cast<double>(table[pair + 1]);
         out[a] = x[a] * cos - x[b] * sin;
         out[b] = x[b] * cos + x[a] * sin;
@@ -138,7 +141,7 @@ void check_documents() {
     SCOPED_TRACE(::testing::Message() << c);
     Trial<T> trial(c), by_token(c);
     const auto starts = trial.starts();
-    by_token.table = rotations_of(trial.table, starts, c.T, c.D);
+    by_token.table = rotations_of(trial.table, starts, c.T, c.turned());
     Rope p = trial.arguments(false);
     p.document_starts = starts.data();
     rope({}, p);
@@ -149,7 +152,7 @@ void check_documents() {
 }
 TEST(Rope, PositionsRestartWithDocuments) { check_documents<float>(), check_documents<bf16>(), check_documents<f16>(); }
 
-// What lies beyond the rotated heads (value heads, padding) keeps its bits.
+// What lies beyond the rotated heads (value heads, padding) keeps its bits, and so do features of a head that are not turned.
 TEST(Rope, LeavesTheRestOfTheRowAlone) {
   for (const RopeCase& c : rope_cases) {
     Trial<float> trial(c);
@@ -159,27 +162,42 @@ TEST(Rope, LeavesTheRestOfTheRowAlone) {
       const std::int64_t at = m * c.stride + c.heads * c.D;
       ASSERT_EQ(std::memcmp(trial.x.data() + at, before.data() + at, static_cast<std::size_t>(c.stride - c.heads * c.D) * sizeof(float)), 0)
           << c;
+      for (std::int64_t h = 0; h < c.heads; ++h) {
+        const std::int64_t rest = m * c.stride + h * c.D + c.turned();
+        ASSERT_EQ(std::memcmp(trial.x.data() + rest, before.data() + rest, static_cast<std::size_t>(c.D - c.turned()) * sizeof(float)), 0)
+            << c;
+      }
     }
   }
 }
 
 // The backward pass is the inverse rotation: the transpose of an orthogonal map.
 TEST(Rope, InverseIsTheGradient) {
-  const RopeCase c{4, 2, 2, 10, 25};
-  Trial<float> trial(c);
-  std::vector<double> d_out = doubles(trial.x), x = doubles(random_values<float>(c.M * c.stride, 2));
-  auto expected = finite_differences(x, [&](const std::vector<double>& v) { return dot(d_out, reference(v, trial.table, c, 1)); });
-  trial.rotate(true);
-  EXPECT_LT(relative_error(trial.x, expected), 2e-6);
+  for (const RopeCase& c : {RopeCase{4, 2, 2, 10, 25}, RopeCase{4, 2, 2, 10, 25, 6}, RopeCase{4, 2, 2, 10, 25, 6, true}}) {
+    Trial<float> trial(c);
+    std::vector<double> d_out = doubles(trial.x), x = doubles(random_values<float>(c.M * c.stride, 2));
+    auto expected = finite_differences(x, [&](const std::vector<double>& v) { return dot(d_out, reference(v, trial.table, c, 1)); });
+    trial.rotate(true);
+    EXPECT_LT(relative_error(trial.x, expected), 2e-6) << c;
+  }
 }
 
 TEST(Rope, SameBitsForAnyThreadCount) {
   expect_same_bits([] {
     Trial<float> trial({1500, 500, 3, 48, 200});
-    Trial<bf16> half({1500, 500, 3, 48, 200});
-    trial.rotate(false), half.rotate(true);
-    return digest(trial.table, trial.x, half.x);
+    Trial<bf16> half({1500, 500, 3, 48, 200}), neighbours({1500, 500, 3, 48, 200, 10, true});
+    trial.rotate(false), half.rotate(true), neighbours.rotate(true);
+    return digest(trial.table, trial.x, half.x, neighbours.x);
   });
+}
+
+TEST(Rope, RefusesPartsThatAHeadDoesNotHave) {
+  for (const std::int64_t rotated : {-2, 3, 50}) {
+    Trial<float> trial({1, 1, 1, 48, 48});
+    Rope p = trial.arguments(false);
+    p.rotated = rotated;
+    EXPECT_THROW(rope({}, p), Error) << rotated;
+  }
 }
 
 }  // namespace

@@ -158,33 +158,39 @@ void heads() {
   std::vector<float> table(period * D), rstd(M * (H + G)), d_q_norm(D, 0.5f), d_k_norm(D, 0.25f);
   rope_table(table.data(), 3, period, D, 10000, {});
   Workspace workspace(1 << 20);
-  qk_norm_rope_forward({}, {.out = out.data(),
-                            .rstd = rstd.data(),
-                            .x = x.data(),
-                            .q_norm = q_norm.data(),
-                            .k_norm = k_norm.data(),
-                            .table = table.data(),
-                            .M = M,
-                            .T = period,
-                            .H = H,
-                            .G = G,
-                            .D = D,
-                            .dtype = dtype});
-  qk_norm_rope_backward(workspace.context(), {.d_qkv = d_qkv.data(),
-                                              .d_q_norm = d_q_norm.data(),
-                                              .d_k_norm = d_k_norm.data(),
-                                              .x = x.data(),
-                                              .q_norm = q_norm.data(),
-                                              .k_norm = k_norm.data(),
-                                              .rstd = rstd.data(),
-                                              .table = table.data(),
-                                              .M = M,
-                                              .T = period,
-                                              .H = H,
-                                              .G = G,
-                                              .D = D,
-                                              .dtype = dtype});
-  print("qk_norm_rope", dtype, out, rstd, d_qkv, d_q_norm, d_k_norm);
+  for (const auto& [rotated, neighbours] : {std::pair<std::int64_t, bool>{0, false}, {34, false}, {34, true}}) {
+    qk_norm_rope_forward({}, {.out = out.data(),
+                              .rstd = rstd.data(),
+                              .x = x.data(),
+                              .q_norm = q_norm.data(),
+                              .k_norm = k_norm.data(),
+                              .table = table.data(),
+                              .M = M,
+                              .T = period,
+                              .H = H,
+                              .G = G,
+                              .D = D,
+                              .dtype = dtype,
+                              .rotated = rotated,
+                              .neighbours = neighbours});
+    qk_norm_rope_backward(workspace.context(), {.d_qkv = d_qkv.data(),
+                                                .d_q_norm = d_q_norm.data(),
+                                                .d_k_norm = d_k_norm.data(),
+                                                .x = x.data(),
+                                                .q_norm = q_norm.data(),
+                                                .k_norm = k_norm.data(),
+                                                .rstd = rstd.data(),
+                                                .table = table.data(),
+                                                .M = M,
+                                                .T = period,
+                                                .H = H,
+                                                .G = G,
+                                                .D = D,
+                                                .dtype = dtype,
+                                                .rotated = rotated,
+                                                .neighbours = neighbours});
+    print("qk_norm_rope", dtype, out, rstd, d_qkv, d_q_norm, d_k_norm);
+  }
 }
 
 template <class T>
@@ -231,7 +237,9 @@ void rows() {
   constexpr std::int64_t D = 86;
   std::vector<float> table(M * D);
   rope_table(table.data(), 3, M, D, 10000, {});
-  rope({}, {.x = x.data(), .table = table.data(), .M = M, .T = M, .heads = 2, .D = D, .stride = C, .dtype = dtype});
+  for (const bool neighbours : {false, true})
+    rope({},
+         {.x = x.data(), .table = table.data(), .M = M, .T = M, .heads = 2, .D = D, .stride = C, .dtype = dtype, .neighbours = neighbours});
   print("rope", dtype, x, table);
 
   std::vector<std::int32_t> tokens(M);
