@@ -76,7 +76,9 @@ struct ModelKeys {
   std::int64_t rope_original_context = 8192;
   double rope_beta_fast = 32, rope_beta_slow = 1;
   double rope_attention_factor = 0;  // 0: by the factor
-  std::int64_t window = 0;           // keys that a query sees at most; 0: all before it
+  double rotary_fraction = 1;        // of a head's features, those that are turned
+  RopePairs rope_pairs = RopePairs::halves;
+  std::int64_t window = 0;  // keys that a query sees at most; 0: all before it
   PositionMode positions = PositionMode::rope;
   std::string pattern = {};          // kinds of layers, a letter each, again and again; empty: all are as these keys say
   std::vector<KindKeys> kinds = {};  // that the pattern names

@@ -153,6 +153,7 @@ constexpr HintWord aliases[] = {
     {"beta_fast", "model.rope_beta_fast"},
     {"beta_slow", "model.rope_beta_slow"},
     {"attention_factor", "model.rope_attention_factor"},
+    {"partial_rotary_factor", "model.rotary_fraction"},
     {"max_position_embeddings", "batch.sequence_length"},
     {"per_device_train_batch_size", "batch.micro"},
     {"adam_beta1", "optimizer.beta1"},

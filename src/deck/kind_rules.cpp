@@ -91,7 +91,7 @@ void check_kinds(Draft& draft) {
   check_read(draft, "model.window", leaves(&KindKeys::window));
   check_read(draft, "model.positions", leaves(&KindKeys::positions));
   check_read(draft, "model.rope_theta", leaves(&KindKeys::rope_theta));
-  for (const std::string_view key : {"model.rope_theta", "model.rope_scaling"})
+  for (const std::string_view key : {"model.rope_theta", "model.rope_scaling", "model.rotary_fraction", "model.rope_pairs"})
     if (draft.differs(key) && !rotates)
       draft.idle(key, "model.positions", "has no effect, since no layer has positions = \"rope\"; leave this key out");
   const bool scales =

@@ -95,6 +95,8 @@ std::vector<LayerKeys> keys_of_layers(const ModelKeys& m) {
   return layers;
 }
 
+std::int64_t rotated_features(const ModelKeys& m) { return static_cast<std::int64_t>(static_cast<double>(m.head_dim) * m.rotary_fraction); }
+
 std::string describe_layers(const ModelKeys& m) {
   const std::vector<LayerKeys> layers = keys_of_layers(m);
   std::vector<std::pair<LayerKeys, int>> kinds;

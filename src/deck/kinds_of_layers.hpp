@@ -19,6 +19,9 @@ struct LayerKeys {
 /// Of each layer, in their order. A letter that names no kind is taken as one that differs in nothing: a deck with it is refused.
 std::vector<LayerKeys> keys_of_layers(const ModelKeys& model);
 
+/// Features of a head that rotations turn, as transformers counts them: the whole number below.
+std::int64_t rotated_features(const ModelKeys& model);
+
 /// "20 with a window of 1024 tokens; 4 that see all tokens"; empty where all layers see all tokens and are rotated.
 std::string describe_layers(const ModelKeys& model);
 

@@ -26,6 +26,11 @@ enum class PositionMode : std::uint8_t { rope, none };
 template <>
 inline constexpr auto enum_words<PositionMode> = std::to_array<std::string_view>({"rope", "none"});
 
+/// model.rope_pairs
+enum class RopePairs : std::uint8_t { halves, neighbours };
+template <>
+inline constexpr auto enum_words<RopePairs> = std::to_array<std::string_view>({"halves", "neighbours"});
+
 /// model.norm_placement
 enum class NormPlacement : std::uint8_t { pre, post, both };
 template <>

@@ -1,4 +1,4 @@
-// Which keys of the rotary frequencies go with which scaling.
+// Which keys of the rotary frequencies go with which scaling, and how much of a head is rotated.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "deck/draft.hpp"
+#include "deck/kinds_of_layers.hpp"
 #include "deck/value.hpp"
 
 namespace tessera {
@@ -42,6 +43,25 @@ void require_above(Draft& draft, std::string_view key, double value, std::string
   draft.fault({key, least_key}, fmt::format("{} {} must be above {} {}", key, shortest(value), least_key, shortest(least)));
 }
 
+void check_turned(Draft& draft) {
+  const ModelKeys& m = draft.deck.model;
+  if (!draft.good({"model.head_dim", "model.rotary_fraction"})) return;
+  const std::int64_t turned = rotated_features(m);
+  if (m.rotary_fraction != 1 && (turned < 2 || turned % 2 != 0))
+    return draft.fault(
+        {"model.rotary_fraction", "model.head_dim"},
+        fmt::format("model.rotary_fraction {} of {} features of a head makes {} (what is beyond a whole number is left out), and "
+                    "features are rotated in pairs; set a fraction that makes an even number of them",
+                    shortest(m.rotary_fraction), m.head_dim, turned));
+  if (m.rope_scaling == RopeMode::dynamic && turned <= 2)
+    draft.fault(
+        {"model.head_dim", "model.rope_scaling"},
+        turned == m.head_dim
+            ? "dynamic scaling raises the base to a power of head_dim / (head_dim - 2); set model.head_dim to 4 or more"
+            : "dynamic scaling raises the base to a power of n / (n - 2) where n features of a head are rotated, and these are 2; set "
+              "model.rotary_fraction or model.head_dim so that they are 4 or more");
+}
+
 }  // namespace
 
 void check_rotation(Draft& draft) {
@@ -56,9 +76,7 @@ void check_rotation(Draft& draft) {
     require_above(draft, "model.rope_high_freq_factor", m.rope_high_freq_factor, "model.rope_low_freq_factor", m.rope_low_freq_factor);
   if (m.rope_scaling == RopeMode::yarn)
     require_above(draft, "model.rope_beta_fast", m.rope_beta_fast, "model.rope_beta_slow", m.rope_beta_slow);
-  if (m.rope_scaling == RopeMode::dynamic && draft.good({"model.head_dim"}) && m.head_dim <= 2)
-    draft.fault({"model.head_dim", "model.rope_scaling"},
-                "dynamic scaling raises the base to a power of head_dim / (head_dim - 2); set model.head_dim to 4 or more");
+  check_turned(draft);
 }
 
 }  // namespace tessera

@@ -74,6 +74,13 @@ std::vector<Key> model_keys() {
        .silent = true, .help = "yarn scaling: waves that turn less often are slowed by the whole factor."},
       {KEY(model.rope_attention_factor), .type = real, .unit = "ratio", .limits = {.least = 0, .most = 1e3}, .fallback = "0.0",
        .identity = true, .silent = true, .help = "yarn scaling: what cosines and sines are multiplied with; 0: 0.1 ln(rope_factor) + 1."},
+      {KEY(model.rotary_fraction), .type = real, .unit = "ratio", .limits = {.above = 0, .most = 1}, .fallback = "1.0", .identity = true,
+       .silent = true,
+       .help = "Features of each head that are rotated, its first ones, as a part of model.head_dim that is an even number of features "
+               "(partial_rotary_factor)."},
+      {KEY(model.rope_pairs), .type = text, .fallback = "\"halves\"", .identity = true, .silent = true,
+       .help = "Which of those features are rotated together: \"halves\" feature i and the one half of them further on; \"neighbours\" 2i "
+               "and 2i + 1 (GLM-4)."},
       {KEY(model.window), .type = integer, .unit = "tokens", .limits = {.least = 0, .most = max_dim}, .fallback = "0", .identity = true,
        .silent = true,
        .help = "Keys that a query sees at most, its own and those right before it (sliding-window attention); 0: all before it."},

@@ -128,7 +128,7 @@ void take_own_head(ModelSource& source, const std::string& folder) {
 
 std::vector<std::string> model_differences(const ModelKeys& deck, const ModelSource& theirs) {
   // Our key, and where the same stands in a config.json.
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 35> compared = {{
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 37> compared = {{
       {"model.layers", "num_hidden_layers"},
       {"model.width", "hidden_size"},
       {"model.heads", "num_attention_heads"},
@@ -159,6 +159,8 @@ std::vector<std::string> model_differences(const ModelKeys& deck, const ModelSou
       {"model.rope_beta_fast", "beta_fast"},
       {"model.rope_beta_slow", "beta_slow"},
       {"model.rope_attention_factor", "attention_factor"},
+      {"model.rotary_fraction", "partial_rotary_factor"},
+      {"model.rope_pairs", "the pairs of features that its model_type rotates"},
       {"model.experts", "the number of experts"},
       {"model.experts_per_token", "num_experts_per_tok"},
       {"model.expert_ff_width", "the inner width of an expert"},

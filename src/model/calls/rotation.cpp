@@ -11,10 +11,26 @@ namespace {
 using enum Access;
 
 kernels::Rope rope_shape(const ModelShape& s, bool inverse) {
-  return {.M = s.tokens(), .T = s.T, .heads = s.H + s.G, .D = s.D, .stride = s.qkv_width(), .inverse = inverse, .dtype = s.dtype};
+  return {.M = s.tokens(),
+          .T = s.T,
+          .heads = s.H + s.G,
+          .D = s.D,
+          .stride = s.qkv_width(),
+          .inverse = inverse,
+          .dtype = s.dtype,
+          .rotated = s.rotated,
+          .neighbours = s.neighbours};
 }
 kernels::QkNormRopeBackward qk_norm_rope_shape(const ModelShape& s) {
-  return {.M = s.tokens(), .T = s.T, .H = s.H, .G = s.G, .D = s.D, .dtype = s.dtype, .offset = s.norm_offset};
+  return {.M = s.tokens(),
+          .T = s.T,
+          .H = s.H,
+          .G = s.G,
+          .D = s.D,
+          .dtype = s.dtype,
+          .offset = s.norm_offset,
+          .rotated = s.rotated,
+          .neighbours = s.neighbours};
 }
 
 /// rope and rope_backward.
@@ -57,7 +73,9 @@ void qk_norm_rope(Recorder& r, Value out, Value rstd, Value x, const std::string
                                               .eps = s.norm_eps,
                                               .dtype = s.dtype,
                                               .offset = s.norm_offset,
-                                              .document_starts = at.get<std::int32_t>(documents)});
+                                              .document_starts = at.get<std::int32_t>(documents),
+                                              .rotated = s.rotated,
+                                              .neighbours = s.neighbours});
           }});
 }
 
@@ -91,7 +109,7 @@ void positions(Recorder& r) {
                                              .table = at.get(table),
                                              .tokens = at.get<std::int32_t>(position),
                                              .M = s.tokens(),
-                                             .C = s.D,
+                                             .C = s.turned(),
                                              .dtype = DType::f32});
             }});
   }

@@ -37,8 +37,8 @@ enum class ValueKind : std::uint8_t {
   weight,                 ///< a tensor (with those joined to it) in the compute type
   packed_weight,          ///< the same as `product` likes it best; null where no packed copy is kept
   weight_gradient,        ///< its fp32 gradient: the first touch of a sum starts it, later ones add
-  rope_table,             ///< (T, D/2, 2) fp32; of a text (capacity, D/2, 2); name_of_rotation() says of which rotation
-  rotations,              ///< (1, D/2, 2) fp32: of it the row of a token's position
+  rope_table,             ///< (T, rotated/2, 2) fp32; of a text (capacity, rotated/2, 2); name_of_rotation() says of which rotation
+  rotations,              ///< (1, rotated/2, 2) fp32: of it the row of a token's position
   tokens,                 ///< (M) int32 inputs of this micro-batch
   targets,                ///< (M) int32
   row_weights,            ///< (M) fp32: what the loss of each row counts for

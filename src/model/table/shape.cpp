@@ -126,6 +126,8 @@ ModelShape model_shape(const Deck& deck) {
                .logit_map = {.scale = static_cast<float>(m.logit_scale), .cap = static_cast<float>(m.logit_softcap)},
                .activation = activation_of(m.activation),
                .experts = experts_of(deck),
+               .rotated = rotated_features(m),
+               .neighbours = m.rope_pairs == RopePairs::neighbours,
                .loss_chunk = deck.kernels.loss_chunk,
                .pack_weights = deck.kernels.pack_weights,
                .fp8 = fp8_shape(deck),

@@ -73,6 +73,8 @@ struct ModelShape {
   kernels::LogitMap logit_map = {};
   kernels::GateActivation activation = kernels::GateActivation::silu;
   ExpertShape experts = {};
+  std::int64_t rotated = 0;              ///< features of a head that rotations turn, as in kernels::Rope
+  bool neighbours = false;               ///< in pairs (2i, 2i+1), as there
   std::vector<Rotation> rotations = {};  ///< that layers have
   std::vector<LayerKind> kinds = {};     ///< of each layer; empty: all are as LayerKind begins
   LayerKind kind = {};                   ///< of the layer whose text is recorded
@@ -115,6 +117,8 @@ struct ModelShape {
   std::int64_t rows() const { return tokens() / tp; }
   /// Tokens of the vocabulary whose rows of embedding and head this rank holds.
   Range vocabulary() const { return part_of(V, tp, tp_index); }
+  /// Features of a head that rotations turn: numbers in a row of their tables.
+  std::int64_t turned() const { return rotated == 0 ? D : rotated; }
   std::int64_t qkv_width() const { return (H + 2 * G) * D; }
   bool shares_keys() const { return keys_shared > 1; }
   /// Elements of a token's queries, keys and values that this rank's product makes.

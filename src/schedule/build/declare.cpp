@@ -32,7 +32,7 @@ void ScheduleBuilder::declare_all() {
   // A text may be longer than the samples that a model learns from.
   for (int rotation = 0; rotation < static_cast<int>(s.rotations.size()); ++rotation)
     buffers_.input(name_of_rotation("rope", rotation), Category::inputs,
-                   4 * std::max(inside_attention(s).T, frame_.request.text.capacity) * s.D);
+                   4 * std::max(inside_attention(s).T, frame_.request.text.capacity) * s.turned());
   buffers_.declare("scalars", Category::scalars, frame_.local_tier, sizeof(kernels::StepScalars), Life::run);
   buffers_.input("inputs", Category::scalars, sizeof(kernels::StepInputs));
   if (s.loss_groups > 0) buffers_.input("group_losses", Category::scalars, 8 * kernels::group_sums * s.loss_groups);

@@ -161,11 +161,11 @@ void Engine::fill_rope_table(int rotation) const {
     return;
   }
   // A row of the table is a row of attention: in a ring those of this rank's positions, else all from the first on.
-  const std::vector<Range> rows = s.ring ? positions() : std::vector<Range>{{0, static_cast<std::int64_t>(table.size()) / s.D}};
+  const std::vector<Range> rows = s.ring ? positions() : std::vector<Range>{{0, static_cast<std::int64_t>(table.size()) / s.turned()}};
   float* at = table.data();
   for (const Range& part : rows) {
-    kernels::rope_table(at, part.begin, part.size(), s.D, of.theta, scaling);
-    at += part.size() * s.D;
+    kernels::rope_table(at, part.begin, part.size(), s.turned(), of.theta, scaling);
+    at += part.size() * s.turned();
   }
 }
 

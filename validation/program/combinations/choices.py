@@ -34,6 +34,7 @@ VALUES = {
     "model.rope_beta_fast": [..., "4.0"],
     "model.rope_beta_slow": [..., "0.5"],
     "model.rope_attention_factor": [..., "1.5"],
+    "model.rotary_fraction": [..., "0.5", "0.34"],
     "model.window": [..., "1", "5", "100"],
     "model.pattern": [..., '"LG"', '"LLG"'],
     "model.kinds": [..., '[{ name = "L", window = 5 }, { name = "G", positions = "none" }]', '[{ name = "L", window = 3, rope_theta = 500.0 }, { name = "G", window = 0 }]'],

@@ -65,6 +65,8 @@ TEST(Kinds, WhatIsWrongIsSaid) {
        "each kind has rope_scaling"},
       {{"model.pattern=L", "model.window=3", R"(model.kinds=[{ name = "L", window = 5 }])"}, "no layer is of a kind that leaves it"},
       {{"model.positions=none", "model.rope_theta=500.0"}, "no layer has positions = \"rope\""},
+      {{"model.positions=none", "model.rotary_fraction=0.5"}, "no layer has positions = \"rope\""},
+      {{"model.positions=none", "model.rope_pairs=neighbours"}, "no layer has positions = \"rope\""},
       {{R"(model.kinds=[{ name = "Local" }])"}, "kind 1 has a name that is no letter"},
       {{R"(model.kinds=[{ window = 3 }])"}, "kind 1 has no name"},
       {{R"(model.kinds=[{ name = "L" }, { name = "G", windw = 3 }])"}, "kind 2 has windw, which is none of"},

@@ -202,6 +202,8 @@ TEST(Print, AKeyThatCameLaterLeavesTheIdentityOfEarlierRuns) {
                                             "model.rope_beta_fast",
                                             "model.rope_beta_slow",
                                             "model.rope_attention_factor",
+                                            "model.rotary_fraction",
+                                            "model.rope_pairs",
                                             "lora.rank",
                                             "lora.alpha",
                                             "lora.targets",

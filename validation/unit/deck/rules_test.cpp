@@ -273,6 +273,17 @@ TEST(Rules, KeyValueHeads) {
   EXPECT_TRUE(says(faults({"model.kv_heads=8"}), "not divisible"));
 }
 
+// Counted as transformers does it: int(head_dim * partial_rotary_factor).
+TEST(Rules, TurnedFeaturesComeInPairs) {
+  EXPECT_TRUE(valid({"model.rotary_fraction=0.5"}));  // 8 of 16
+  EXPECT_TRUE(valid({"model.rotary_fraction=0.3"}));  // 4
+  EXPECT_TRUE(valid({"model.rotary_fraction=0.5", "model.rope_pairs=neighbours"}));
+  for (const char* odd : {"0.2", "0.1", "0.01", "0.99"})
+    EXPECT_TRUE(says(faults({fmt::format("model.rotary_fraction={}", odd)}), "even number")) << odd;
+  for (const char* none : {"0.0", "1.1"}) EXPECT_FALSE(valid({fmt::format("model.rotary_fraction={}", none)})) << none;
+  EXPECT_FALSE(valid({"model.rope_pairs=thirds"}));
+}
+
 TEST(Rules, RopeScaling) {
   EXPECT_TRUE(valid({"model.rope_scaling=llama3", "model.rope_factor=32.0"}));
   EXPECT_TRUE(says(faults({"model.rope_factor=32.0"}), "has no effect"));
@@ -284,6 +295,7 @@ TEST(Rules, RopeScaling) {
   EXPECT_TRUE(
       says(faults({"model.rope_scaling=linear", "model.rope_original_context=64"}), "has no effect with model.rope_scaling = \"linear\""));
   EXPECT_TRUE(says(faults({"model.rope_scaling=dynamic", "model.heads=16", "model.head_dim=2"}), "set model.head_dim to 4 or more"));
+  EXPECT_TRUE(says(faults({"model.rope_scaling=dynamic", "model.head_dim=8", "model.rotary_fraction=0.25"}), "so that they are 4 or more"));
   EXPECT_TRUE(valid({"model.rope_scaling=dynamic", "model.rope_original_context=64"}));
 }
 

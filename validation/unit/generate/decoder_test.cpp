@@ -112,6 +112,10 @@ INSTANTIATE_TEST_SUITE_P(
                "model.embedding_scale=sqrt_width", "model.attention_softcap=2", "model.logit_softcap=1"}},
         Model{"olmo", {"model.norm_placement=post", "model.qk_norm=true", "model.wide_qk_norm=true", "model.activation=gelu"}},
         Model{"granite", {"model.residual_scale=0.5", "model.embedding_scale=3", "model.attention_scale=0.7", "model.logit_scale=0.25"}},
+        Model{"part", {"model.head_dim=8", "model.rotary_fraction=0.5"}},
+        Model{"part_normed", {"model.head_dim=12", "model.rotary_fraction=0.5", "model.qk_norm=true"}},
+        Model{"neighbours", {"model.rope_pairs=neighbours"}},
+        Model{"neighbours_normed", {"model.head_dim=8", "model.rope_pairs=neighbours", "model.rotary_fraction=0.5", "model.qk_norm=true"}},
         Model{"bf16", {"precision.compute=bf16"}, 1e-2}),
     [](const auto& info) { return info.param.name; });
 

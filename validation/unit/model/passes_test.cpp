@@ -63,6 +63,8 @@ TEST(Texts, AreOneForSamplesPromptsAndTokens) {
          "model.embedding_scale=sqrt_width", "model.attention_softcap=2"},
         {"model.norm_placement=post", "model.qk_norm=true", "model.wide_qk_norm=true", "model.activation=gelu"},
         {"model.residual_scale=0.5", "model.embedding_scale=3", "model.attention_scale=0.2"},
+        {"model.rotary_fraction=0.5"},
+        {"model.rope_pairs=neighbours", "model.qk_norm=true"},
         {"model.experts=4", "model.shared_ff_width=8"}}) {
     const ModelShape shape = model_shape(test::tiny_deck(overrides));
     const TextSize text{.prompt = 7, .capacity = 20};
