@@ -72,6 +72,15 @@ TEST(Family, OfEveryModelThereIsOneAtMost) {
         << m.experts << m.qk_norm << m.qkv_bias << m.shared_ff_width << m.normalize_top_k << m.width;
 }
 
+TEST(Family, OfAPartOfAHeadThatIsRotatedThereIsNone) {
+  for (ModelKeys m : models()) {
+    m.rotary_fraction = 0.5;
+    EXPECT_EQ(family_of(m), nullptr);
+    m.rotary_fraction = 1, m.rope_pairs = RopePairs::neighbours;
+    EXPECT_EQ(family_of(m), nullptr);
+  }
+}
+
 TEST(Family, EachHasAModelWhoseConfigurationReadsBack) {
   for (const Family& family : families()) {
     if (!family.has) continue;
