@@ -10,7 +10,7 @@ namespace {
 std::int64_t rows_per_piece(std::int64_t C) { return std::max<std::int64_t>(1, 16384 / C); }
 
 template <class T>
-struct ForwardRow {
+struct RmsForwardRow {
   T* out;
   const T *x, *next;  ///< `next` is the row of x that comes after
   const T *weight, *residual;
@@ -21,7 +21,7 @@ struct ForwardRow {
 /// The second half of `next` is asked for here, its first half was while this row's statistic was computed. out may be the residual: an
 /// element is written after it was read.
 template <bool Stream, bool Offset, bool Residual, class T>
-void forward_row(ForwardRow<T> p) {
+void rms_forward_row(RmsForwardRow<T> p) {
   for_vectors(0, p.C, [&](std::int64_t i, auto n) {
     prefetch(p.next + (p.C + i) / 2);
     const f32x16 x = load_any(p.x + i, n), factor = norm::factor<Offset>(load_any(p.weight + i, n), p.offset);
@@ -33,9 +33,9 @@ void forward_row(ForwardRow<T> p) {
   });
 }
 template <bool Stream, class T>
-auto forward_row_for(const RmsnormForward& p) {
-  if (p.offset != 0) return p.residual ? forward_row<Stream, true, true, T> : forward_row<Stream, true, false, T>;
-  return p.residual ? forward_row<Stream, false, true, T> : forward_row<Stream, false, false, T>;
+auto rms_forward_row_for(const RmsnormForward& p) {
+  if (p.offset != 0) return p.residual ? rms_forward_row<Stream, true, true, T> : rms_forward_row<Stream, true, false, T>;
+  return p.residual ? rms_forward_row<Stream, false, true, T> : rms_forward_row<Stream, false, false, T>;
 }
 
 template <class T>
@@ -44,7 +44,7 @@ void forward(const RmsnormForward& p) {
   const T *x = static_cast<const T*>(p.x), *weight = static_cast<const T*>(p.weight), *residual = static_cast<const T*>(p.residual);
   std::int64_t row_bytes = p.C * static_cast<std::int64_t>(sizeof(T));
   bool stream = out != residual && worth_streaming(out, p.rows * row_bytes, row_bytes);
-  auto run_row = stream ? forward_row_for<true, T>(p) : forward_row_for<false, T>(p);
+  auto run_row = stream ? rms_forward_row_for<true, T>(p) : rms_forward_row_for<false, T>(p);
   parallel_ranges(p.rows, rows_per_piece(p.C), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
       const T *row = x + r * p.C, *next = x + std::min(r + 1, p.rows - 1) * p.C;
@@ -75,7 +75,7 @@ struct BackwardRow {
 
 /// d_x may be d_out or d_residual: an element is written after the last read of it.
 template <bool Stream, bool Offset, bool Residual, class T>
-void backward_row(BackwardRow<T> p) {
+void rms_backward_row(BackwardRow<T> p) {
   float dot = fold<T>(p.C, [&](std::int64_t i, auto n, f32x16& sum) {
     prefetch(p.d_out + p.ahead + i);
     const f32x16 factor = norm::factor<Offset>(load_any(p.weight + i, n), p.offset);
@@ -92,9 +92,9 @@ void backward_row(BackwardRow<T> p) {
   });
 }
 template <bool Stream, class T>
-auto backward_row_for(const RmsnormBackward& p) {
-  if (p.offset != 0) return p.d_residual ? backward_row<Stream, true, true, T> : backward_row<Stream, true, false, T>;
-  return p.d_residual ? backward_row<Stream, false, true, T> : backward_row<Stream, false, false, T>;
+auto rms_backward_row_for(const RmsnormBackward& p) {
+  if (p.offset != 0) return p.d_residual ? rms_backward_row<Stream, true, true, T> : rms_backward_row<Stream, true, false, T>;
+  return p.d_residual ? rms_backward_row<Stream, false, true, T> : rms_backward_row<Stream, false, false, T>;
 }
 
 template <class T>
@@ -108,7 +108,7 @@ void backward(const Context& context, const RmsnormBackward& p) {
   // In place the lines of d_x are in cache already, and a plain store costs no extra read.
   bool in_place = d_x == d_out || d_x == d_residual;
   bool stream = !in_place && worth_streaming(d_x, p.rows * row_bytes, row_bytes);
-  auto run_row = stream ? backward_row_for<true, T>(p) : backward_row_for<false, T>(p);
+  auto run_row = stream ? rms_backward_row_for<true, T>(p) : rms_backward_row_for<false, T>(p);
   parallel_ranges(blocks.count, 1, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t b = first; b < last; ++b) {
       float* d_weight = partial + b * blocks.stride(p.C);
