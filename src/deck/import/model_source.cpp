@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <filesystem>
 
 #include "base/foreign_model.hpp"
@@ -126,6 +127,13 @@ void take_own_head(ModelSource& source, const std::string& folder) {
       folder));
 }
 
+/// With 0 for the scales that 0 stands for.
+static ModelKeys with_usual_scales(ModelKeys m) {
+  if (m.attention_scale == 1 / std::sqrt(static_cast<double>(m.head_dim))) m.attention_scale = 0;
+  if (m.embedding_scale == std::sqrt(static_cast<double>(m.width))) m.embedding_scale = 0;
+  return m;
+}
+
 std::vector<std::string> model_differences(const ModelKeys& deck, const ModelSource& theirs) {
   // Our key, and where the same stands in a config.json.
   static constexpr std::array<std::pair<std::string_view, std::string_view>, 37> compared = {{
@@ -169,7 +177,7 @@ std::vector<std::string> model_differences(const ModelKeys& deck, const ModelSou
   }};
   const bool experts = deck.experts > 0 && theirs.model.experts > 0;
   Deck here, there;
-  here.model = deck, there.model = theirs.model;
+  here.model = with_usual_scales(deck), there.model = with_usual_scales(theirs.model);
   std::vector<std::string> differences;
   for (const auto& [ours, name] : compared) {
     const Key& key = *find_key(ours);
