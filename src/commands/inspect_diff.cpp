@@ -16,6 +16,7 @@
 
 #include "base/check.hpp"
 #include "deck/deck.hpp"
+#include "deck/import/model_source.hpp"
 #include "exchange/lora_merge.hpp"
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/files/byte_progress.hpp"
@@ -87,32 +88,51 @@ class ModelSide : public Side {
   ModelSide(const std::string& folder, const io::CheckpointReader& like) : model_(folder) {
     const Deck deck = require_deck(parse_stored_deck(like.meta().deck, like.folder() + "/checkpoint.h5:deck"));
     std::set<std::string> known;
-    for (const ExportTensor& tensor : huggingface_tensors(deck, parameter_table(deck.model))) {
+    for (const ExportTensor& tensor : tensors_of(folder, deck)) {
       known.insert(tensor.name);
-      const auto* there = model_.find(tensor.name);
-      if (there && !tensor.source.empty()) add(tensor.source, *there);
+      if (const auto* there = model_.find(tensor.name))
+        for (const TensorPart& part : tensor.parts) add(part, *there, there->shape == tensor.shape);
     }
     for (const auto& tensor : model_.tensors())
       if (!known.contains(tensor.name)) add(tensor.name, tensor);
   }
   std::string folder() const override { return model_.folder(); }
   void read(const Tensor& tensor, std::int64_t begin, std::span<float> out) const override {
-    const auto& there = *by_name_.at(tensor.name);
-    model_.read_box(there, whole_box(there.shape), out, begin);
+    const auto& [there, box] = by_name_.at(tensor.name);
+    model_.read_box(*there, box, out, begin);
   }
   float rounded(const Tensor& tensor, float value) const override {
-    const std::string& type = by_name_.at(tensor.name)->type;
+    const std::string& type = by_name_.at(tensor.name).tensor->type;
     if (type == row_of(DType::bf16).safetensors) return static_cast<float>(bf16(value));
     return type == row_of(DType::f16).safetensors ? static_cast<float>(f16(value)) : value;
   }
 
  private:
+  /// By the names of its class where it is the deck's model by another one's, which is read alone.
+  static std::vector<ExportTensor> tensors_of(const std::string& folder, const Deck& deck) {
+    const std::vector<Parameter> table = parameter_table(deck.model);
+    std::vector<Fault> faults;
+    const ModelSource source = read_huggingface_folder(folder, faults);
+    const bool by_another = faults.empty() && source.family && source.family != family_of(deck.model);
+    return by_another && model_differences(deck.model, source).empty() ? tensors_by(TensorNames(source.family), table)
+                                                                       : huggingface_tensors(deck, table);
+  }
+  struct Place {
+    const io::SafetensorsModel::Tensor* tensor = nullptr;
+    Box box;
+  };
   void add(const std::string& name, const io::SafetensorsModel::Tensor& tensor) {
     tensors_.push_back({"master", name, tensor.shape});
-    by_name_[name] = &tensor;
+    by_name_[name] = {&tensor, whole_box(tensor.shape)};
+  }
+  /// `fits`: the tensor has the shape that the part is of.
+  void add(const TensorPart& part, const io::SafetensorsModel::Tensor& tensor, bool fits) {
+    if (!fits) return add(part.ours, tensor);
+    tensors_.push_back({"master", part.ours, part.shape});
+    by_name_[part.ours] = {&tensor, part.box};
   }
   io::SafetensorsModel model_;
-  std::map<std::string, const io::SafetensorsModel::Tensor*> by_name_;
+  std::map<std::string, Place> by_name_;
 };
 
 using Sides = std::pair<std::unique_ptr<Side>, std::unique_ptr<Side>>;

@@ -4,7 +4,10 @@
 #include "base/json.hpp"
 
 #include "base/check.hpp"
+#include "deck/import/model_source.hpp"
+#include "exchange/adapted_parts.hpp"
 #include "exchange/elements.hpp"
+#include "io/files/path_state.hpp"
 #include "io/files/posix_file.hpp"
 #include "io/safetensors/safetensors.hpp"
 #include "model/table/lora.hpp"
@@ -49,10 +52,18 @@ std::string peft_config(const Deck& deck, const std::vector<Parameter>& table) {
 
 std::vector<std::string> adapter_files() { return {weights_name, config_name}; }
 
-std::int64_t export_adapter(const io::CheckpointReader& reader, const Deck& deck, const std::vector<Parameter>& table,
-                            const std::string& folder, DType dtype) {
+void require_adapter(const io::CheckpointReader& reader, const Deck& deck, const std::vector<Parameter>& table, const std::string& kept) {
   if (deck.model.lora.rank == 0)
     fail(ExitCode::usage, "{} has no adapter: its deck has no [lora]. Leave --adapter out for the whole model.", reader.folder());
+  const Family* began_with = nullptr;
+  std::vector<Fault> ignored;  // an export needs its names alone
+  if (!io::look_at(kept + "/config.json").nothing()) began_with = read_huggingface_folder(kept, ignored).family;
+  if (const std::string parts = adapted_parts(table, began_with ? TensorNames(began_with) : TensorNames(deck.model)); !parts.empty())
+    fail(ExitCode::usage, "--adapter: {}. Leave --adapter out: the whole model has the adapter in its weights.", parts);
+}
+
+std::int64_t export_adapter(const io::CheckpointReader& reader, const Deck& deck, const std::vector<Parameter>& table,
+                            const std::string& folder, DType dtype) {
   std::vector<io::SafetensorsEntry> entries;
   std::vector<const Parameter*> rows;
   for (const Parameter& p : table)

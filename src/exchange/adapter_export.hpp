@@ -17,8 +17,11 @@ std::string peft_config(const Deck& deck, const std::vector<Parameter>& table);
 /// Names of the files that export_adapter writes.
 std::vector<std::string> adapter_files();
 
-/// Writes adapter_config.json and adapter_model.safetensors into `folder`, which is there; bytes of values. Throws Error(usage) where the
-/// run has no adapters.
+/// Error(usage) where the run has no adapters, or PEFT no names for them beside the model that it began with, whose config.json `kept` has
+/// (a folder; without that file it is of the deck's class).
+void require_adapter(const io::CheckpointReader& reader, const Deck& deck, const std::vector<Parameter>& table, const std::string& kept);
+
+/// Writes adapter_config.json and adapter_model.safetensors into `folder`, which is there; bytes of values.
 std::int64_t export_adapter(const io::CheckpointReader& reader, const Deck& deck, const std::vector<Parameter>& table,
                             const std::string& folder, DType dtype);
 

@@ -6,6 +6,7 @@
 #include "base/check.hpp"
 #include "base/some_of.hpp"
 #include "deck/value.hpp"
+#include "exchange/adapted_parts.hpp"
 #include "exchange/adapter_config.hpp"
 
 namespace tessera {
@@ -43,7 +44,12 @@ void require_tensors(const io::SafetensorsModel& file, const Deck& deck) {
 
 }  // namespace
 
-AdapterWeights::AdapterWeights(const Deck& deck) : file_(deck.model.lora.init, "adapter_model") {
+AdapterWeights::AdapterWeights(const Deck& deck, const TensorNames& names) : file_(deck.model.lora.init, "adapter_model") {
+  if (const std::string parts = adapted_parts(parameter_table(deck.model), names); !parts.empty())
+    fail(ExitCode::usage,
+         "lora.init = {}: {}. Merge the adapter into its model with PEFT (merge_and_unload, then save_pretrained), and begin with that "
+         "model by run.init alone.",
+         toml_string(deck.model.lora.init), parts);
   require_same_adapter(deck.model.lora);
   require_tensors(file_, deck);
 }

@@ -61,11 +61,10 @@ class Meter {
 };
 
 /// Passes a tensor's fp32 values on in chunks.
-void stream(const io::CheckpointReader& reader, const std::string& group, const std::string& name, const Shape& shape,
+void stream(const io::CheckpointReader& reader, const std::string& group, const std::string& name, std::int64_t n,
             std::vector<float>& buffer, Meter& meter, const std::function<void(std::span<const float>)>& sink) {
   const io::CheckpointTensor* tensor = reader.find(group, name);
   if (!tensor) fail(ExitCode::checkpoint, "{} has no tensor {}, which its own deck asks for", reader.folder(), name);
-  const std::int64_t n = shape.elements();
   for (std::int64_t begin = 0; begin < n; begin += io::hash_block) {
     const std::span<float> chunk(buffer.data(), static_cast<std::size_t>(std::min(io::hash_block, n - begin)));
     reader.read(group, *tensor, begin, chunk);
@@ -118,6 +117,11 @@ bool wanted(const ConsolidateOptions& o, std::string_view ours, std::string_view
          });
 }
 
+/// A part of a tensor asks for all of it.
+bool wanted(const ConsolidateOptions& o, const ExportTensor& tensor) {
+  return wanted(o, "", tensor.name) || std::ranges::any_of(tensor.parts, [&](const TensorPart& p) { return wanted(o, p.ours, ""); });
+}
+
 /// A pattern of nothing is a slip.
 void require_patterns(const ConsolidateOptions& o, const Source& source) {
   for (const std::string& pattern : o.tensors)
@@ -126,21 +130,23 @@ void require_patterns(const ConsolidateOptions& o, const Source& source) {
       fail(ExitCode::usage, "--tensor '{}' is no tensor of this model. `tessera inspect {} --brief` lists them.", pattern, o.checkpoint);
 }
 
-/// Passes the values of a tensor of the export on: ours, or zeros.
+/// Passes the values of a tensor of the export on: those of ours, one after the other, or zeros.
 void stream_export(const Source& source, const ExportTensor& tensor, std::vector<float>& buffer, Meter& meter,
                    const std::function<void(std::span<const float>)>& sink) {
   LoraMerge merge(source.reader, source.deck.model.lora);
-  if (merge.adapts(tensor.source)) {
-    std::vector<float> merged;
+  std::vector<float> merged;
+  for (const TensorPart& part : tensor.parts) {
+    const bool adapted = merge.adapts(part.ours);
     std::int64_t at = 0;
-    return stream(source.reader, "master", tensor.source, tensor.shape, buffer, meter, [&](std::span<const float> values) {
+    stream(source.reader, "master", part.ours, part.shape.elements(), buffer, meter, [&](std::span<const float> values) {
+      if (!adapted) return sink(values);
       merged.assign(values.begin(), values.end());
-      merge.add(tensor.source, at, merged);
+      merge.add(part.ours, at, merged);
       at += std::ssize(values);
       sink(merged);
     });
   }
-  if (!tensor.source.empty()) return stream(source.reader, "master", tensor.source, tensor.shape, buffer, meter, sink);
+  if (!tensor.parts.empty()) return;
   for (std::int64_t left = tensor.shape.elements(); left > 0;) {
     const std::span<float> chunk(buffer.data(), static_cast<std::size_t>(std::min(io::hash_block, left)));
     std::fill(chunk.begin(), chunk.end(), 0.0f);
@@ -248,10 +254,9 @@ void remove_index(const std::string& folder) {
   if (::unlink(index.c_str()) != 0 && errno != ENOENT) io::fail_storage("remove", index, errno);
 }
 
-ConsolidateResult to_safetensors(const Source& source, const ConsolidateOptions& o, const Ranks& ranks, std::vector<float>& buffer,
-                                 Meter& meter) {
+ConsolidateResult to_safetensors(const Source& source, const ConsolidateOptions& o, const Ranks& ranks, std::vector<float>& buffer) {
   std::vector<ExportTensor> tensors = huggingface_tensors(source.deck, source.table);
-  std::erase_if(tensors, [&](const ExportTensor& t) { return !wanted(o, t.source, t.name); });
+  std::erase_if(tensors, [&](const ExportTensor& t) { return !wanted(o, t); });
   std::vector<io::SafetensorsEntry> entries;
   for (const ExportTensor& t : tensors) entries.push_back({t.name, o.dtype, t.shape});
   const auto files = io::plan_safetensors(entries, o.max_file_bytes);
@@ -277,7 +282,9 @@ ConsolidateResult to_safetensors(const Source& source, const ConsolidateOptions&
     make_folder(o.output);
     if (files.size() > 1) remove_index(o.output);
   });
-  std::int64_t kept = 0;
+  std::int64_t elements = 0, kept = 0;
+  for (const ExportTensor& t : tensors) elements += t.shape.elements();
+  Meter meter(o.progress && ranks.rank == 0, 4 * elements / ranks.count);
   unless_gone(
       source.reader, ranks, [&] { kept = write_files(weights, records, ranks, source, o, buffer, meter); },
       [&] { ranks.first([&] { records.remove(names); }); });
@@ -287,7 +294,7 @@ ConsolidateResult to_safetensors(const Source& source, const ConsolidateOptions&
     records.remove(names);
   });
   result.kept = ranks.sum(kept);
-  for (const auto& entry : entries) result.bytes += entry.shape.elements() * static_cast<std::int64_t>(size_of(entry.dtype));
+  result.bytes = elements * static_cast<std::int64_t>(size_of(o.dtype));
   result.tensors = static_cast<std::int64_t>(tensors.size());
   return result;
 }
@@ -295,6 +302,7 @@ ConsolidateResult to_safetensors(const Source& source, const ConsolidateOptions&
 ConsolidateResult to_adapter(const Source& source, const ConsolidateOptions& o, const Ranks& ranks) {
   ConsolidateResult result{.files = adapter_files()};
   ranks.first([&] {
+    require_adapter(source.reader, source.deck, source.table, kept_folder(o.checkpoint));
     refuse_other_files(o.output, result.files);
     make_folder(o.output);
     result.bytes = export_adapter(source.reader, source.deck, source.table, o.output, o.dtype);
@@ -316,7 +324,7 @@ void require_possible(const ConsolidateOptions& o, const io::CheckpointReader& r
     fail(ExitCode::usage, "{} holds weights alone, as `tessera import` makes it: there are no moments to write", reader.folder());
 }
 
-ConsolidateResult to_hdf5(const Source& source, const ConsolidateOptions& o, std::vector<float>& buffer, Meter& meter) {
+ConsolidateResult to_hdf5(const Source& source, const ConsolidateOptions& o, std::vector<float>& buffer) {
   std::vector<std::pair<std::string, const Parameter*>> rows;  // group and tensor
   std::vector<io::Hdf5ExportEntry> entries;
   ConsolidateResult result{.files = {"model.h5"}};
@@ -332,9 +340,10 @@ ConsolidateResult to_hdf5(const Source& source, const ConsolidateOptions& o, std
   }
   refuse_other_files(o.output, result.files);
   make_folder(o.output);
+  Meter meter(o.progress, result.bytes);
   io::Hdf5ExportWriter writer(o.output + "/model.h5", entries, source.reader.meta().deck);
   for (const auto& [group, p] : rows)
-    stream(source.reader, group, p->name, source.reader.find(group, p->name)->shape, buffer, meter,
+    stream(source.reader, group, p->name, source.reader.find(group, p->name)->shape.elements(), buffer, meter,
            [&](std::span<const float> values) { writer.append(values); });
   writer.finish();
   return result;
@@ -357,14 +366,7 @@ ConsolidateResult consolidate_from(std::optional<io::CheckpointReader>& reader, 
   const Source& source = *opened;
   if (o.adapter) return to_adapter(source, o, ranks);
   std::vector<float> buffer(static_cast<std::size_t>(io::hash_block));
-  std::int64_t elements = 0;
-  for (const std::string& group : reader->layout().groups)
-    for (const Parameter& p : source.table)
-      if (const io::CheckpointTensor* tensor = reader->find(group, p.name);
-          tensor && wanted(o, p.name, p.export_name) && (o.optimizer || group == "master"))
-        elements += tensor->shape.elements();
-  Meter meter(o.progress && ranks.rank == 0, 4 * elements / ranks.count);
-  return o.format == "hdf5" ? to_hdf5(source, o, buffer, meter) : to_safetensors(source, o, ranks, buffer, meter);
+  return o.format == "hdf5" ? to_hdf5(source, o, buffer) : to_safetensors(source, o, ranks, buffer);
 }
 
 /// Whether all ranks begin again, with what the path leads to now.

@@ -14,7 +14,7 @@ struct ConsolidateOptions {
   std::string format = "safetensors";  ///< or hdf5
   DType dtype = DType::f32;            ///< or bf16, fp16 (safetensors)
   std::int64_t max_file_bytes = 5'000'000'000;
-  std::vector<std::string> tensors = {};  ///< patterns of the tensors to write, by our names or the export's; none: the model
+  std::vector<std::string> tensors = {};  ///< patterns of the tensors to write, by our names or the export's, whole ones; none: the model
   bool adapter = false;                   ///< the adapter alone, as PEFT reads it; else weights have it in them
   bool optimizer = false;                 ///< with hdf5 also the optimizer's state, as /GROUP/NAME
   bool progress = false;

@@ -51,8 +51,8 @@ ModelSource require_model_of_deck(const Deck& deck, bool warn) {
 }
 
 /// Files have them, and they say nothing that the deck does not: frequencies of the rotation; a head that is the embedding once more.
-bool says_nothing(const std::string& name, const Deck& deck) {
-  return name.ends_with("rotary_emb.inv_freq") || (deck.model.tied && name == TensorNames(deck.model).of("head.weight"));
+bool says_nothing(const std::string& name, const Deck& deck, const TensorNames& names) {
+  return name.ends_with("rotary_emb.inv_freq") || (deck.model.tied && name == names.of("head.weight"));
 }
 
 /// A bias that a deck cannot say may stand there if it adds nothing.
@@ -65,14 +65,15 @@ void require_zeros(const io::SafetensorsModel& model, const io::SafetensorsModel
 }
 
 /// Every tensor of the deck's model, and no other.
-void require_tensors(const io::SafetensorsModel& model, const Deck& deck, const ModelSource& source) {
+void require_tensors(const io::SafetensorsModel& model, const Deck& deck, const ModelSource& source,
+                     const std::vector<ExportTensor>& tensors) {
+  const TensorNames names(source.family);
   std::map<std::string, Shape, std::less<>> wanted;
-  for (const Parameter& p : parameter_table(deck.model))
-    if (p.trained && !p.adapter) wanted.emplace(p.export_name, p.shape);
+  for (const ExportTensor& tensor : tensors) wanted.emplace(tensor.name, tensor.shape);
   std::set<std::string> output_biases;
   if (source.output_bias)
     for (std::int64_t layer = 0; layer < deck.model.layers; ++layer)
-      output_biases.insert(TensorNames(deck.model).of(fmt::format("layers.{}.attention.bo", layer)));
+      output_biases.insert(names.of(fmt::format("layers.{}.attention.bo", layer)));
   std::vector<std::string> missing, shapes, types, others;
   for (const auto& [name, shape] : wanted)
     if (!model.find(name)) missing.push_back(name);
@@ -80,7 +81,7 @@ void require_tensors(const io::SafetensorsModel& model, const Deck& deck, const 
     const auto found = wanted.find(t.name);
     if (found == wanted.end() && output_biases.contains(t.name))
       require_zeros(model, t);
-    else if (found == wanted.end() && !says_nothing(t.name, deck))
+    else if (found == wanted.end() && !says_nothing(t.name, deck, names))
       others.push_back(t.name);
     else if (found != wanted.end() && !(found->second == t.shape))
       shapes.push_back(fmt::format("{} is {} and must be {}", t.name, t.shape.str(), found->second.str()));
@@ -108,21 +109,29 @@ InitialWeights::InitialWeights(const Deck& deck, bool warn) : InitialWeights(dec
 InitialWeights::InitialWeights(const Deck& deck, const ModelSource& source) : architecture_(source.architecture), model_(deck.run.init) {
   Deck of_files = deck;
   of_files.model.vocab = source.model.vocab;
-  require_tensors(model_, of_files, source);
+  const TensorNames names(source.family);
+  const std::vector<ExportTensor> tensors = tensors_by(names, parameter_table(of_files.model));
+  require_tensors(model_, of_files, source, tensors);
+  for (const ExportTensor& tensor : tensors)
+    for (const TensorPart& part : tensor.parts) places_.emplace(part.ours, Place{model_.find(tensor.name), part});
   find_means(deck);
-  if (!deck.model.lora.init.empty()) adapter_.emplace(deck);
+  if (!deck.model.lora.init.empty()) adapter_.emplace(deck, names);
 }
 
 void InitialWeights::read(const Parameter& parameter, const Box& box, std::int64_t at, std::span<float> out) const {
   if (parameter.adapter) return adapter_->read(parameter, box, at, out);
-  const io::SafetensorsModel::Tensor& tensor = *model_.find(parameter.export_name);
-  tensor.shape == parameter.shape ? model_.read_finite(tensor, box, out, at) : read_longer(tensor, box, at, out);
+  const auto& [tensor, part] = places_.find(parameter.name)->second;
+  if (part.shape == parameter.shape)
+    model_.read_finite(*tensor, part.of_theirs(box), out, at);
+  else
+    read_longer(*tensor, box, at, out);
 }
 
 void InitialWeights::find_means(const Deck& deck) {
   for (const Parameter& p : parameter_table(deck.model)) {
-    const auto* tensor = p.trained && !p.adapter ? model_.find(p.export_name) : nullptr;
-    if (!tensor || tensor->shape == p.shape) continue;
+    const auto place = places_.find(p.name);
+    if (place == places_.end() || place->second.part.shape == p.shape) continue;
+    const auto* tensor = place->second.tensor;
     const std::int64_t rows = tensor->shape.dims[0], width = tensor->shape.dims[1];
     const std::int64_t at_once = std::max<std::int64_t>(1, most_elements / width);
     std::vector<float> piece(static_cast<std::size_t>(std::min(rows, at_once) * width)), mean(static_cast<std::size_t>(width));
@@ -133,7 +142,7 @@ void InitialWeights::find_means(const Deck& deck) {
       for (std::size_t i = 0; i < part.size(); ++i) sum[i % sum.size()] += part[i];
     }
     std::ranges::transform(sum, mean.begin(), [&](double s) { return static_cast<float>(s / static_cast<double>(rows)); });
-    means_.emplace(p.export_name, std::move(mean));
+    means_.emplace(tensor->name, std::move(mean));
   }
 }
 

@@ -11,7 +11,7 @@
 #include "deck/deck.hpp"
 #include "exchange/adapter_weights.hpp"
 #include "io/safetensors/safetensors_model.hpp"
-#include "model/table/parameters.hpp"
+#include "model/table/huggingface.hpp"
 #include "topology/world.hpp"
 
 namespace tessera {
@@ -39,8 +39,15 @@ class InitialWeights {
   void find_means(const Deck& deck);
   void read_longer(const io::SafetensorsModel::Tensor& tensor, const Box& box, std::int64_t at, std::span<float> out) const;
 
+  /// Where a tensor of ours stands.
+  struct Place {
+    const io::SafetensorsModel::Tensor* tensor;
+    TensorPart part;
+  };
+
   std::string architecture_;
   io::SafetensorsModel model_;
+  std::map<std::string, Place, std::less<>> places_;
   std::map<std::string, std::vector<float>, std::less<>> means_;  ///< rows of the tensors that have more rows here than in the file
   std::optional<AdapterWeights> adapter_;
 };

@@ -22,10 +22,18 @@ struct FamilyKey {
   std::string_view why = {};    ///< why a file that says something other than `fixed` is refused; "": such a file is another row's
 };
 
+/// How a tensor of ours lies in the one of theirs that it is named by.
+enum class Fused : std::uint8_t {
+  no,      ///< it is that tensor
+  rows,    ///< with all others of ours that have its name: their rows follow one another, in the order of the model's tensors
+  experts  ///< the same of each expert's, whose number counts along a dim before the rows
+};
+
 /// A tensor by both names, with # for the number of a layer or an expert: "layers.#.attention.wq",
 /// "model.layers.#.self_attn.q_proj.weight".
 struct TensorName {
   std::string_view ours, theirs;
+  Fused fused = Fused::no;
 };
 
 /// What config.json says of windows, and what it means by what it leaves out.
@@ -74,6 +82,7 @@ struct Family {
   /// attention_bias is one switch for the biases of q, k, v and of the output. A deck cannot say the last: only zeros are read and written.
   bool output_bias = false;
   bool dropout = false;                    ///< its files ask for dropout in training, which a note says is left out
+  bool own_code = false;                   ///< its first files bring code (auto_map), which is the class of transformers since
   std::span<const FamilyKey> keys = {};    ///< beyond those of all families (shared_keys)
   std::span<const TensorName> names = {};  ///< that differ from those of most families (names.cpp)
 };

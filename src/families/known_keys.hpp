@@ -112,6 +112,7 @@ constexpr auto idle =
     std::to_array<Idle>({{"attention_dropout", 0, "dropout is not in this version; set it to 0.0"},
                          {"hidden_dropout", 0, "dropout is not in this version; set it to 0.0"},
                          {"resid_pdrop", 0, "dropout is not in this version; set it to 0.0"},
+                         {"embd_pdrop", 0, "dropout is not in this version; set it to 0.0"},
                          {"router_jitter_noise", 0, "noise on routers is not in this version; set it to 0.0"},
                          {"partial_rotary_factor", 1, "the rotation of a part of a head's features is not in this version"},
                          {"rope_interleaved", 0, "rotations of neighbouring features are not in this version"},

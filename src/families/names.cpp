@@ -73,15 +73,15 @@ std::string_view word_of_module(const TensorName& name) {
 
 }  // namespace
 
-std::string TensorNames::of(std::string_view ours) const {
+TensorNames::Name TensorNames::name(std::string_view ours) const {
   const NumberedName name = numbered(ours);
   const TensorName* row = family_ ? find_name(family_->names, name.pattern) : nullptr;
   if (!row) row = find_name(usual_names, name.pattern);
-  std::string theirs;
+  if (!row) return {};
+  Name found{.theirs = "", .fused = row->fused};
   std::size_t next = 0;
-  if (row)
-    for (const char c : row->theirs) c == '#' ? theirs += name.numbers[next++] : theirs += c;
-  return theirs;
+  for (const char c : row->theirs) c == '#' ? found.theirs += name.numbers[next++] : found.theirs += c;
+  return found;
 }
 
 std::vector<std::string_view> module_words(std::string_view ours) {

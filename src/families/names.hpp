@@ -10,10 +10,18 @@ namespace tessera {
 
 class TensorNames {
  public:
-  /// Of the model's family; where it is of none, the names that most families have.
-  explicit TensorNames(const ModelKeys& model) : family_(family_of(model)) {}
+  struct Name {
+    std::string theirs;
+    Fused fused = Fused::no;
+  };
+
+  /// Of a family, or where it is null the names that most families have.
+  explicit TensorNames(const Family* family) : family_(family) {}
+  /// Of the model's family.
+  explicit TensorNames(const ModelKeys& model) : TensorNames(family_of(model)) {}
   /// "model.layers.3.self_attn.q_proj.weight" of "layers.3.attention.wq"; "" where no file of transformers has such a tensor.
-  std::string of(std::string_view ours) const;
+  Name name(std::string_view ours) const;
+  std::string of(std::string_view ours) const { return name(ours).theirs; }
 
  private:
   const Family* family_;

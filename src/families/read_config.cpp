@@ -40,8 +40,13 @@ class FamilyReader {
     read_layers(m, rotation);
     check_architecture();
     refuse_unknown();
-    return {m,     context,        fmt::format("{}, {}", family_.type, toml_string(file)), std::string(family_.architecture), output_bias,
-            false, config_.notes()};
+    return {.model = m,
+            .context = context,
+            .from = fmt::format("{}, {}", family_.type, toml_string(file)),
+            .architecture = std::string(family_.architecture),
+            .family = &family_,
+            .output_bias = output_bias,
+            .notes = config_.notes()};
   }
 
  private:
@@ -83,6 +88,18 @@ class FamilyReader {
     }
   }
 
+  /// Code that a model brings, by the names of the class that it became: "modeling_phi3.Phi3ForCausalLM" of a Phi3ForCausalLM.
+  bool is_class_of_transformers(const JsonNode& auto_map) {
+    const std::string_view name = family_.architecture.substr(0, family_.architecture.find("ForCausalLM"));
+    const auto is_it = [&](const JsonNode& one) {
+      const std::string_view text = one.written;
+      return one.name == "AutoTokenizer" || text.substr(text.rfind('.') + 1).starts_with(name);
+    };
+    if (!family_.own_code || auto_map.kind != JsonNode::Kind::object || !std::ranges::all_of(auto_map.children, is_it)) return false;
+    config_.unused("auto_map (its code is taken to be transformers' own class)");
+    return true;
+  }
+
   bool has_key(std::string_view key) const { return std::ranges::find(family_.keys, key, &FamilyKey::name) != family_.keys.end(); }
 
   void refuse_others() {
@@ -90,7 +107,8 @@ class FamilyReader {
       config_.fault("attention_bias", "a bias on the attention's output is not in this version");
     if (config_.truth("mlp_bias", false)) config_.fault("mlp_bias", "biases in the feed-forward block are not in this version");
     for (const Refused& row : refused_keys)
-      if (config_.find(row.key)) config_.fault(row.key, std::string(row.why));
+      if (config_.find(row.key) && !(row.key == "auto_map" && is_class_of_transformers(*config_.find(row.key))))
+        config_.fault(row.key, std::string(row.why));
     for (const Idle& row : idle) {
       const JsonNode* node = config_.find(row.key);
       if (!node || (family_.dropout && row.key == "attention_dropout")) continue;

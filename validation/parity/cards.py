@@ -31,6 +31,8 @@ FAMILIES = {
     "olmo3": ("OLMo 3", ""),
     "exaone4": ("EXAONE 4", ""),
     "granite": ("Granite 3 and 4, dense", "without Mamba's layers"),
+    "granitemoe": ("Granite 3 with experts", "without a shared expert (`granitemoeshared`)"),
+    "phi3": ("Phi-3 of 4k tokens, Phi-4 (not mini)", "without longrope; exported as the Llama, or with a window the Mistral, that it is"),
     "seed_oss": ("Seed-OSS", "exported as the Qwen2 that it is; its dropout is told of and left out"),
     "qwen2": ("Qwen2, Qwen2.5", "windows where `use_sliding_window` is true"),
     "qwen3": ("Qwen3", "`attention_bias` where the biases of the output are zeros, as our exports have them"),

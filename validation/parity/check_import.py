@@ -24,7 +24,7 @@ except ImportError as error:
     sys.exit(77)
 
 from exports import fail, read_export, read_tensor
-from models import DEFAULTS, make_model, model_keys
+from models import DEFAULTS, make_config, make_model, model_keys
 
 TESSERA = os.environ.get("TESSERA", "build/host/tessera")
 TOLERANCE = 1e-5  # of the loss, relative
@@ -56,6 +56,9 @@ MODELS = {
     "exaone4_windows": ({**DEFAULTS, "layers": 3, "qk_norm": True, "norm_placement": "post", "pattern": "LG",
                          "kinds": [{"name": "L", "window": 5}, {"name": "G", "positions": "none"}]}, ("bfloat16",)),
     "granite": (model_keys("granite"), ("bfloat16",)),
+    "granitemoe": (model_keys("granitemoe"), ("float32", "bfloat16")),
+    "phi3": ({**DEFAULTS, "kv_heads": 2, "type": "phi3"}, ("float32", "bfloat16")),
+    "phi3_windows": ({**DEFAULTS, "kv_heads": 2, "window": 7, "type": "phi3"}, ("bfloat16",)),
     "olmoe": ({**DEFAULTS, **EXPERTS, "qk_norm": True, "wide_qk_norm": True, "shared_ff_width": 0, "normalize_top_k": False}, ("bfloat16",)),
     "mixtral": (model_keys("mixtral"), ("float32", "bfloat16")),
     "qwen2_moe": (model_keys("qwen_moe"), ("bfloat16",)),
@@ -98,9 +101,17 @@ def tessera(*arguments):
     return done.stdout
 
 
+def make_phi3(keys):
+    """A Llama, or a Mistral, by keys of Phi-3, as its first files had them too."""
+    config = make_config(keys).to_dict()
+    shared = {key: config[key] for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size",
+                                           "vocab_size", "rms_norm_eps", "max_position_embeddings")}
+    return make_model({**keys, "config": transformers.Phi3Config(**shared, sliding_window=config.get("sliding_window"), pad_token_id=None)})
+
+
 def random_model(keys):
     """Weights far from where training begins: logits are large, norms and biases count."""
-    model = make_model(keys)
+    model = make_phi3(keys) if keys.get("type") == "phi3" else make_model(keys)
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() > 1:
@@ -114,6 +125,27 @@ def bits_of(row, dtype):
     """What a tensor must come back as: in the type that it was saved in, or, of a half, in fp32."""
     values = read_tensor(row)
     return values.astype(np.float32).view(np.uint32) if dtype == "F16" else values.view(np.uint32 if dtype == "F32" else np.uint16)
+
+
+def parts_of(name, values, heads):
+    """What an export has in the place of a tensor with rows of several: [(name, values)]. `heads`: of queries, and of keys."""
+    if name.endswith("qkv_proj.weight"):
+        queries, keys = (len(values) * n // (heads[0] + 2 * heads[1]) for n in heads)
+        cuts, words = (queries, queries + keys), ("q_proj", "k_proj", "v_proj")
+    else:
+        cuts, words = (len(values) // 2,), ("gate_proj", "up_proj")
+    module = "qkv_proj" if len(words) == 3 else "gate_up_proj"
+    return [(name.replace(module, word), part) for word, part in zip(words, np.split(values, cuts))]
+
+
+def compare_parts(saved, back, dtype, keys):
+    """Of a model whose export has q, k, v, gate and up alone: faults in words."""
+    want = {}
+    for name, row in saved.items():
+        values = bits_of(row, dtype)
+        want |= dict(parts_of(name, values, (keys["heads"], keys["kv_heads"])) if "qkv_proj" in name or "gate_up_proj" in name else [(name, values)])
+    faults = [f"{name} is in one alone" for name in want.keys() ^ back.keys()]
+    return faults + [f"{name} differs" for name in want.keys() & back.keys() if not np.array_equal(want[name], bits_of(back[name], back[name][1]))]
 
 
 def compare(saved, back, dtype):
@@ -153,12 +185,14 @@ def check(name, keys, dtype, work, alter=None, otherwise=()):
     tessera("consolidate", step, back, "--dtype", "bf16" if dtype == "bfloat16" else "fp32")
     saved = read_export(folder)
     types = {row[1] for row in saved.values()}
-    faults = compare(saved, read_export(back), types.pop()) if len(types) == 1 else [f"transformers saved {types}"]
+    alike = (lambda *three: compare_parts(*three, keys)) if keys.get("type") == "phi3" else compare
+    faults = alike(saved, read_export(back), types.pop()) if len(types) == 1 else [f"transformers saved {types}"]
     configs = [transformers.AutoConfig.from_pretrained(where) for where in (folder, back)]
+    plain = {"head_dim": keys["head_dim"], "rope_parameters": {"rope_type": "default", "rope_theta": keys["rope_theta"]}}  # which a Phi-3 says otherwise
     for what in ("max_position_embeddings", "rope_parameters", "tie_word_embeddings", "head_dim", "num_key_value_heads", "bos_token_id", "eos_token_id",
                  "pad_token_id"):
         was, now = (getattr(config, what, None) for config in configs)
-        was = dict(otherwise).get(what, was)
+        was = {**dict(otherwise), **(plain if keys.get("type") == "phi3" else {})}.get(what, was)
         if isinstance(was, dict) and isinstance(now, dict):  # what is left out of either is the default
             now = {key: now[key] for key in was if key in now}
         if was != now:

@@ -54,8 +54,16 @@ SHAPES = {
 }
 
 
+# Of models without a fixture.
+OTHERS = {
+    "granitemoe": {"kv_heads": 2, "vocab": 64, "tied": True, "ff_width": 16, "experts": 6, "experts_per_token": 2, "expert_ff_width": 16,
+                   "shared_ff_width": 0, "normalize_top_k": True, "embedding_scale": 3.0, "residual_scale": 0.5, "attention_scale": 8**-0.5,
+                   "logit_scale": 0.5},
+}
+
+
 def model_keys(name):
-    return {**DEFAULTS, **SHAPES[name][3]}
+    return {**DEFAULTS, **(OTHERS[name] if name in OTHERS else SHAPES[name][3])}
 
 
 TYPES_OF_ACTIVATIONS = {"silu": "silu", "gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}
@@ -86,8 +94,12 @@ def block_config(keys, common, layers, rope):
     if keys.get("wide_qk_norm"):
         return transformers.OlmoeConfig(**{**common, "intermediate_size": keys["expert_ff_width"]}, num_experts=keys["experts"],
                                         num_experts_per_tok=keys["experts_per_token"], norm_topk_prob=keys["normalize_top_k"])
-    return transformers.GraniteConfig(**common, embedding_multiplier=keys["embedding_scale"], residual_multiplier=keys["residual_scale"],
-                                      attention_multiplier=keys["attention_scale"], logits_scaling=1 / keys["logit_scale"])
+    multipliers = dict(embedding_multiplier=keys["embedding_scale"], residual_multiplier=keys["residual_scale"],
+                       attention_multiplier=keys["attention_scale"], logits_scaling=1 / keys["logit_scale"])
+    if has_experts(keys):
+        return transformers.GraniteMoeConfig(**{**common, "intermediate_size": keys["expert_ff_width"]}, **multipliers,
+                                             num_local_experts=keys["experts"], num_experts_per_tok=keys["experts_per_token"])
+    return transformers.GraniteConfig(**common, **multipliers)
 
 
 def make_config(keys):
@@ -172,14 +184,15 @@ class RouterLosses:
 
 
 def make_model(keys):
-    config = make_config(keys)
+    config = keys.get("config") or make_config(keys)
     config._attn_implementation = "eager"
     kind = {"llama": transformers.LlamaForCausalLM, "mistral": transformers.MistralForCausalLM,
             "cwm": transformers.CwmForCausalLM, "ministral": transformers.MinistralForCausalLM, "seed_oss": transformers.SeedOssForCausalLM, "smollm3": transformers.SmolLM3ForCausalLM, "qwen2": transformers.Qwen2ForCausalLM, "qwen3": transformers.Qwen3ForCausalLM,
             "mixtral": transformers.MixtralForCausalLM, "qwen2_moe": transformers.Qwen2MoeForCausalLM,
             "qwen3_moe": transformers.Qwen3MoeForCausalLM, "gemma": transformers.GemmaForCausalLM, "gemma2": transformers.Gemma2ForCausalLM,
             "gemma3_text": transformers.Gemma3ForCausalLM, "olmo2": transformers.Olmo2ForCausalLM, "olmo3": transformers.Olmo3ForCausalLM,
-            "olmoe": transformers.OlmoeForCausalLM, "exaone4": transformers.Exaone4ForCausalLM, "granite": transformers.GraniteForCausalLM}
+            "olmoe": transformers.OlmoeForCausalLM, "exaone4": transformers.Exaone4ForCausalLM, "granite": transformers.GraniteForCausalLM,
+            "granitemoe": transformers.GraniteMoeForCausalLM, "phi3": transformers.Phi3ForCausalLM}
     model = kind[config.model_type](config).to(torch.float32).train()
     if model.config._attn_implementation != "eager":
         raise SystemExit(f"transformers chose the attention {model.config._attn_implementation}; the fixtures need eager")

@@ -36,14 +36,35 @@ def norms_output(keys):
     return keys.get("norm_placement", "pre") != "pre"
 
 
+def has_multipliers(keys):
+    return "residual_scale" in keys
+
+
 def is_mixtral(keys):
-    return has_experts(keys) and keys["shared_ff_width"] == 0 and keys["normalize_top_k"] and not keys["qk_norm"] and not keys["qkv_bias"]
+    return (has_experts(keys) and keys["shared_ff_width"] == 0 and keys["normalize_top_k"] and not keys["qk_norm"] and not keys["qkv_bias"]
+            and not has_multipliers(keys))
+
+
+def fused_table(keys):
+    """[(Hugging Face name, shape)] of the files: of several experts' matrices in one tensor that tensor, once."""
+    files = {}
+    for _, theirs, shape in tensor_table(keys):
+        experts = keys["experts"] if theirs.endswith(("input_linear.weight", "output_linear.weight")) else 0
+        rows = 2 * shape[0] if theirs.endswith("input_linear.weight") else shape[0]
+        files[theirs] = (experts, rows, *shape[1:]) if experts else shape
+    return list(files.items())
 
 
 def expert_table(keys, n):
     """The rows of a layer's feed-forward part, where it has experts; names as checkpoints of transformers have them."""
     width, ff, shared = keys["width"], keys["expert_ff_width"], keys["shared_ff_width"]
     ours, theirs = f"layers.{n}.moe.", f"model.layers.{n}."
+    if has_multipliers(keys):
+        granite = theirs + "block_sparse_moe."
+        pairs = [(f"{ours}experts.{e}.{part}", granite + "input_linear.weight", (ff, width)) for e in range(keys["experts"]) for part in ("w_gate", "w_up")]
+        return [(ours + "norm", theirs + "post_attention_layernorm.weight", (width,)),
+                (ours + "router", granite + "router.layer.weight", (keys["experts"], width)), *pairs,
+                *((f"{ours}experts.{e}.w_down", granite + "output_linear.weight", (width, ff)) for e in range(keys["experts"]))]
     router, expert, gate, up, down = (("block_sparse_moe.gate", "block_sparse_moe.experts", "w1", "w3", "w2") if is_mixtral(keys) else
                                       ("mlp.gate", "mlp.experts", "gate_proj", "up_proj", "down_proj"))
     rows = [(ours + "norm", theirs + "post_attention_layernorm.weight", (width,)),

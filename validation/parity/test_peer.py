@@ -27,7 +27,7 @@ import check_checkpoint
 import check_export
 from exports import bf16_bits, read_export
 from models import SHAPES, make_model, model_keys, our_parameters
-from names import tensor_table
+from names import fused_table, tensor_table
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 transformers.utils.logging.disable_progress_bar()
@@ -228,7 +228,7 @@ class StoredLists(unittest.TestCase):
         lists = [f[:-4] for f in os.listdir(os.path.join(FOLDER, "exports")) if f.endswith(".txt")]
         self.assertGreaterEqual(len(lists), 2)
         for name in lists:
-            want = sorted(f"{hf} F32 {'x'.join(map(str, shape))}" for _, hf, shape in tensor_table(model_keys(name)))
+            want = sorted(f"{hf} F32 {'x'.join(map(str, shape))}" for hf, shape in fused_table(model_keys(name)))
             with open(os.path.join(FOLDER, "exports", f"{name}.txt")) as file:
                 self.assertEqual(file.read().splitlines(), want)
 

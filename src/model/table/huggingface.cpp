@@ -1,23 +1,74 @@
 #include "model/table/huggingface.hpp"
 
-#include <fmt/format.h>
+#include <algorithm>
+#include <map>
 
 #include "base/check.hpp"
-#include "families/names.hpp"
 
 namespace tessera {
+namespace {
+
+/// Puts p behind the parts that the tensor has.
+void append_part(ExportTensor& tensor, const Parameter& p, Fused fused) {
+  const std::size_t rows = fused == Fused::experts ? 1 : 0;  // the dim of rows
+  TensorPart part{p.name, p.shape, whole_box(p.shape)};
+  if (fused == Fused::experts) part.box.start.insert(part.box.start.begin(), p.expert), part.box.count.insert(part.box.count.begin(), 1);
+  if (!tensor.parts.empty()) {
+    const Box& last = tensor.parts.back().box;
+    if (last.start[0] == part.box.start[0] || fused == Fused::rows) part.box.start[rows] = last.start[rows] + last.count[rows];
+  }
+  tensor.shape.dims.resize(part.box.start.size());
+  for (std::size_t d = 0; d < part.box.start.size(); ++d)
+    tensor.shape.dims[d] = std::max(tensor.shape.dims[d], part.box.start[d] + part.box.count[d]);
+  tensor.parts.push_back(std::move(part));
+}
+
+/// What follows one another in the table does so in the tensor.
+void require_whole(const ExportTensor& tensor) {
+  std::int64_t elements = 0;
+  for (const TensorPart& part : tensor.parts) {
+    TESSERA_REQUIRE(element_around(part.box, 0, tensor.shape) == elements, "{} in {} is {}", part.ours, tensor.name, part.box.str());
+    elements += part.shape.elements();
+  }
+  TESSERA_REQUIRE(elements == tensor.shape.elements(), "{} is {} with parts of {} elements", tensor.name, tensor.shape.str(), elements);
+}
+
+}  // namespace
+
+Box TensorPart::of_theirs(const Box& box_of_ours) const {
+  Box theirs = box;
+  const std::size_t before = box.start.size() - box_of_ours.start.size();
+  for (std::size_t d = 0; d < box_of_ours.start.size(); ++d)
+    theirs.start[before + d] += box_of_ours.start[d], theirs.count[before + d] = box_of_ours.count[d];
+  return theirs;
+}
+
+std::vector<ExportTensor> tensors_by(const TensorNames& names, const std::vector<Parameter>& table) {
+  std::vector<ExportTensor> tensors;
+  std::map<std::string, std::size_t, std::less<>> places;
+  for (const Parameter& p : table) {
+    if (p.adapter || !p.trained) continue;
+    const TensorNames::Name name = names.name(p.name);
+    TESSERA_REQUIRE(!name.theirs.empty(), "no row of src/families names {}", p.name);
+    const auto [place, is_new] = places.emplace(name.theirs, tensors.size());
+    TESSERA_REQUIRE(is_new || name.fused != Fused::no, "{} has the name of another, {}", p.name, name.theirs);
+    if (is_new) tensors.push_back({.name = name.theirs, .shape = {}, .parts = {}});
+    append_part(tensors[place->second], p, name.fused);
+  }
+  for (const ExportTensor& tensor : tensors) require_whole(tensor);
+  return tensors;
+}
 
 std::vector<ExportTensor> huggingface_tensors(const Deck& deck, const std::vector<Parameter>& table) {
   const Family& family = require_family(deck.model);
-  const TensorNames names(deck.model);
+  const TensorNames names(&family);
   std::vector<ExportTensor> tensors;
-  for (const Parameter& p : table) {
-    if (p.adapter) continue;
-    TESSERA_REQUIRE(!p.export_name.empty(), "no row of src/families names {}", p.name);
-    tensors.push_back({p.export_name, p.shape, p.name});
+  for (ExportTensor& tensor : tensors_by(names, table)) {
+    const std::string ours = tensor.parts.front().ours;
+    tensors.push_back(std::move(tensor));
     // One switch has the biases of all four projections: with ours on q, k and v comes one of the output, which adds nothing.
-    if (family.output_bias && deck.model.qkv_bias && p.name.ends_with(".attention.wo"))
-      tensors.push_back({names.of(fmt::format("layers.{}.attention.bo", p.layer)), {deck.model.width}, ""});
+    if (constexpr std::string_view wo = ".wo"; family.output_bias && deck.model.qkv_bias && ours.ends_with(".attention.wo"))
+      tensors.push_back({names.of(ours.substr(0, ours.size() - wo.size()) + ".bo"), {deck.model.width}, {}});
   }
   return tensors;
 }

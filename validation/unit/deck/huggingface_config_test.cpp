@@ -210,9 +210,8 @@ TEST(HuggingfaceConfig, RefusesByName) {
 /// A configuration of the family that says all that its reader must be told.
 Json whole_config(const std::string& type) {
   const std::string experts =
-      type == "mixtral" ? R"("num_local_experts": 4, "num_experts_per_tok": 2)"
-
-      : type == "olmoe" ? R"("num_experts": 4, "num_experts_per_tok": 2)"
+      type == "mixtral" || type == "granitemoe" ? R"("num_local_experts": 4, "num_experts_per_tok": 2)"
+      : type == "olmoe"                         ? R"("num_experts": 4, "num_experts_per_tok": 2)"
       : type.ends_with("moe")
           ? R"("num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 40)"
           : R"("bos_token_id": 1)";
@@ -256,7 +255,7 @@ TEST(HuggingfaceConfig, NothingThatStandsThereIsSilent) {
     for (const std::string_view key : huggingface::harmless) all[std::string(key)] = "whatever";
     ModelSource source;
     EXPECT_EQ(faults_of_config(all.dump(1), &source), "") << family.type;
-    EXPECT_TRUE(source.notes.empty()) << family.type;
+    EXPECT_EQ(source.notes.empty(), !family.dropout) << family.type;
     for (const std::string_view key : huggingface::unused) all[std::string(key)] = 0.5;
     EXPECT_EQ(faults_of_config(all.dump(1), &source), "") << family.type;
     ASSERT_EQ(source.notes.size(), 1u) << family.type;
@@ -279,6 +278,12 @@ TEST(HuggingfaceConfig, DifferencesFromADeckAreNamedAtOnce) {
             (std::vector<std::string>{"model.layers = 4, and num_hidden_layers is 3", "model.vocab = 320, and vocab_size is 300",
                                       "model.tied = true, and tie_word_embeddings is false",
                                       "model.norm_eps = 1e-05, and rms_norm_eps is 1e-06"}));
+  deck = source.model;
+  source.model.attention_scale = 1 / std::sqrt(static_cast<double>(deck.head_dim)), deck.embedding_scale = 0;
+  source.model.embedding_scale = std::sqrt(static_cast<double>(deck.width));
+  EXPECT_TRUE(model_differences(deck, source).empty()) << "as an export says what 0 stands for";
+  source.model.attention_scale = 0.25;
+  EXPECT_EQ(model_differences(deck, source).size(), 1u);
   deck = source.model;
   deck.window = 7, deck.norm_placement = NormPlacement::post;
   EXPECT_EQ(

@@ -47,6 +47,7 @@ TEST(InitialWeights, EveryElementOfEveryTensor) {
        {std::vector<std::string>{},
         {"model.tied=true", "model.qk_norm=true", "model.qkv_bias=true"},
         {"model.experts=4"},
+        {"model.experts=4", "model.residual_scale=0.5", "model.embedding_scale=3", "model.tied=true"},
         {"model.experts=4", "model.shared_ff_width=8", "model.normalize_top_k=false", "model.qkv_bias=true"}})
     for (const DType type : {DType::f32, DType::bf16}) {
       const Scratch scratch;

@@ -94,7 +94,7 @@ TEST(Family, EachHasAModelWhoseConfigurationReadsBack) {
       const ModelSource source = read_huggingface_config(huggingface_config(deck, DType::bf16), "config.json", faults);
       for (const Fault& fault : faults) ADD_FAILURE() << fault.str();
       ModelKeys expected = m;
-      if (family.type == "mixtral" || family.type == "olmoe")
+      if (family.type == "mixtral" || family.type == "olmoe" || family.type == "granitemoe")
         expected.ff_width = m.expert_ff_width;  // it has one key for both, and no layer the first
       EXPECT_EQ(source.model, expected) << family.type;
       EXPECT_EQ(source.architecture, family.architecture);
@@ -133,6 +133,9 @@ TEST(Layers, AreWhatTheClassesOfTransformersMakeOfAFile) {
   EXPECT_EQ(windows("mistral", R"("sliding_window": 7)"), (Sizes{7, 7, 7, 7}));
   EXPECT_EQ(windows("mixtral"), (Sizes{0, 0, 0, 0}));
   EXPECT_EQ(windows("ministral", R"("sliding_window": 7)"), (Sizes{7, 7, 7, 7}));
+  EXPECT_EQ(windows("phi3"), (Sizes{0, 0, 0, 0}));
+  EXPECT_EQ(windows("phi3", R"("sliding_window": null)"), (Sizes{0, 0, 0, 0}));
+  EXPECT_EQ(windows("phi3", R"("sliding_window": 2047)"), (Sizes{2047, 2047, 2047, 2047}));
   EXPECT_EQ(windows("ministral", R"("sliding_window": 7, "layer_types": ["full_attention", "sliding_attention", "full_attention",)"
                                  R"( "full_attention"])"),
             (Sizes{0, 7, 0, 0}));
@@ -225,6 +228,16 @@ TEST(Layers, WhatContradictsItselfIsRefused) {
       {"gemma2", R"("final_logit_softcapping": -1.0)", "is no number above 0"},
       {"gemma2", R"("query_pre_attn_scalar": 0)", "is no number above 0"},
       {"granite", R"("logits_scaling": 0)", "is no number above 0"},
+      {"granitemoe", R"("residual_multiplier": -1)", "is no number above 0"},
+      {"phi3", R"("rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [2.0]})", "is a part of a rotation that is"},
+      {"phi3", R"("rope_scaling": {"type": "longrope"})", "\"longrope\" is not in this version"},
+      {"phi3", R"("rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096})", "of type longrope alone"},
+      {"phi3", R"("partial_rotary_factor": 0.75)", "the rotation of a part of a head's features"},
+      {"phi3", R"("embd_pdrop": 0.1)", "dropout is not in this version"},
+      {"phi3", R"("resid_pdrop": 0.1)", "dropout is not in this version"},
+      {"phi3", R"("attention_bias": true)", "a bias on the attention's output"},
+      {"phi3", R"("auto_map": {"AutoModelForCausalLM": "modeling_phi4mm.Phi4MMForCausalLM"})", "the model brings code of its own"},
+      {"llama", R"("auto_map": {"AutoModelForCausalLM": "modeling_llama.LlamaForCausalLM"})", "the model brings code of its own"},
       {"olmoe", R"("clip_qkv": 8.0)", "that are clipped"},
       {"seed_oss", R"("attention_out_bias": true)", "a bias on the attention's output"},
       {"smollm3", R"("no_rope_layers": [1, 0])", "says 2 layers"},
@@ -257,8 +270,28 @@ TEST(TensorNames, OfAFamilyTakeThePlaceOfTheUsualOnes) {
       for (const char c : row.ours) c == '#' ? ours += "3" : ours += c;
       // A norm after a block has no usual name.
       EXPECT_TRUE(TensorNames(plain).of(ours) != "" || ours.ends_with("post_norm")) << row.ours << " is no tensor of ours";
-      EXPECT_EQ(std::ranges::count(row.ours, '#'), std::ranges::count(row.theirs, '#')) << row.ours;
+      EXPECT_EQ(std::ranges::count(row.ours, '#'), std::ranges::count(row.theirs, '#') + (row.fused == Fused::experts ? 1 : 0)) << row.ours;
+      const auto same = std::ranges::count(family.names, row.theirs, &TensorName::theirs);
+      EXPECT_TRUE(same == 1 || row.fused != Fused::no) << row.theirs;
     }
+}
+
+// As Phi-3-mini has it on its page.
+TEST(Family, TheFirstFilesOfPhi3AreRead) {
+  std::vector<Fault> faults;
+  const ModelSource source = read_huggingface_config(
+      R"({"architectures": ["Phi3ForCausalLM"], "attention_dropout": 0.0, "auto_map": {"AutoConfig": "configuration_phi3.Phi3Config",
+          "AutoModelForCausalLM": "org/phi--modeling_phi3.Phi3ForCausalLM"}, "embd_pdrop": 0.0, "hidden_act": "silu", "hidden_size": 32,
+          "initializer_range": 0.02, "intermediate_size": 48, "max_position_embeddings": 4096, "model_type": "phi3",
+          "num_attention_heads": 4, "num_hidden_layers": 2, "num_key_value_heads": 4, "original_max_position_embeddings": 4096,
+          "resid_pdrop": 0.0, "rms_norm_eps": 1e-05, "rope_scaling": null, "rope_theta": 10000.0, "sliding_window": 2047,
+          "tie_word_embeddings": false, "attention_bias": false, "vocab_size": 64})",
+      "config.json", faults);
+  for (const Fault& fault : faults) ADD_FAILURE() << fault.str();
+  EXPECT_EQ(source.family, family_named("phi3"));
+  EXPECT_EQ(family_of(source.model), family_named("mistral"));
+  ASSERT_EQ(source.notes.size(), 1u);
+  EXPECT_NE(source.notes[0].find("auto_map"), std::string::npos) << source.notes[0];
 }
 
 TEST(TensorNames, KeepTheNumbersInTheirOrder) {
@@ -269,7 +302,11 @@ TEST(TensorNames, KeepTheNumbersInTheirOrder) {
   EXPECT_EQ(TensorNames(ModelKeys{}).of("layers.10.moe.experts.7.w_up"), "model.layers.10.mlp.experts.7.up_proj.weight");
   EXPECT_EQ(TensorNames(mixtral).of("layers.1.moe.router_bias"), "") << "no class that is exported has it";
   EXPECT_EQ(TensorNames(mixtral).of("layers.1.nothing"), "");
-  EXPECT_EQ(module_words("layers.0.moe.experts.1.w_down"), (std::vector<std::string_view>{"down_proj", "w2"}));
+  EXPECT_EQ(module_words("layers.0.moe.experts.1.w_down"), (std::vector<std::string_view>{"down_proj", "w2", "output_linear"}));
+  EXPECT_EQ(TensorNames(family_named("granitemoe")).of("layers.10.moe.experts.7.w_up"),
+            "model.layers.10.block_sparse_moe.input_linear.weight");
+  EXPECT_EQ(TensorNames(family_named("phi3")).name("layers.3.attention.wk").fused, Fused::rows);
+  EXPECT_EQ(module_words("layers.0.attention.wq"), (std::vector<std::string_view>{"q_proj", "qkv_proj"}));
   EXPECT_EQ(module_words("layers.0.attention.wo"), (std::vector<std::string_view>{"o_proj"}));
 }
 

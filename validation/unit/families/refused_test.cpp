@@ -50,8 +50,8 @@ TEST(RefusedFamily, WhatPeopleHaveIsRefusedWithItsReason) {
                                                        {"gemma4", "embeddings for each layer (hidden_size_per_layer_input)"},
                                                        {"gemma3", "images beside a text model"},
                                                        {"gpt_oss", "sinks in attention"},
-                                                       {"phi3", "fused tensors"},
-                                                       {"granitemoe", "fused tensors of experts"},
+                                                       {"glm4", "rotations of neighbouring features"},
+                                                       {"granitemoeshared", "a shared expert without a gate"},
                                                        {"llama4", "attention within chunks"},
                                                        {"glm4_moe", "routers by groups of experts"},
                                                        {"ministral3", "llama_4_scaling_beta"}};
