@@ -101,17 +101,17 @@ def tessera(*arguments):
     return done.stdout
 
 
-def make_phi3(keys):
+def phi3_config(keys):
     """A Llama, or a Mistral, by keys of Phi-3, as its first files had them too."""
     config = make_config(keys).to_dict()
     shared = {key: config[key] for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size",
                                            "vocab_size", "rms_norm_eps", "max_position_embeddings")}
-    return make_model({**keys, "config": transformers.Phi3Config(**shared, sliding_window=config.get("sliding_window"), pad_token_id=None)})
+    return transformers.Phi3Config(**shared, sliding_window=config.get("sliding_window"), pad_token_id=None)
 
 
 def random_model(keys):
     """Weights far from where training begins: logits are large, norms and biases count."""
-    model = make_phi3(keys) if keys.get("type") == "phi3" else make_model(keys)
+    model = make_model({**keys, "config": phi3_config(keys)} if keys.get("type") == "phi3" else keys)
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() > 1:

@@ -29,6 +29,7 @@ KEYS = {
     "llama": model_keys("rope_llama3"), "mistral": model_keys("window"), "ministral": {**DEFAULTS, "kv_heads": 2, **WINDOWS, "class": "ministral"},
     "cwm": MODELS["cwm"][0], "smollm3": model_keys("no_rope"), "gemma": MODELS["gemma"][0], "gemma2": model_keys("gemma2"), "gemma3_text": model_keys("gemma3"),
     "olmo2": MODELS["olmo2"][0], "olmo3": model_keys("olmo3"), "exaone4": MODELS["exaone4_windows"][0], "granite": model_keys("granite"),
+    "granitemoe": {**model_keys("granitemoe"), "attention_scale": 0.2, "router_aux_loss": 0.05, "router_z_loss": 0.0}, "phi3": MODELS["phi3_windows"][0],
     "seed_oss": {**model_keys("qkv_bias"), "class": "seed_oss"}, "qwen2": MODELS["qwen2_windows"][0], "qwen3": model_keys("windows"),
     "mixtral": model_keys("mixtral"), "qwen2_moe": model_keys("qwen_moe"), "qwen3_moe": {**MODELS["qwen3_moe"][0], "router_aux_loss": 0.05, "router_z_loss": 0.0},
     "olmoe": {**MODELS["olmoe"][0], "router_aux_loss": 0.05, "router_z_loss": 0.0},
@@ -41,7 +42,7 @@ RATE_EXPERTS = ["model.expert_ff_width=704"]
 
 def parity(kind, keys, work):
     """Errors of test_parity on a fixture of the model."""
-    SHAPES["card"] = (40 + list(KEYS).index(kind), 20, (0.3, 0.3), keys)
+    SHAPES["card"] = (40 + list(KEYS).index(kind), 20, (0.3, 0.3), {**keys, "config": check_import.phi3_config(keys)} if kind == "phi3" else keys)
     _, data = make_fixtures.compute("card")
     make_fixtures.write(os.path.join(work, "card.h5"), "card", {**DEFAULTS, **keys}, data)
     out = os.path.join(work, "parity.json")

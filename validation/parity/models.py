@@ -166,7 +166,8 @@ class RouterLosses:
 
     def __init__(self, model, keys):
         self.keys, self.losses, self.least_gap = keys, [], float("inf")
-        self.hooks = [layer.mlp.gate.register_forward_pre_hook(self.read) for layer in model.model.layers] if has_experts(keys) else []
+        gates = [layer.mlp.gate if hasattr(layer, "mlp") else layer.block_sparse_moe.router for layer in model.model.layers] if has_experts(keys) else []
+        self.hooks = [gate.register_forward_pre_hook(self.read) for gate in gates]
 
     def read(self, gate, inputs):
         E, k = self.keys["experts"], self.keys["experts_per_token"]
@@ -226,8 +227,31 @@ def whole_parameters(parameters):
     return list({id(p): p for p in wholes}.values())
 
 
-def find_parameter(theirs, name, keys):
-    """The parameter, or the part of one, that a checkpoint of transformers calls `name`."""
+def fused_part(theirs, ours, name, keys):
+    """Of a matrix that lies in a tensor with others: its part, or None."""
+    expert = re.search(r"experts\.(\d+)\.(w_\w+)$", ours)
+    if expert and name.endswith(("input_linear.weight", "output_linear.weight")):
+        layer, number, ff = name.rsplit(".", 2)[0], int(expert[1]), keys["expert_ff_width"]
+        if expert[2] == "w_down":
+            return Part(theirs[f"{layer}.experts.down_proj"], number)
+        return Part(theirs[f"{layer}.experts.gate_up_proj"], (number, slice(0, ff) if expert[2] == "w_gate" else slice(ff, 2 * ff)))
+    query, key, ff = keys["heads"] * keys["head_dim"], keys["kv_heads"] * keys["head_dim"], keys["ff_width"]
+    rows = {"q_proj": ("qkv_proj", 0, query), "k_proj": ("qkv_proj", query, query + key), "v_proj": ("qkv_proj", query + key, query + 2 * key),
+            "gate_proj": ("gate_up_proj", 0, ff), "up_proj": ("gate_up_proj", ff, 2 * ff)}
+    layer, matrix, _ = name.rsplit(".", 2)
+    if matrix not in rows or name in theirs or f"{layer}.{rows[matrix][0]}.weight" not in theirs:
+        return None
+    fused, first, last = rows[matrix]
+    return Part(theirs[f"{layer}.{fused}.weight"], slice(first, last))
+
+
+def find_parameter(theirs, name, keys, ours):
+    """The parameter, or the part of one, that a checkpoint of transformers calls `name`, and we `ours`."""
+    if name.count(".") >= 2 and (part := fused_part(theirs, ours, name, keys)) is not None:
+        return part
+    name = name.replace("router.layer.weight", "router.weight") if "router.layer" in name and name not in theirs else name
+    if name in theirs:
+        return theirs[name]
     name = name.replace("block_sparse_moe", "mlp")
     expert = re.fullmatch(r"(.*\.mlp\.experts)\.(\d+)\.(\w+)\.weight", name)
     if not expert:
@@ -243,7 +267,7 @@ def our_parameters(model, keys):
     theirs = dict(model.named_parameters())
     ours = {}
     for name, hf_name, shape in tensor_table(keys):
-        parameter = find_parameter(theirs, hf_name, keys)
+        parameter = find_parameter(theirs, hf_name, keys, name)
         if parameter is None:
             raise SystemExit(f"transformers has no tensor {hf_name} (ours: {name})")
         if tuple(parameter.shape) != shape:
