@@ -216,7 +216,6 @@ Json whole_config(const std::string& type) {
           ? R"("num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 40)"
           : R"("bos_token_id": 1)";
   Json all = Json::parse(config(type, experts + R"(, "num_key_value_heads": 2, "sliding_window": null)"));
-  if (family_named(type)->dropout) all["attention_dropout"] = 0.0, all["residual_dropout"] = 0.0;
   if (type == "qwen3_moe") all.erase("shared_expert_intermediate_size");
   return all;
 }
