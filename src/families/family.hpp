@@ -58,6 +58,7 @@ struct RotationRule {
   bool by_window = false;
   double theta = 0;                 ///< base of layers with a window, of a file that does not say it
   std::string_view theta_key = {};  ///< where transformers 4 says it; "": nowhere
+  bool partial = false;             ///< partial_rotary_factor says which part of a head is rotated
 };
 
 class ConfigReader;

@@ -111,7 +111,8 @@ class FamilyReader {
         config_.fault(row.key, std::string(row.why));
     for (const Idle& row : idle) {
       const JsonNode* node = config_.find(row.key);
-      if (!node || (family_.dropout && row.key == "attention_dropout")) continue;
+      if (!node || (family_.dropout && row.key == "attention_dropout") || (family_.rotation.partial && row.key == "partial_rotary_factor"))
+        continue;
       const auto* flag = std::get_if<bool>(&node->literal.value);
       if ((flag ? static_cast<double>(*flag) : config_.number(*node)) != row.value) config_.fault(*node, std::string(row.why));
     }

@@ -13,7 +13,6 @@ constexpr std::string_view dense_first =
 constexpr std::string_view sparse = "attention to chosen tokens (index_topk)";
 constexpr std::string_view delta = "gated DeltaNet, a linear attention (linear_num_key_heads, linear_conv_kernel_dim)";
 constexpr std::string_view partial = "the rotation of a part of a head's features (partial_rotary_factor)";
-constexpr std::string_view neighbours = "rotations of neighbouring features";
 constexpr std::string_view mamba = "Mamba's state-space layers";
 constexpr std::string_view wide_norm = "a norm of queries and keys over all heads together";
 
@@ -46,7 +45,6 @@ const std::vector<RefusedFamily>& refused_families() {
       {{"llama4", "llama4_text"},
        {"layers without a rotation (no_rope_layers)", "attention within chunks (attention_chunk_size)",
         "a router that scales what experts are given"}},
-      {{"glm", "glm4"}, {partial, neighbours}},
       {{"glm4_moe"}, {groups, dense_first, partial}},
       {{"minimax_m2"}, {"routers by sigmoid", wide_norm, partial}},
       {{"apertus"}, {"an MLP without a gate (xIELU)"}},

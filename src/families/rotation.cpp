@@ -13,7 +13,7 @@ namespace {
 
 class RotationReader {
  public:
-  explicit RotationReader(ConfigReader& config) : config_(config) {}
+  RotationReader(ConfigReader& config, const RotationRule& rule) : config_(config), rule_(rule) {}
 
   /// transformers 4 writes rope_theta and rope_scaling, version 5 rope_parameters with both. Version 5 takes rope_scaling alone where both
   /// stand, as when somebody adds it to a file of version 5: then the other must not say something else.
@@ -95,6 +95,7 @@ class RotationReader {
                                           rotation.name, shortest(config_.number(*above))));
       m.rope_theta = config_.number(*theta);
     }
+    if (const JsonNode* part = rotation.member("partial_rotary_factor"); part && rule_.partial) m.rotary_fraction = config_.number(*part);
     check_keys(rotation, kind);
     if (!kind || kind->is("default")) return;
     for (const RopeMode scaling : {RopeMode::llama3, RopeMode::linear, RopeMode::dynamic, RopeMode::yarn})
@@ -139,7 +140,7 @@ class RotationReader {
   void check_keys(const JsonNode& rotation, const JsonNode* kind) {
     const std::string_view type = kind ? std::string_view(kind->written) : "default";
     for (const JsonNode& part : rotation.children) {
-      const bool whole_head = part.name == "partial_rotary_factor" && config_.number(part) == 1;
+      const bool whole_head = part.name == "partial_rotary_factor" && (rule_.partial || config_.number(part) == 1);
       if (part.kind == JsonNode::Kind::null || whole_head) continue;
       const auto row = std::ranges::find(huggingface::rotation_keys, std::string_view(part.name), &huggingface::RotationKey::key);
       if (row == huggingface::rotation_keys.end())
@@ -152,13 +153,15 @@ class RotationReader {
   }
 
   ConfigReader& config_;
+  const RotationRule& rule_;
 };
 
 }  // namespace
 
 WindowRotation read_rotation(ConfigReader& config, const RotationRule& rule, ModelKeys& model) {
-  if (rule.by_window) return RotationReader(config).read_by_window(rule, model);
-  RotationReader(config).read(model);
+  RotationReader reader(config, rule);
+  if (rule.by_window) return reader.read_by_window(rule, model);
+  reader.read(model);
   return {model.rope_theta, model.rope_scaling};
 }
 

@@ -30,6 +30,8 @@ FAMILIES = {
     "olmo2": ("OLMo 2", ""),
     "olmo3": ("OLMo 3", ""),
     "exaone4": ("EXAONE 4", ""),
+    "glm": ("GLM-4 9B", ""),
+    "glm4": ("GLM-4-0414, GLM-Z1", ""),
     "granite": ("Granite 3 and 4, dense", "without Mamba's layers"),
     "granitemoe": ("Granite 3 with experts", "without a shared expert (`granitemoeshared`)"),
     "phi3": ("Phi-3 of 4k tokens, Phi-4 (not mini)", "without longrope; exported as the Llama, or with a window the Mistral, that it is"),

@@ -55,6 +55,8 @@ MODELS = {
     "exaone4": ({**DEFAULTS, "kv_heads": 2, "qk_norm": True, "norm_placement": "post"}, ("bfloat16",)),
     "exaone4_windows": ({**DEFAULTS, "layers": 3, "qk_norm": True, "norm_placement": "post", "pattern": "LG",
                          "kinds": [{"name": "L", "window": 5}, {"name": "G", "positions": "none"}]}, ("bfloat16",)),
+    "glm": ({**DEFAULTS, "kv_heads": 2, "qkv_bias": True, "rotary_fraction": 0.5, "rope_pairs": "neighbours"}, ("bfloat16",)),
+    "glm4": ({**DEFAULTS, "kv_heads": 1, "head_dim": 12, "qkv_bias": True, "rotary_fraction": 0.5, "rope_pairs": "neighbours", "norm_placement": "both"}, ("bfloat16",)),
     "granite": (model_keys("granite"), ("bfloat16",)),
     "granitemoe": (model_keys("granitemoe"), ("float32", "bfloat16")),
     "phi3": ({**DEFAULTS, "kv_heads": 2, "type": "phi3"}, ("float32", "bfloat16")),

@@ -5,7 +5,7 @@ import re
 import torch
 import transformers
 
-from names import BLOCK_KEYS, has_experts, is_mixtral, layers_of, norms_input, norms_output, tensor_table
+from names import BLOCK_KEYS, is_glm, has_experts, is_mixtral, layers_of, norms_input, norms_output, tensor_table
 
 DEFAULTS = {"layers": 2, "width": 32, "heads": 4, "kv_heads": 4, "head_dim": 8, "ff_width": 48, "vocab": 96, "norm_eps": 1e-5, "tied": False,
             "qk_norm": False, "qkv_bias": False, "rope_theta": 10000.0, "rope_scaling": "none", "rope_factor": 8.0,
@@ -78,6 +78,9 @@ def block_config(keys, common, layers, rope):
     sliding = dict(sliding_window=windows[0] if windows else None, layer_types=types)
     local = [{"rope_type": "default", "rope_theta": layer["rope_theta"]} for layer in layers if layer["window"]]
     by_type = {"full_attention": rope, "sliding_attention": local[0] if local else {"rope_type": "default", "rope_theta": keys["rope_theta"]}}
+    if is_glm(keys):
+        kind = transformers.Glm4Config if norms_output(keys) else transformers.GlmConfig
+        return kind(**{**common, "rope_parameters": {**rope, "partial_rotary_factor": keys["rotary_fraction"]}}, attention_bias=keys["qkv_bias"])
     if keys.get("norm_form") == "one_plus_weight":
         if not norms_output(keys):
             return transformers.GemmaConfig(**common)
@@ -193,7 +196,8 @@ def make_model(keys):
             "qwen3_moe": transformers.Qwen3MoeForCausalLM, "gemma": transformers.GemmaForCausalLM, "gemma2": transformers.Gemma2ForCausalLM,
             "gemma3_text": transformers.Gemma3ForCausalLM, "olmo2": transformers.Olmo2ForCausalLM, "olmo3": transformers.Olmo3ForCausalLM,
             "olmoe": transformers.OlmoeForCausalLM, "exaone4": transformers.Exaone4ForCausalLM, "granite": transformers.GraniteForCausalLM,
-            "granitemoe": transformers.GraniteMoeForCausalLM, "phi3": transformers.Phi3ForCausalLM}
+            "granitemoe": transformers.GraniteMoeForCausalLM, "phi3": transformers.Phi3ForCausalLM,
+            "glm": transformers.GlmForCausalLM, "glm4": transformers.Glm4ForCausalLM}
     model = kind[config.model_type](config).to(torch.float32).train()
     if model.config._attn_implementation != "eager":
         raise SystemExit(f"transformers chose the attention {model.config._attn_implementation}; the fixtures need eager")

@@ -9,7 +9,7 @@ LAYER_KEYS = ("window", "positions", "pattern", "kinds")
 
 # Of a model whose blocks are not a Llama's.
 BLOCK_KEYS = ("norm_placement", "norm_form", "wide_qk_norm", "activation", "embedding_scale", "residual_scale", "attention_scale", "attention_softcap",
-              "logit_scale", "logit_softcap")
+              "logit_scale", "logit_softcap", "rotary_fraction", "rope_pairs")
 
 # Of a model with experts.
 EXPERT_KEYS = ("experts", "experts_per_token", "expert_ff_width", "shared_ff_width", "normalize_top_k", "router_aux_loss", "router_z_loss")
@@ -26,6 +26,10 @@ def layers_of(keys):
 
 def has_experts(keys):
     return keys.get("experts", 0) > 0
+
+
+def is_glm(keys):
+    return keys.get("rope_pairs") == "neighbours"
 
 
 def norms_input(keys):
@@ -108,12 +112,12 @@ def tensor_table(keys):
                 (ours + "attention.k_norm", theirs + "self_attn.k_norm.weight", (key_value if wide else dim,)),
             ]
         if norms_output(keys):
-            rows.append((ours + "attention.post_norm", theirs + "post_attention_layernorm.weight", (width,)))
+            rows.append((ours + "attention.post_norm", theirs + ("post_self_attn_layernorm" if is_glm(keys) else "post_attention_layernorm") + ".weight", (width,)))
         if has_experts(keys):
             rows += expert_table(keys, n)
             continue
         if norms_input(keys):
-            before = "pre_feedforward_layernorm" if norms_output(keys) else "post_attention_layernorm"
+            before = "pre_feedforward_layernorm" if norms_output(keys) and not is_glm(keys) else "post_attention_layernorm"
             rows.append((ours + "mlp.norm", f"{theirs}{before}.weight", (width,)))
         rows += [
             (ours + "mlp.w_gate", theirs + "mlp.gate_proj.weight", (ff, width)),
@@ -121,7 +125,7 @@ def tensor_table(keys):
             (ours + "mlp.w_down", theirs + "mlp.down_proj.weight", (width, ff)),
         ]
         if norms_output(keys):
-            rows.append((ours + "mlp.post_norm", theirs + "post_feedforward_layernorm.weight", (width,)))
+            rows.append((ours + "mlp.post_norm", theirs + ("post_mlp_layernorm" if is_glm(keys) else "post_feedforward_layernorm") + ".weight", (width,)))
     rows.append(("head.norm", "model.norm.weight", (width,)))
     if not keys["tied"]:
         rows.append(("head.weight", "lm_head.weight", (keys["vocab"], width)))

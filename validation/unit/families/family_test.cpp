@@ -18,7 +18,7 @@ namespace {
 /// The models with blocks of other kinds.
 void add_blocks(std::vector<ModelKeys>& all, const std::vector<ModelKeys>& models) {
   for (const ModelKeys& m : models) {
-    ModelKeys gemma = m, granite = m, post = m, wide = m;
+    ModelKeys gemma = m, granite = m, post = m, wide = m, glm = m;
     gemma.tied = true, gemma.norm_form = NormForm::one_plus_weight, gemma.embedding_scale = 0, gemma.activation = Activation::gelu_tanh;
     all.push_back(gemma);
     gemma.norm_placement = NormPlacement::both, gemma.attention_scale = 0.25, gemma.logit_softcap = 30;
@@ -27,6 +27,10 @@ void add_blocks(std::vector<ModelKeys>& all, const std::vector<ModelKeys>& model
     all.push_back(gemma);
     granite.embedding_scale = 12, granite.residual_scale = 0.22, granite.attention_scale = 0.0078125, granite.logit_scale = 1.0 / 16;
     all.push_back(granite);
+    glm.rope_pairs = RopePairs::neighbours, glm.rotary_fraction = 0.5;
+    all.push_back(glm);
+    glm.norm_placement = NormPlacement::both;
+    all.push_back(glm);
     wide.wide_qk_norm = true, wide.head_dim = 4;
     all.push_back(wide);
     post.norm_placement = NormPlacement::post;
@@ -72,12 +76,13 @@ TEST(Family, OfEveryModelThereIsOneAtMost) {
         << m.experts << m.qk_norm << m.qkv_bias << m.shared_ff_width << m.normalize_top_k << m.width;
 }
 
-TEST(Family, OfAPartOfAHeadThatIsRotatedThereIsNone) {
+TEST(Family, OfAPartOfAHeadThatIsRotatedThereIsNoneButGlm) {
   for (ModelKeys m : models()) {
-    m.rotary_fraction = 0.5;
-    EXPECT_EQ(family_of(m), nullptr);
-    m.rotary_fraction = 1, m.rope_pairs = RopePairs::neighbours;
-    EXPECT_EQ(family_of(m), nullptr);
+    for (const RopePairs pairs : {RopePairs::halves, RopePairs::neighbours}) {
+      m.rotary_fraction = 0.5, m.rope_pairs = pairs;
+      const Family* family = family_of(m);
+      EXPECT_TRUE(!family || (pairs == RopePairs::neighbours && family->type.starts_with("glm"))) << family->type;
+    }
   }
 }
 

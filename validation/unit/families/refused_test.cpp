@@ -50,7 +50,6 @@ TEST(RefusedFamily, WhatPeopleHaveIsRefusedWithItsReason) {
                                                        {"gemma4", "embeddings for each layer (hidden_size_per_layer_input)"},
                                                        {"gemma3", "images beside a text model"},
                                                        {"gpt_oss", "sinks in attention"},
-                                                       {"glm4", "rotations of neighbouring features"},
                                                        {"granitemoeshared", "a shared expert without a gate"},
                                                        {"llama4", "attention within chunks"},
                                                        {"glm4_moe", "routers by groups of experts"},
