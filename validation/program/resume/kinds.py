@@ -13,13 +13,14 @@ check = runs.Checks()
 COMMON = {"model__heads": 4, "model__kv_heads": 2, "model__layers": 4, "batch__global": 4, "batch__micro": 1, "batch__sequence_length": 12,
           "run__steps": 4, "run__log_every": 1, "checkpoint__every": 2, "checkpoint__keep": 0}
 MODELS = {
-    "kinds": {"model__layers": 5, "model__window": 5, "model__pattern": json.dumps("LLNG"), "model__qk_norm": True,
+    "kinds": {"model__layers": 5, "model__window": 5, "model__pattern": json.dumps("LLNG"), "model__qk_norm": True, "model__rotary_fraction": 0.5,
               "model__kinds": '[{ name = "L", rope_theta = 500.0 }, { name = "N", positions = "none", window = 7 }, { name = "G", window = 0 }]'},
     "gemma": {"model__norm_placement": "both", "model__norm_form": "one_plus_weight", "model__activation": "gelu_tanh", "model__qk_norm": True,
               "model__embedding_scale": "sqrt_width", "model__attention_softcap": 2.0, "model__logit_softcap": 3.0, "model__tied": True,
               "model__pattern": json.dumps("LG"), "model__kinds": '[{ name = "L", window = 5, rope_theta = 500.0 }, { name = "G" }]'},
     "olmo": {"model__norm_placement": "post", "model__qk_norm": True, "model__wide_qk_norm": True, "model__activation": "gelu"},
-    "granite": {"model__embedding_scale": 3.0, "model__residual_scale": 0.5, "model__attention_scale": 0.25, "model__logit_scale": 0.5},
+    "granite": {"model__embedding_scale": 3.0, "model__residual_scale": 0.5, "model__attention_scale": 0.25, "model__logit_scale": 0.5,
+                "model__rotary_fraction": 0.5, "model__rope_pairs": "neighbours"},
     # Experts, and more tensor-parallel ranks than heads of keys.
     "experts": {"model__norm_placement": "both", "model__qk_norm": True, "model__wide_qk_norm": True, "model__kv_heads": 1, "model__experts": 4},
 }
