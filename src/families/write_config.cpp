@@ -77,6 +77,7 @@ void put_token_ids(Json& c, const ModelKeys& m, const std::optional<TokenIds>& i
   const Json separator = m.vocab == byte_tokenizer_vocab ? Json(byte_separator) : Json();
   c["bos_token_id"] = separator;
   c["eos_token_id"] = separator;
+  c["pad_token_id"] = Json();  // the default of some classes is beyond a small vocabulary, and they cannot be loaded then
 }
 
 }  // namespace

@@ -7,6 +7,7 @@ Shows how far the stored fp32 numbers are from exact ones (2-norm of the differe
 tolerance can be judged, and that the fixtures mean what README.md says. Exit status: 0 within the limits, 1 not, 77 without torch or h5py.
 """
 
+import json
 import math
 import os
 import sys
@@ -25,19 +26,46 @@ FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fixtures")
 LIMITS = {"logits": 2e-6, "loss": 5e-7, "gradients": 1e-5, "losses": 1e-6, "grad_norms": 3e-6, "moves": 2e-3}
 
 
-def frequencies(a):
-    """Angle per position of each pair; Llama 3 stretches the long waves and blends the middle ones."""
-    base = a["rope_theta"] ** (-torch.arange(0, a["head_dim"], 2, dtype=torch.float64) / a["head_dim"])
-    if a["rope_scaling"] != b"llama3":
+def frequencies(a, layer):
+    """Angle per position of each pair; Llama 3 stretches the long waves and blends the middle ones, as YaRN does by pairs."""
+    base = layer["rope_theta"] ** (-torch.arange(0, a["head_dim"], 2, dtype=torch.float64) / a["head_dim"])
+    if layer["rope_scaling"] == "none":
         return base
+    if layer["rope_scaling"] == "linear":
+        return base / a["rope_factor"]
+    if layer["rope_scaling"] == "yarn":
+        def pair(turns):
+            return a["head_dim"] * math.log(a["rope_original_context"] / (turns * 2 * math.pi)) / (2 * math.log(layer["rope_theta"]))
+        low, high = max(math.floor(pair(32)), 0), min(math.ceil(pair(1)), a["head_dim"] - 1)
+        kept = 1 - ((torch.arange(a["head_dim"] // 2, dtype=torch.float64) - low) / max(high - low, 0.001)).clamp(0, 1)
+        return base * (kept + (1 - kept) / a["rope_factor"])
     turns = a["rope_original_context"] * base / (2 * math.pi)  # how often a wave fits into the original context
     low, high = a["rope_low_freq_factor"], a["rope_high_freq_factor"]
     blend = ((turns - low) / (high - low)).clamp(0, 1)
     return base * (blend + (1 - blend) / a["rope_factor"])
 
 
-def norm(x, weight, eps):
-    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight
+def layers_of(a):
+    """Of each layer, in the words of names.py; texts of attributes are bytes."""
+    plain = {"window": 0, "positions": "rope", "rope_theta": a["rope_theta"], "rope_scaling": a["rope_scaling"]} | {
+        key: a[key] for key in ("window", "positions") if key in a}
+    kinds = {kind["name"]: plain | kind for kind in json.loads(a.get("kinds", "[]"))}
+    pattern = a.get("pattern", "")
+    return [kinds[pattern[n % len(pattern)]] if pattern else plain for n in range(a["layers"])]
+
+
+def norm(x, weight, a):
+    factor = 1 + weight if a.get("norm_form") == "one_plus_weight" else weight
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + a["norm_eps"]) * factor
+
+
+def act(x, a):
+    kind = a.get("activation", "silu")
+    return x * torch.sigmoid(x) if kind == "silu" else torch.nn.functional.gelu(x, approximate="tanh" if kind == "gelu_tanh" else "none")
+
+
+def cap(x, most):
+    return most * torch.tanh(x / most) if most else x
 
 
 def rotate(x, angle):
@@ -47,9 +75,8 @@ def rotate(x, angle):
     return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
 
 
-def block(x, gate, up, down):
-    gate = x @ gate.T
-    return (gate * torch.sigmoid(gate) * (x @ up.T)) @ down.T
+def block(a, x, gate, up, down):
+    return (act(x @ gate.T, a) * (x @ up.T)) @ down.T
 
 
 def experts(p, a, y):
@@ -61,39 +88,59 @@ def experts(p, a, y):
     weights = probabilities * chosen
     if a["normalize_top_k"]:
         weights = weights / weights.sum(-1, keepdim=True)
-    out = sum(weights[..., e, None] * block(y, *(p[f"moe.experts.{e}.w_{m}"] for m in ("gate", "up", "down"))) for e in range(count))
+    out = sum(weights[..., e, None] * block(a, y, *(p[f"moe.experts.{e}.w_{m}"] for m in ("gate", "up", "down"))) for e in range(count))
     if a["shared_ff_width"]:
-        out = out + torch.sigmoid(y @ p["moe.shared_gate"].T) * block(y, *(p[f"moe.shared.w_{m}"] for m in ("gate", "up", "down")))
+        out = out + torch.sigmoid(y @ p["moe.shared_gate"].T) * block(a, y, *(p[f"moe.shared.w_{m}"] for m in ("gate", "up", "down")))
     balance = count * ((chosen / k).mean((0, 1)) * probabilities.mean((0, 1))).sum()
     return out, a["router_aux_loss"] * balance + a["router_z_loss"] * logits.logsumexp(-1).square().mean()
+
+
+def attention(p, a, layer, y):
+    batch, length, _ = y.shape
+    heads, kv_heads, dim = (a[k] for k in ("heads", "kv_heads", "head_dim"))
+    q, k, v = (y @ p[f"attention.w{c}"].T + (p[f"attention.b{c}"] if a["qkv_bias"] else 0) for c in "qkv")
+    wide = a.get("wide_qk_norm", False)
+    if wide:
+        q, k = norm(q, p["attention.q_norm"], a), norm(k, p["attention.k_norm"], a)
+    q, k, v = q.view(batch, length, heads, dim), k.view(batch, length, kv_heads, dim), v.view(batch, length, kv_heads, dim)
+    if a["qk_norm"] and not wide:
+        q, k = norm(q, p["attention.q_norm"], a), norm(k, p["attention.k_norm"], a)
+    at = torch.arange(length)
+    if layer["positions"] == "rope":
+        longer = 0.1 * math.log(a["rope_factor"]) + 1 if layer["rope_scaling"] == "yarn" else 1
+        angle = at[:, None].double() * frequencies(a, layer)
+        q, k = rotate(q, angle) * longer, rotate(k, angle) * longer
+    k, v = (t.repeat_interleave(heads // kv_heads, 2) for t in (k, v))
+    scores = cap(torch.einsum("bthd,bshd->bhts", q, k) * (a.get("attention_scale") or 1 / math.sqrt(dim)), a.get("attention_softcap", 0))
+    unseen = at[None] > at[:, None]
+    if layer["window"]:
+        unseen |= at[None] <= at[:, None] - layer["window"]
+    weights = scores.masked_fill(unseen, -math.inf).softmax(-1)
+    return torch.einsum("bhts,bshd->bthd", weights, v).reshape(batch, length, heads * dim) @ p["attention.wo"].T
 
 
 def forward(w, a, tokens):
     """Logits, and what routers lose."""
     lost = 0
-    x = w["embedding.weight"][tokens]
-    batch, length = tokens.shape
-    heads, kv_heads, dim, eps = (a[k] for k in ("heads", "kv_heads", "head_dim", "norm_eps"))
-    angle = torch.arange(length, dtype=torch.float64)[:, None] * frequencies(a)
-    future = torch.ones(length, length, dtype=torch.bool).triu(1)
-    for n in range(a["layers"]):
+    a = {key: value.decode() if isinstance(value, bytes) else value for key, value in a.items()}
+    scale = a.get("embedding_scale", 1.0)
+    x = w["embedding.weight"][tokens] * (math.sqrt(a["width"]) if scale == "sqrt_width" else scale)
+
+    def join(x, p, name, made):
+        made = norm(made, p[f"{name}.post_norm"], a) if f"{name}.post_norm" in p else made
+        return x + a.get("residual_scale", 1.0) * made
+
+    for n, layer in enumerate(layers_of(a)):
         p = {k.removeprefix(f"layers.{n}."): v for k, v in w.items() if k.startswith(f"layers.{n}.")}
-        y = norm(x, p["attention.norm"], eps)
-        q, k, v = (y @ p[f"attention.w{c}"].T + (p[f"attention.b{c}"] if a["qkv_bias"] else 0) for c in "qkv")
-        q, k, v = q.view(batch, length, heads, dim), k.view(batch, length, kv_heads, dim), v.view(batch, length, kv_heads, dim)
-        if a["qk_norm"]:
-            q, k = norm(q, p["attention.q_norm"], eps), norm(k, p["attention.k_norm"], eps)
-        q, k = rotate(q, angle), rotate(k, angle)
-        k, v = (t.repeat_interleave(heads // kv_heads, 2) for t in (k, v))
-        scores = torch.einsum("bthd,bshd->bhts", q, k) / math.sqrt(dim)
-        weights = scores.masked_fill(future, -math.inf).softmax(-1)
-        x = x + torch.einsum("bhts,bshd->bthd", weights, v).reshape(batch, length, heads * dim) @ p["attention.wo"].T
+        enter = lambda x, name: norm(x, p[f"{name}.norm"], a) if f"{name}.norm" in p else x  # noqa: E731
+        x = join(x, p, "attention", attention(p, a, layer, enter(x, "attention")))
         if "experts" in a:
-            out, loss = experts(p, a, norm(x, p["moe.norm"], eps))
-            x, lost = x + out, lost + loss
+            out, loss = experts(p, a, enter(x, "moe"))
+            x, lost = join(x, p, "moe", out), lost + loss
             continue
-        x = x + block(norm(x, p["mlp.norm"], eps), p["mlp.w_gate"], p["mlp.w_up"], p["mlp.w_down"])
-    return norm(x, w["head.norm"], eps) @ w["embedding.weight" if a["tied"] else "head.weight"].T, lost
+        x = join(x, p, "mlp", block(a, enter(x, "mlp"), p["mlp.w_gate"], p["mlp.w_up"], p["mlp.w_down"]))
+    logits = norm(x, w["head.norm"], a) @ w["embedding.weight" if a["tied"] else "head.weight"].T
+    return cap(logits * a.get("logit_scale", 1.0), a.get("logit_softcap", 0)), lost
 
 
 def gradients_of(w, a, tokens, targets):

@@ -146,7 +146,7 @@ def check(name, keys, data):
             faults += 1
         for key, value in keys.items():
             have = file.attrs[key].decode() if isinstance(file.attrs[key], bytes) else file.attrs[key]
-            if have != value:
+            if have != (json.dumps(value) if isinstance(value, list) else value):
                 print(f"{path}: attribute {key} is {have}, the script says {value}")
                 faults += 1
         for dataset in set(stored) & set(data):
@@ -154,7 +154,7 @@ def check(name, keys, data):
             same += np.array_equal(array, data[dataset])
             error = relative_error(array, data[dataset]) if np.shape(array) == np.shape(data[dataset]) else float("inf")
             worst = max(worst, (error, dataset))
-            if error > 2e-5:
+            if error > 1e-4:  # of experts' weights after ten steps, on a processor of another kind
                 print(f"{path}: {dataset} differs by {error:.1e}")
                 faults += 1
     print(f"{name}: {same} of {len(stored)} datasets bit-equal, worst {worst[0]:.1e} ({worst[1]})")
