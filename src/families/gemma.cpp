@@ -1,8 +1,6 @@
 // Gemma: norms that scale by 1 + their weights; an embedding times the root of its width; GeGLU. From Gemma 2 on norms before and after
 // each block, and every other layer (Gemma 2), or five of six (Gemma 3), with a window. Gemma 2 has soft caps, Gemma 3 norms of queries and
 // keys, and for layers with a window a rotation of their own.
-#include <fmt/format.h>
-
 #include <array>
 #include <cmath>
 
