@@ -18,7 +18,9 @@ Verdict Replays::after(const StepEnd& end) {
   if (!due(end.done)) return Verdict::go_on;
   const StepReport& again = end.report;
   // The sums leave out what is not finite, so they are numbers.
-  if (first_.loss_sum == again.loss_sum && first_.grad_norm == again.grad_norm) return Verdict::go_on;
+  // A step whose gradients overflow under the scale of the loss moves nothing, and says no norm.
+  const bool same_norm = first_.grad_norm == again.grad_norm || again.skipped != 0;
+  if (first_.loss_sum == again.loss_sum && same_norm) return Verdict::go_on;
   const Engine::OwnSums own = run_.engine.own_sums();
   const auto differs = [](const kernels::FixedSum& a, const kernels::FixedSum& b) { return std::memcmp(&a, &b, sizeof a) != 0; };
   const bool loss = differs(own_.loss, own.loss), norm = differs(own_.squares, own.squares);
