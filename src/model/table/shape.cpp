@@ -42,6 +42,7 @@ ExpertShape experts_of(const Deck& deck) {
 /// Kinds of layers, and the tables of rotations that they read. Where QK-norm rotates in the same pass, what is not to be rotated has a
 /// table that stands still.
 void add_kinds(ModelShape& s, const ModelKeys& m) {
+  std::vector<LayerKind> kinds;
   for (const LayerKeys& keys : keys_of_layers(m)) {
     const bool rotates = keys.positions == PositionMode::rope;
     Rotation rotation{.theta = keys.rope_theta, .scaled = keys.rope_scaling != RopeMode::none};
@@ -52,8 +53,9 @@ void add_kinds(ModelShape& s, const ModelKeys& m) {
       kind.rotation = static_cast<int>(known - s.rotations.begin());
       if (known == s.rotations.end()) s.rotations.push_back(rotation);
     }
-    s.kinds.push_back(kind);
+    kinds.push_back(kind);
   }
+  s.kinds = std::make_shared<const std::vector<LayerKind>>(std::move(kinds));
 }
 
 /// As transformers has it, in the type that the stream is computed in.
@@ -177,7 +179,7 @@ ModelShape cut_over_tp(const ModelShape& shape, int size, int index) {
 
 ModelShape in_layer(const ModelShape& shape, int layer) {
   ModelShape s = shape;
-  if (!shape.kinds.empty()) s.kind = shape.kinds[static_cast<std::size_t>(layer)];
+  if (shape.kinds) s.kind = (*shape.kinds)[static_cast<std::size_t>(layer)];
   return s;
 }
 

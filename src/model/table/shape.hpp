@@ -1,5 +1,6 @@
 // The numbers that segments need, and the arithmetic they cost.
 #pragma once
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -76,11 +77,12 @@ struct ModelShape {
   std::int64_t rotated = 0;              ///< features of a head that rotations turn, as in kernels::Rope
   bool neighbours = false;               ///< in pairs (2i, 2i+1), as there
   std::vector<Rotation> rotations = {};  ///< that layers have
-  std::vector<LayerKind> kinds = {};     ///< of each layer; empty: all are as LayerKind begins
-  LayerKind kind = {};                   ///< of the layer whose text is recorded
-  std::int64_t loss_chunk = 0;           ///< tokens of logits held at once
-  bool pack_weights = false;             ///< segments read packed copies of matrices where the builder binds them
-  Fp8Shape fp8 = {};                     ///< products of linear layers whose operands are codes of 8 bits
+  /// Of each layer; null: all are as LayerKind begins. Shared, since each task of a schedule has a shape of its own.
+  std::shared_ptr<const std::vector<LayerKind>> kinds = nullptr;
+  LayerKind kind = {};          ///< of the layer whose text is recorded
+  std::int64_t loss_chunk = 0;  ///< tokens of logits held at once
+  bool pack_weights = false;    ///< segments read packed copies of matrices where the builder binds them
+  Fp8Shape fp8 = {};            ///< products of linear layers whose operands are codes of 8 bits
   kernels::AttentionPath attention = kernels::AttentionPath::native;
   bool deterministic = false;    ///< every kernel must give the same bits twice
   LoraKeys lora = {};            ///< adapters beside matrices of layers

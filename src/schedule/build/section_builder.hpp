@@ -275,12 +275,13 @@ class SectionBuilder {
   const int number_;
   const PipelinePhase turn_;
 
-  std::vector<std::vector<Gathered>> gathered_;  // of each unit
-  std::set<std::string> touched_;                // tensors whose gradient has begun
-  std::set<int> summed_;                         // units whose exact sum holds a part of this micro-batch already
-  std::set<int> touched_units_;                  // units whose micro-batch buffer is live
-  std::vector<Meeting> put_off_;                 // in order
-  std::vector<bool> owed_;                       // by unit: updates that are still to make
+  std::vector<std::vector<Gathered>> gathered_;             // of each unit
+  std::map<int, std::set<std::pair<int, int>>> to_decode_;  // by event: units and which of their copies
+  std::set<std::string> touched_;                           // tensors whose gradient has begun
+  std::set<int> summed_;                                    // units whose exact sum holds a part of this micro-batch already
+  std::set<int> touched_units_;                             // units whose micro-batch buffer is live
+  std::vector<Meeting> put_off_;                            // in order
+  std::vector<bool> owed_;                                  // by unit: updates that are still to make
   struct Absence {
     int leaves_after = 0, returns_before = 0;  // events
   };

@@ -54,6 +54,7 @@ void SectionBuilder::emit_events(const Events& events) {
   const std::vector<std::vector<int>> done = gradients_done(events);
   const std::map<int, Shared> shared = gradients_shared(events);
   gathered_.assign(frame_.layout.units.size(), {});
+  to_decode_.clear();
   plan_absences(events);
   std::size_t next = 0;
   for (int e = 0; e < static_cast<int>(events.size()); ++e) {
@@ -252,7 +253,10 @@ void SectionBuilder::emit_gather(const Residency& r, int number, const Events& e
           .bytes_moved = static_cast<double>(all - part)});
     shard = buffers_.whole(whole, Access::read);
   }
-  if (decoded) gathered_[index(r.unit)].back().blocks = shard;
+  if (decoded) {
+    gathered_[index(r.unit)].back().blocks = shard;
+    to_decode_[r.first].insert({r.unit, static_cast<int>(gathered_[index(r.unit)].size()) - 1});
+  }
 }
 
 void SectionBuilder::emit_encode(int unit, int number, const Use& encoded, const Use& values) {
@@ -304,16 +308,17 @@ std::vector<EncodeRuns::Run> SectionBuilder::runs_of_part(int unit) const {
 }
 
 void SectionBuilder::emit_decodes(int event) {
-  for (int u = 0; u < frame_.units(); ++u)
-    for (const Gathered& copy : gathered_[index(u)]) {
-      if (!copy.blocks || copy.live.first != event) continue;
-      const UnitPlan& p = frame_.plan(u);
-      Op op = Decode{frame_.unit_at(u).elements, frame_.compute(), p.wire};
-      if (p.is_coded()) op = DecodeRuns{all_runs(p.coded)};
-      emit({.name = "decode " + frame_.unit_at(u).name,
-            .op = std::move(op),
-            .uses = {buffers_.whole(copy.buffer, Access::write), *copy.blocks}});
-    }
+  const auto first_used = to_decode_.find(event);
+  if (first_used == to_decode_.end()) return;
+  for (const auto& [u, i] : first_used->second) {
+    const Gathered& copy = gathered_[index(u)][index(i)];
+    const UnitPlan& p = frame_.plan(u);
+    Op op = Decode{frame_.unit_at(u).elements, frame_.compute(), p.wire};
+    if (p.is_coded()) op = DecodeRuns{all_runs(p.coded)};
+    emit({.name = "decode " + frame_.unit_at(u).name,
+          .op = std::move(op),
+          .uses = {buffers_.whole(copy.buffer, Access::write), *copy.blocks}});
+  }
 }
 
 Use SectionBuilder::multiplier_use(const ValueInfo& v, int unit, int event) const {
