@@ -13,6 +13,7 @@ void with_activation(GateActivation activation, F&& f) {
   using enum GateActivation;
   if (activation == gelu_tanh) return f(std::integral_constant<GateActivation, gelu_tanh>{});
   if (activation == gelu) return f(std::integral_constant<GateActivation, gelu>{});
+  if (activation == clamped_silu) return f(std::integral_constant<GateActivation, clamped_silu>{});
   return f(std::integral_constant<GateActivation, silu>{});
 }
 
@@ -63,6 +64,35 @@ template <class F>
 TESSERA_BOTH TESSERA_INLINE F magnitude(F x) {
   using A = Arithmetic<F>;
   return A::template bits<F>(A::template bits<typename A::Unsigned>(x) & 0x7fffffffu);
+}
+
+/// clamped_silu(g) = g s with s = sigmoid(v), v = clamped_slope g of a gate that is not above the limit; its derivative is
+/// s (1 + v (1 - s)). Below -64 the sigmoid is 0 in fp32, with which an infinite v would be NaN: so v is bounded there.
+inline constexpr float clamped_slope = 1.702f;
+template <class F>
+TESSERA_BOTH TESSERA_INLINE F clamped_growth(F g) {
+  using A = Arithmetic<F>;
+  return A::at_least(A::splat(-64.0f), g) * clamped_slope;
+}
+/// What the activation and its factor are made of: clamped_silu has the gate and up within their bounds, and 1 more than that; others have
+/// them as they are.
+template <GateActivation activation, class F>
+TESSERA_BOTH TESSERA_INLINE void limit_operands(F& gate, F& up, float limit) {
+  using A = Arithmetic<F>;
+  if constexpr (activation == GateActivation::clamped_silu) {
+    gate = A::select(gate > A::splat(limit), A::splat(limit), gate);
+    up = A::at_least(A::splat(-limit), up);
+    up = A::select(up > A::splat(limit), A::splat(limit), up) + 1.0f;
+  }
+}
+/// Gradients of a gate and an up beyond their bounds become 0.
+template <GateActivation activation, class F>
+TESSERA_BOTH TESSERA_INLINE void limit_gradients(F& d_gate, F& d_up, F gate, F up, float limit) {
+  using A = Arithmetic<F>;
+  if constexpr (activation == GateActivation::clamped_silu) {
+    d_gate = A::select(A::splat(limit) >= gate, d_gate, A::splat(0.0f));
+    d_up = A::select(A::splat(limit) >= magnitude(up), d_up, A::splat(0.0f));
+  }
 }
 
 }  // namespace tessera::kernels::gates

@@ -47,6 +47,8 @@ __device__ float exponential_of_gate(float g) {
     return exp_of_minus_abs<T>(gates::inner(g));
   else if constexpr (activation == GateActivation::gelu)
     return exp_of_minus_abs<T>(gates::half_square(g));
+  else if constexpr (activation == GateActivation::clamped_silu)
+    return exp_of_minus_abs<T>(g * gates::clamped_slope);
   else
     return exp_of_minus_abs<T>(g);
 }
@@ -69,13 +71,14 @@ __global__ void __launch_bounds__(block_threads) forward_kernel(SwigluForward p,
   load<Whole>(g, gate, i, p.F), load<Whole>(u, gate + p.F, i, p.F);
 #pragma unroll
   for (int k = 0; k < N; ++k) {
+    gates::limit_operands<activation>(g[k], u[k], p.limit);
     g[k] = activated<activation, T>(g[k], exponential_of_gate<activation, T>(g[k])) * u[k];
   }
   store<Whole>(static_cast<T*>(p.out) + row * p.F, i, p.F, g);
 }
 
-/// With s = sigmoid(v) and 1 - s = sigmoid(-v), where v is g, or what gelu_tanh has for it: d_gate = d_out * up * s * (1 + g v' (1 - s)),
-/// d_up = d_out * g * s. A thread writes what it alone has read, so d_gate_up may be gate_up, and out d_out.
+/// With s = sigmoid(v) and 1 - s = sigmoid(-v), where v is g or what it becomes in an activation: d_gate = d_out * up * s * (1 + g v' (1 -
+/// s)), d_up = d_out * g * s. A thread writes what it alone has read, so d_gate_up may be gate_up, and out d_out.
 template <GateActivation activation, class T, class Whole, bool again>
 __global__ void __launch_bounds__(block_threads) backward_kernel(SwigluBackward p, RowVectors vectors) {
   constexpr int N = vector_elements<T>;
@@ -88,6 +91,8 @@ __global__ void __launch_bounds__(block_threads) backward_kernel(SwigluBackward 
   load<Whole>(d, static_cast<const T*>(p.d_out) + row * p.F, i, p.F);
 #pragma unroll
   for (int k = 0; k < N; ++k) {
+    const float gate_as_read = g[k], up_as_read = u[k];
+    gates::limit_operands<activation>(g[k], u[k], p.limit);
     const float e = exponential_of_gate<activation, T>(g[k]);
     if constexpr (activation == GateActivation::gelu) {
       const float below = normal_below<T>(g[k], e), slope = fmaf(g[k], e * gates::density_at_zero, below);
@@ -102,8 +107,10 @@ __global__ void __launch_bounds__(block_threads) backward_kernel(SwigluBackward 
       const float ds = d[k] * (negative ? smaller : larger), complement = negative ? larger : smaller;
       float growth = g[k];
       if constexpr (activation == GateActivation::gelu_tanh) growth = gates::inner_growth(gates::bounded(g[k]));
+      if constexpr (activation == GateActivation::clamped_silu) growth = gates::clamped_growth(g[k]);
       d[k] = ds * u[k] * fmaf(growth, complement, 1.0f);
       u[k] = ds * g[k];
+      gates::limit_gradients<activation>(d[k], u[k], gate_as_read, up_as_read, p.limit);
     }
   }
   T* d_gate = static_cast<T*>(p.d_gate_up) + 2 * row * p.F;

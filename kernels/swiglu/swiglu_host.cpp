@@ -30,6 +30,7 @@ template <GateActivation activation>
 TESSERA_INLINE f32x16 exponential_of_gate(f32x16 g) {
   if constexpr (activation == GateActivation::gelu_tanh) return exp_of_minus_abs(gates::inner(g));
   if constexpr (activation == GateActivation::gelu) return exp_of_minus_abs(gates::half_square(g));
+  if constexpr (activation == GateActivation::clamped_silu) return exp_of_minus_abs(g * gates::clamped_slope);
   return exp_of_minus_abs(g);
 }
 template <GateActivation activation>
@@ -40,24 +41,28 @@ TESSERA_INLINE f32x16 activated(f32x16 g, f32x16 e) {
 
 /// `ahead` is how far the next row of (M,2F) lies ahead, 0 in the last: it is asked for early.
 template <GateActivation activation, bool Stream, class T>
-void swiglu_row(T* out, const T* gate, const T* up, std::int64_t F, std::int64_t ahead) {
+void swiglu_row(T* out, const T* gate, const T* up, std::int64_t F, std::int64_t ahead, float limit) {
   for_vectors(0, F, [&](std::int64_t i, auto n) {
     prefetch(gate + ahead + i);
     prefetch(up + ahead + i);
-    f32x16 g = load_any(gate + i, n), e = exponential_of_gate<activation>(g);
-    store_any<Stream>(out + i, activated<activation>(g, e) * load_any(up + i, n), n);
+    f32x16 g = load_any(gate + i, n), u = load_any(up + i, n);
+    gates::limit_operands<activation>(g, u, limit);
+    store_any<Stream>(out + i, activated<activation>(g, exponential_of_gate<activation>(g)) * u, n);
   });
 }
 
-/// With s = sigmoid(v) and 1 - s = sigmoid(-v), where v is g, or what gelu_tanh has for it: d_gate = d_out * up * s * (1 + g v' (1 - s)),
-/// d_up = d_out * g * s.
+/// With s = sigmoid(v) and 1 - s = sigmoid(-v), where v is g or what it becomes in an activation: d_gate = d_out * up * s * (1 + g v' (1 -
+/// s)), d_up = d_out * g * s.
 template <GateActivation activation, bool Stream, bool Again, class T>
-void swiglu_gradient_row(T* d_gate, T* d_up, T* out, const T* d_out, const T* gate, const T* up, std::int64_t F, std::int64_t ahead) {
+void swiglu_gradient_row(T* d_gate, T* d_up, T* out, const T* d_out, const T* gate, const T* up, std::int64_t F, std::int64_t ahead,
+                         float limit) {
   for_vectors(0, F, [&](std::int64_t i, auto n) {
     prefetch(gate + ahead + i);
     prefetch(up + ahead + i);
     prefetch(d_out + ahead / 2 + i);
     f32x16 g = load_any(gate + i, n), u = load_any(up + i, n), d = load_any(d_out + i, n);
+    const f32x16 gate_as_read = g, up_as_read = u;
+    gates::limit_operands<activation>(g, u, limit);
     f32x16 e = exponential_of_gate<activation>(g);
     if constexpr (activation == GateActivation::gelu) {
       const f32x16 below = normal_below(g, e), slope = fma(g, e * gates::density_at_zero, below);
@@ -69,8 +74,11 @@ void swiglu_gradient_row(T* d_gate, T* d_up, T* out, const T* d_out, const T* ga
       if constexpr (Again) store_any(out + i, silu(g, e) * u, n);
       f32x16 ds = d * select_by_sign(g, smaller, larger), complement = select_by_sign(g, larger, smaller), growth = g;
       if constexpr (activation == GateActivation::gelu_tanh) growth = gates::inner_growth(gates::bounded(g));
-      store_any<Stream>(d_up + i, ds * g, n);
-      store_any<Stream>(d_gate + i, ds * u * fma(growth, complement, splat(1.0f)), n);
+      if constexpr (activation == GateActivation::clamped_silu) growth = gates::clamped_growth(g);
+      f32x16 d_g = ds * u * fma(growth, complement, splat(1.0f)), d_u = ds * g;
+      gates::limit_gradients<activation>(d_g, d_u, gate_as_read, up_as_read, limit);
+      store_any<Stream>(d_up + i, d_u, n);
+      store_any<Stream>(d_gate + i, d_g, n);
     }
   });
 }
@@ -90,7 +98,7 @@ void swiglu_forward(const Context&, const SwigluForward& p) {
       parallel_ranges(p.M, swiglu_rows(p.F), [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t m = begin; m < end; ++m) {
           const T* gate = gate_up + 2 * m * p.F;
-          run_row(out + m * p.F, gate, gate + p.F, p.F, m + 1 < p.M ? 2 * p.F : 0);
+          run_row(out + m * p.F, gate, gate + p.F, p.F, m + 1 < p.M ? 2 * p.F : 0, p.limit);
         }
         if (stream) stream_fence();
       });
@@ -115,7 +123,7 @@ void swiglu_backward(const Context&, const SwigluBackward& p) {
         for (std::int64_t m = begin; m < end; ++m) {
           std::int64_t gate = 2 * m * p.F, up = gate + p.F;
           run_row(d_gate_up + gate, d_gate_up + up, out ? out + m * p.F : nullptr, d_out + m * p.F, gate_up + gate, gate_up + up, p.F,
-                  m + 1 < p.M ? 2 * p.F : 0);
+                  m + 1 < p.M ? 2 * p.F : 0, p.limit);
         }
         if (stream) stream_fence();
       });

@@ -15,9 +15,12 @@ inline const SwigluCase swiglu_cases[] = {{1, 1},  {1, 48},   {3, 1013}, {77, 1}
                                           {5, 15}, {5, 2056}, {1, 4096}, {77, 1013}, {300, 129}};
 inline std::ostream& operator<<(std::ostream& out, const SwigluCase& c) { return out << "M " << c.M << ", F " << c.F; }
 
-inline constexpr GateActivation gate_activations[] = {GateActivation::silu, GateActivation::gelu_tanh, GateActivation::gelu};
+inline constexpr GateActivation gate_activations[] = {GateActivation::silu, GateActivation::gelu_tanh, GateActivation::gelu,
+                                                      GateActivation::clamped_silu};
+/// Of clamped_silu: not the default, and many values lie beyond it.
+inline constexpr float gate_limit = 2.5f;
 inline const char* name_of_gate(GateActivation activation) {
-  constexpr const char* names[] = {"silu", "gelu_tanh", "gelu"};
+  constexpr const char* names[] = {"silu", "gelu_tanh", "gelu", "clamped_silu"};
   return names[static_cast<int>(activation)];
 }
 

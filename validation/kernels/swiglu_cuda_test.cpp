@@ -6,7 +6,7 @@ namespace {
 
 class SwigluCuda : public OnDevice {};
 
-/// With gates of any size among them.
+/// With gates of any size among them, and values on the bounds of clamped_silu.
 template <class T>
 struct Trial : SwigluInputs<T> {
   using SwigluInputs<T>::gate_up, SwigluInputs<T>::d_out;
@@ -14,14 +14,23 @@ struct Trial : SwigluInputs<T> {
   GateActivation activation;
   explicit Trial(const SwigluCase& c, GateActivation activation = GateActivation::silu)
       : SwigluInputs<T>(c), M(c.M), F(c.F), activation(activation) {
-    const float extremes[] = {0.0f, -0.0f, 88.0f, -88.0f, 200.0f, -200.0f, 30.0f, -30.0f, 1e4f, -1e4f};
+    const float extremes[] = {0.0f, -0.0f, 88.0f, -88.0f, 200.0f, -200.0f, 30.0f, -30.0f, 1e4f, -1e4f, gate_limit};
     for (std::size_t i = 0; i < std::size(extremes) && static_cast<std::int64_t>(i) < F; ++i) gate_up[i] = T(extremes[i]);
+    gate_up[F] = T(gate_limit), gate_up[2 * F - 1] = T(-gate_limit);
   }
   SwigluForward forward_arguments(T* out, const T* x) const {
-    return {.out = out, .gate_up = x, .M = M, .F = F, .dtype = dtype_of<T>(), .activation = activation};
+    return {.out = out, .gate_up = x, .M = M, .F = F, .dtype = dtype_of<T>(), .activation = activation, .limit = gate_limit};
   }
   SwigluBackward backward_arguments(T* d, const T* dy, const T* x, T* out = nullptr) const {
-    return {.d_gate_up = d, .d_out = dy, .gate_up = x, .M = M, .F = F, .dtype = dtype_of<T>(), .activation = activation, .out = out};
+    return {.d_gate_up = d,
+            .d_out = dy,
+            .gate_up = x,
+            .M = M,
+            .F = F,
+            .dtype = dtype_of<T>(),
+            .activation = activation,
+            .limit = gate_limit,
+            .out = out};
   }
   std::vector<T> host_forward() {
     auto out = poisoned<T>(M * F);

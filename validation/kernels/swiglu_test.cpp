@@ -14,29 +14,46 @@ Activated activated(double g, GateActivation activation) {
   }
   // 0.5 (1 + tanh u) is the sigmoid of 2 u.
   const bool tanh = activation == GateActivation::gelu_tanh;
-  const double c = 2 * std::sqrt(2 / M_PI), v = tanh ? c * (g + 0.044715 * g * g * g) : g,
-               v_slope = tanh ? c * (1 + 3 * 0.044715 * g * g) : 1;
+  const double c = tanh                                         ? 2 * std::sqrt(2 / M_PI)
+                   : activation == GateActivation::clamped_silu ? 1.702
+                                                                : 1,
+               v = c * (tanh ? g + 0.044715 * g * g * g : g), v_slope = c * (tanh ? 1 + 3 * 0.044715 * g * g : 1);
   const double s = 1 / (1 + std::exp(-v)), complement = 1 / (1 + std::exp(v));
   return {g * s, complement == 0 ? s : s * (1 + g * v_slope * complement)};
 }
 
-std::vector<double> reference_forward(const std::vector<double>& gate_up, std::size_t F, GateActivation activation) {
+/// out of a gate and an up, and its derivatives by both.
+struct Gated {
+  double out, by_gate, by_up;
+};
+Gated gated(double g, double u, GateActivation activation, double limit) {
+  if (activation != GateActivation::clamped_silu) {
+    const Activated at = activated(g, activation);
+    return {at.value * u, at.slope * u, at.value};
+  }
+  const Activated at = activated(std::min(g, limit), activation);
+  const double factor = std::clamp(u, -limit, limit) + 1;
+  return {at.value * factor, g <= limit ? at.slope * factor : 0, std::abs(u) <= limit ? at.value : 0};
+}
+
+std::vector<double> reference_forward(const std::vector<double>& gate_up, std::size_t F, GateActivation activation,
+                                      double limit = gate_limit) {
   std::vector<double> out(gate_up.size() / 2);
   for (std::size_t i = 0; i < out.size(); ++i) {
     double g = gate_up[i / F * 2 * F + i % F], u = gate_up[i / F * 2 * F + F + i % F];
-    out[i] = activated(g, activation).value * u;
+    out[i] = gated(g, u, activation, limit).out;
   }
   return out;
 }
 
 std::vector<double> reference_backward(const std::vector<double>& d_out, const std::vector<double>& gate_up, std::size_t F,
-                                       GateActivation activation) {
+                                       GateActivation activation, double limit = gate_limit) {
   std::vector<double> d(gate_up.size());
   for (std::size_t i = 0; i < d_out.size(); ++i) {
     std::size_t gate = i / F * 2 * F + i % F, up = gate + F;
-    const Activated at = activated(gate_up[gate], activation);
-    d[gate] = d_out[i] * gate_up[up] * at.slope;
-    d[up] = d_out[i] * at.value;
+    const Gated at = gated(gate_up[gate], gate_up[up], activation, limit);
+    d[gate] = d_out[i] * at.by_gate;
+    d[up] = d_out[i] * at.by_up;
   }
   return d;
 }
@@ -45,12 +62,18 @@ template <class T>
 struct Trial : SwigluInputs<T> {
   using SwigluInputs<T>::c, SwigluInputs<T>::gate_up, SwigluInputs<T>::d_out;
   GateActivation activation;
+  float limit = gate_limit;
   std::vector<T> out, d_gate_up;
   explicit Trial(const SwigluCase& c, GateActivation activation = GateActivation::silu)
       : SwigluInputs<T>(c), activation(activation), out(poisoned<T>(c.M * c.F)), d_gate_up(poisoned<T>(2 * c.M * c.F)) {}
   void forward() {
-    swiglu_forward({},
-                   {.out = out.data(), .gate_up = gate_up.data(), .M = c.M, .F = c.F, .dtype = dtype_of<T>(), .activation = activation});
+    swiglu_forward({}, {.out = out.data(),
+                        .gate_up = gate_up.data(),
+                        .M = c.M,
+                        .F = c.F,
+                        .dtype = dtype_of<T>(),
+                        .activation = activation,
+                        .limit = limit});
   }
   void backward(T* d, T* again = nullptr) {
     swiglu_backward({}, {.d_gate_up = d,
@@ -60,6 +83,7 @@ struct Trial : SwigluInputs<T> {
                          .F = c.F,
                          .dtype = dtype_of<T>(),
                          .activation = activation,
+                         .limit = limit,
                          .out = again});
   }
 };
@@ -101,7 +125,8 @@ TEST(Swiglu, ReferenceGradientMatchesFiniteDifferences) {
 }
 
 // Each element against fp64 at its own size: large and tiny gates keep their digits, and nothing becomes NaN. An exponential has the
-// rounding of its exponent times its size: that of g in a silu, that of g^2 / 2 and less than g^3 / 2 in a GELU, where it is 0 beyond 14.
+// rounding of its exponent times its size: that of g in a silu, of 1.702 g in a clamped one (where gates end at the limit), that of g^2 / 2
+// and less than g^3 / 2 in a GELU, where it is 0 beyond 14.
 TEST(Swiglu, KeepsDigitsOverTheWholeRange) {
   std::vector<float> gates;
   for (float g = -120; g <= 120; g += 0.37f) gates.push_back(g);
@@ -110,7 +135,9 @@ TEST(Swiglu, KeepsDigitsOverTheWholeRange) {
   auto F = static_cast<std::int64_t>(gates.size());
   for (const GateActivation activation : gate_activations) {
     SCOPED_TRACE(name_of_gate(activation));
+    const bool clamped = activation == GateActivation::clamped_silu;
     Trial<float> run({.M = 1, .F = F}, activation);
+    run.limit = 30;
     std::copy(gates.begin(), gates.end(), run.gate_up.begin());
     std::fill(run.gate_up.begin() + F, run.gate_up.end(), 1.0f);
     std::fill(run.d_out.begin(), run.d_out.end(), 1.0f);
@@ -118,20 +145,55 @@ TEST(Swiglu, KeepsDigitsOverTheWholeRange) {
     run.backward(run.d_gate_up.data());
     for (std::size_t i = 0; i < gates.size(); ++i) {
       const double g = static_cast<double>(gates[i]);
-      const Activated expected = activated(g, activation);
-      const double digits = 5e-7 + (activation == GateActivation::silu || std::abs(g) > 15 ? 0 : 6e-8 * (g * g + std::abs(g * g * g) / 8));
-      EXPECT_NEAR(static_cast<double>(run.out[i]), expected.value, digits * std::abs(expected.value) + 1e-36) << g;
-      EXPECT_NEAR(run.d_gate_up[i + gates.size()], expected.value, digits * std::abs(expected.value) + 1e-36) << g;
+      const Gated expected = gated(g, 1, activation, 30);
+      const double digits = 5e-7 + (clamped                                                  ? 2e-7 * std::min(std::abs(g), 60.0)
+                                    : activation == GateActivation::silu || std::abs(g) > 15 ? 0
+                                                                                             : 6e-8 * (g * g + std::abs(g * g * g) / 8));
+      EXPECT_NEAR(static_cast<double>(run.out[i]), expected.out, digits * std::abs(expected.out) + 1e-36) << g;
+      EXPECT_NEAR(run.d_gate_up[i + gates.size()], expected.by_up, digits * std::abs(expected.by_up) + 1e-36) << g;
       // Near g = -1.28, in a GELU -0.75, the gradient passes through 0 as a difference of terms of size 0.3.
-      const double scale = std::abs(expected.slope) + (std::abs(g) < 4 ? 0.3 : 0);
-      EXPECT_NEAR(static_cast<double>(run.d_gate_up[i]), expected.slope, digits * scale + 1e-35) << g;
+      const double scale = std::abs(expected.by_gate) + (std::abs(g) < 4 ? 0.6 : 0);
+      EXPECT_NEAR(static_cast<double>(run.d_gate_up[i]), expected.by_gate, digits * scale + 1e-35) << g;
     }
   }
 }
 
+// On a bound as inside, beyond it nothing; and 7 is the bound of who says none.
+template <class T>
+void check_bounds() {
+  EXPECT_EQ(SwigluForward{}.limit, 7) << "GPT-OSS's";
+  EXPECT_EQ(SwigluBackward{}.limit, 7);
+  for (const float limit : {7.0f, 0.75f}) {
+    const float beyond = limit * 1.02f;
+    const std::vector<std::pair<float, float>> values{{limit, limit},    {beyond, 1},       {1, beyond},     {-beyond, -limit},
+                                                      {1, -beyond},      {beyond, -beyond}, {limit, -limit}, {-limit, limit},
+                                                      {-100 * limit, 1}, {1000, limit},     {limit, -1000}};
+    Trial<T> run({.M = 1, .F = static_cast<std::int64_t>(values.size())}, GateActivation::clamped_silu);
+    run.limit = limit;
+    for (std::size_t i = 0; i < values.size(); ++i)
+      run.gate_up[i] = T(values[i].first), run.gate_up[values.size() + i] = T(values[i].second), run.d_out[i] = T(1.0f);
+    run.forward();
+    run.backward(run.d_gate_up.data());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const auto [g, u] = values[i];
+      SCOPED_TRACE(::testing::Message() << "gate " << g << ", up " << u << ", limit " << limit);
+      const std::size_t up = values.size() + i;
+      const Gated expected = gated(doubles(run.gate_up)[i], doubles(run.gate_up)[up], run.activation, static_cast<double>(limit));
+      const auto near = [](T value, double wanted) {
+        EXPECT_NEAR(static_cast<double>(static_cast<float>(value)), wanted, tolerance<T>() * (std::abs(wanted) + 0.1));
+      };
+      near(run.out[i], expected.out), near(run.d_gate_up[i], expected.by_gate), near(run.d_gate_up[up], expected.by_up);
+      EXPECT_EQ(static_cast<float>(run.d_gate_up[i]) == 0, g > limit || g < -50);
+      EXPECT_EQ(static_cast<float>(run.d_gate_up[up]) == 0, std::abs(u) > limit || g < -50);
+    }
+  }
+}
+TEST(Swiglu, ClampedGatesHaveGradientsUpToTheirBounds) { check_bounds<float>(), check_bounds<bf16>(), check_bounds<f16>(); }
+
 TEST(Swiglu, SameBitsForAnyThreadCount) {
   for (const SwigluCase& c : {SwigluCase{77, 1013}, {1200, 48}})
-    for (const GateActivation activation : {GateActivation::silu, c.F == 48 ? GateActivation::gelu : GateActivation::gelu_tanh}) {
+    for (const GateActivation activation :
+         {GateActivation::silu, GateActivation::clamped_silu, c.F == 48 ? GateActivation::gelu : GateActivation::gelu_tanh}) {
       expect_same_bits([=] {
         Trial<float> run(c, activation);
         Trial<bf16> half(c, activation);

@@ -217,8 +217,10 @@ void rows() {
   std::vector<T> gate_up;
   for (float f : awkward_values(2 * M * C)) gate_up.push_back(T(std::isnan(f) ? 1.0f : f));
   auto d_gate_up = poisoned<T>(2 * M * C);
-  for (const auto& [name, activation] :
-       {std::pair{"swiglu", GateActivation::silu}, {"gelu_tanh", GateActivation::gelu_tanh}, {"gelu", GateActivation::gelu}}) {
+  for (const auto& [name, activation] : {std::pair{"swiglu", GateActivation::silu},
+                                         {"gelu_tanh", GateActivation::gelu_tanh},
+                                         {"gelu", GateActivation::gelu},
+                                         {"clamped_silu", GateActivation::clamped_silu}}) {
     swiglu_forward({}, {.out = out.data(), .gate_up = gate_up.data(), .M = M, .F = C, .dtype = dtype, .activation = activation});
     swiglu_backward({}, {.d_gate_up = d_gate_up.data(),
                          .d_out = d_out.data(),
