@@ -136,6 +136,7 @@ struct AttentionOperands {
 /// Results in doubles.
 struct AttentionValues {
   std::vector<double> out, lse, d_qkv;
+  std::vector<double> d_sinks = {}, sink_terms = {};  ///< where there are sinks; the sums of sizes of d_sinks' terms
 };
 
 /// d_qkv has three parts of different size: each is compared by itself.

@@ -1,4 +1,4 @@
-#include "validation/kernels/attention_cases.hpp"
+#include "validation/kernels/attention_reference.hpp"
 
 #include <algorithm>
 
@@ -14,50 +14,6 @@ using namespace testing;
 std::size_t z(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 using Starts = std::vector<std::int32_t>;
-
-// In doubles, straight from the definition. d_out may be empty, and so may document starts; a window, a scale and a cap are the shape's.
-AttentionValues reference(const AttentionShape& s, const std::vector<double>& qkv, const std::vector<double>& d_out,
-                          const Starts& starts = {}) {
-  std::int64_t stride = (s.H + 2 * s.G) * s.D;
-  AttentionValues r{std::vector<double>(z(s.B * s.T * s.H * s.D)), std::vector<double>(z(s.B * s.H * s.T)),
-                    std::vector<double>(qkv.size())};
-  for (std::int64_t b = 0; b < s.B; ++b)
-    for (std::int64_t h = 0; h < s.H; ++h)
-      for (std::int64_t t = 0; t < s.T; ++t) {
-        auto at = [&](std::int64_t token, std::int64_t head) { return z((b * s.T + token) * stride + head * s.D); };
-        std::int64_t g = h / (s.H / s.G), first = starts.empty() ? 0 : starts[z(b * s.T + t)];
-        if (s.window > 0) first = std::max(first, t + 1 - s.window);
-        std::size_t q = at(t, h), o = z(((b * s.T + t) * s.H + h) * s.D);
-        std::vector<double> p(z(t + 1)), d_p(z(t + 1)), slope(z(t + 1));
-        double most = -INFINITY, total = 0, delta = 0;
-        for (std::int64_t u = first; u <= t; ++u) {
-          for (std::int64_t d = 0; d < s.D; ++d) p[z(u)] += qkv[q + z(d)] * qkv[at(u, s.H + g) + z(d)];
-          const AttentionScore score(s, p[z(u)]);
-          p[z(u)] = score.value, slope[z(u)] = score.slope;
-          most = std::max(most, p[z(u)]);
-        }
-        for (std::int64_t u = first; u <= t; ++u) total += p[z(u)] = std::exp(p[z(u)] - most);
-        for (double& x : p) x /= total;
-        r.lse[z((b * s.H + h) * s.T + t)] = most + std::log(total);
-        for (std::int64_t u = 0; u <= t; ++u)
-          for (std::int64_t d = 0; d < s.D; ++d) r.out[o + z(d)] += p[z(u)] * qkv[at(u, s.H + s.G + g) + z(d)];
-        if (d_out.empty()) continue;
-        for (std::int64_t u = 0; u <= t; ++u) {
-          for (std::int64_t d = 0; d < s.D; ++d) d_p[z(u)] += d_out[o + z(d)] * qkv[at(u, s.H + s.G + g) + z(d)];
-          delta += p[z(u)] * d_p[z(u)];
-        }
-        for (std::int64_t u = 0; u <= t; ++u) {
-          double d_score = p[z(u)] * (d_p[z(u)] - delta) * slope[z(u)];
-          std::size_t k = at(u, s.H + g), v = at(u, s.H + s.G + g);
-          for (std::int64_t d = 0; d < s.D; ++d) {
-            r.d_qkv[q + z(d)] += d_score * qkv[k + z(d)];
-            r.d_qkv[k + z(d)] += d_score * qkv[q + z(d)];
-            r.d_qkv[v + z(d)] += p[z(u)] * d_out[o + z(d)];
-          }
-        }
-      }
-  return r;
-}
 
 struct Result : AttentionOperands {
   Tensor out, lse, d_qkv;
@@ -102,7 +58,7 @@ TEST(Attention, MatchesFp64) {
   for (DType t : {DType::f32, DType::bf16, DType::f16})
     for (const AttentionShape& s : sample.some(shapes(t), 8)) {
       Result r = run(s);
-      AttentionValues want = reference(s, r.qkv.doubles(), r.d_out.doubles());
+      AttentionValues want = attention_reference(s, r.qkv.doubles(), r.d_out.doubles());
       expect_close(s, r.values(), want);
     }
 }
@@ -125,7 +81,7 @@ TEST(Attention, DocumentsMatchFp64) {
     for (const AttentionShape& s : sample.some(document_shapes(t), 5)) {
       const Starts starts = random_documents(s.B, s.T, 5);
       const Result r = run(s, 1, starts);
-      const AttentionValues want = reference(s, r.qkv.doubles(), r.d_out.doubles(), starts);
+      const AttentionValues want = attention_reference(s, r.qkv.doubles(), r.d_out.doubles(), starts);
       expect_close(s, r.values(), want);
     }
 }
@@ -135,7 +91,7 @@ TEST(Attention, DocumentsAtEdgesOfTilesMatchFp64) {
   for (DType t : {DType::f32, DType::bf16})
     for (const auto& [s, starts] : sample.some(attention_edges(t), 2)) {
       const Result r = run(s, 1, starts);
-      expect_close(s, r.values(), reference(s, r.qkv.doubles(), r.d_out.doubles(), starts));
+      expect_close(s, r.values(), attention_reference(s, r.qkv.doubles(), r.d_out.doubles(), starts));
     }
 }
 
@@ -145,7 +101,7 @@ TEST(Attention, WindowsMatchFp64) {
     for (const AttentionShape& s : sample.some(attention_window_cases(t), 4))
       for (const Starts& starts : {Starts(), random_documents(s.B, s.T, 5)}) {
         const Result r = run(s, 1, starts);
-        expect_close(s, r.values(), reference(s, r.qkv.doubles(), r.d_out.doubles(), starts));
+        expect_close(s, r.values(), attention_reference(s, r.qkv.doubles(), r.d_out.doubles(), starts));
       }
 }
 
@@ -155,7 +111,7 @@ TEST(Attention, ScalesAndCapsMatchFp64) {
     for (const AttentionShape& s : sample.some(attention_score_cases(t), 5))
       for (const Starts& starts : {Starts(), random_documents(s.B, s.T, 5)}) {
         const Result r = run(s, 1, starts);
-        expect_close(s, r.values(), reference(s, r.qkv.doubles(), r.d_out.doubles(), starts));
+        expect_close(s, r.values(), attention_reference(s, r.qkv.doubles(), r.d_out.doubles(), starts));
       }
 }
 
@@ -163,7 +119,7 @@ TEST(Attention, TinyScoresStayBelowTheCap) {
   for (const float scale : {0x1p-20f, 0x1p-7f}) {
     const AttentionShape s = attention_tiny_scores(scale);
     const Result r = run(s);
-    const std::vector<double> want = reference(s, r.qkv.doubles(), {}).lse;
+    const std::vector<double> want = attention_reference(s, r.qkv.doubles(), {}).lse;
     for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(r.lse.get(static_cast<std::int64_t>(i)), want[i], 3e-7);
   }
 }
@@ -262,7 +218,7 @@ TEST(Attention, NanOfAnotherDocumentIsNotSeen) {
 TEST(Attention, LargeScoresDoNotOverflow) {
   AttentionShape s{.B = 1, .T = 150, .H = 2, .G = 1, .D = 64};
   Result r = run(s, 30);
-  AttentionValues want = reference(s, r.qkv.doubles(), r.d_out.doubles());
+  AttentionValues want = attention_reference(s, r.qkv.doubles(), r.d_out.doubles());
   EXPECT_LT(relative_error(r.out.doubles(), want.out), 1e-3);
   EXPECT_LT(relative_error(r.d_qkv.doubles(), want.d_qkv), 1e-2);
 }
@@ -270,7 +226,7 @@ TEST(Attention, LargeScoresDoNotOverflow) {
 TEST(Attention, LargeScoresStayBelowTheCap) {
   const AttentionShape s{.B = 1, .T = 150, .H = 2, .G = 1, .D = 64, .softcap = 2};
   const Result r = run(s, 30);
-  const AttentionValues want = reference(s, r.qkv.doubles(), {});
+  const AttentionValues want = attention_reference(s, r.qkv.doubles(), {});
   EXPECT_LT(relative_error(r.out.doubles(), want.out), 1e-5);
   EXPECT_LT(relative_error(r.lse.doubles(), want.lse), 1e-6);
 }
@@ -294,7 +250,7 @@ void expect_finite_differences(const AttentionShape& s) {
     auto value = [&](double by) {
       std::vector<double> qkv = r.qkv.doubles();
       qkv[i] += by;
-      std::vector<double> out = reference(s, qkv, {}).out;
+      std::vector<double> out = attention_reference(s, qkv, {}).out;
       double total = 0;
       for (std::size_t j = 0; j < out.size(); ++j) total += out[j] * d_out[j];
       return total;
@@ -318,7 +274,7 @@ TEST(Attention, DecodeMatchesTheLastRow) {
         Result r(s);
         const std::int64_t D = s.D, capacity = s.T + 13, stride = (s.H + 2 * s.G) * D;
         Tensor row(s.B * stride, t), k(s.B * capacity * s.G * D, t), v(k.size(), t), out(s.B * s.H * D, t);
-        std::vector<double> want, full = reference(s, r.qkv.doubles(), {}).out;
+        std::vector<double> want, full = attention_reference(s, r.qkv.doubles(), {}).out;
         for (std::int64_t b = 0; b < s.B; ++b) {
           for (std::int64_t u = 0; u + 1 < s.T; ++u)
             for (std::int64_t i = 0; i < s.G * D; ++i) {
@@ -344,7 +300,7 @@ TEST(Attention, LargeScoresOfDocumentsDoNotOverflow) {
   const AttentionShape s{.B = 1, .T = 300, .H = 2, .G = 1, .D = 64};
   const Starts starts = random_documents(1, 300, 7);
   const Result r = run(s, 30, starts);
-  const AttentionValues want = reference(s, r.qkv.doubles(), r.d_out.doubles(), starts);
+  const AttentionValues want = attention_reference(s, r.qkv.doubles(), r.d_out.doubles(), starts);
   EXPECT_LT(relative_error(r.out.doubles(), want.out), 1e-3);
   EXPECT_LT(relative_error(r.d_qkv.doubles(), want.d_qkv), 1e-2);
 }

@@ -4,6 +4,7 @@
 #include "kernels/adamw/adamw.hpp"
 #include "kernels/argmax/argmax.hpp"
 #include "kernels/attention/attention.hpp"
+#include "kernels/attention_sinks/attention_sinks.hpp"
 #include "kernels/cross_entropy/cross_entropy.hpp"
 #include "kernels/dispatch/dispatch.hpp"
 #include "kernels/draw/draw.hpp"
@@ -307,6 +308,24 @@ void attention() {
                           .capacity = 40,
                           .shape = shape});
     print("attention", dtype, out, lse, d_qkv, decoded);
+
+    const auto sinks = random_values<T>(shape.H, 4, 3.0f);
+    auto d_sinks = random_values<float>(shape.H, 5);
+    const AttentionSinksBackward call{.d_sinks = d_sinks.data(),
+                                      .d_out = d_out.data(),
+                                      .out = out.data(),
+                                      .lse = lse.data(),
+                                      .sinks = sinks.data(),
+                                      .B = shape.B,
+                                      .T = shape.T,
+                                      .H = shape.H,
+                                      .D = D,
+                                      .dtype = dtype};
+    attention_sinks_forward(
+        {}, {.out = out.data(), .lse = lse.data(), .sinks = call.sinks, .B = call.B, .T = call.T, .H = call.H, .D = D, .dtype = dtype});
+    Workspace sums(attention_sinks_backward_workspace_bytes(call));
+    attention_sinks_backward(sums.context(), call);
+    print("attention_sinks", dtype, out, lse, d_sinks);
   }
 }
 
