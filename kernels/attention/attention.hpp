@@ -96,7 +96,8 @@ struct AttentionDecode {
   void* cache_v = nullptr;                 ///< the same
   const std::int32_t* position = nullptr;  ///< below capacity; memory of the backend, so that a CUDA graph serves every position
   std::int64_t capacity = 0;
-  AttentionShape shape;  ///< T is not used
+  AttentionShape shape;         ///< T is not used
+  const void* sinks = nullptr;  ///< (H), or null: logits that queries attend to besides, without a value
 };
 TESSERA_OP(attention_decode, (const Context& context, const AttentionDecode& arguments), (context, arguments))
 /// Pointers are not looked at.

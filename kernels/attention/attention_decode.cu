@@ -8,6 +8,7 @@
 // bandwidth. A thread asks for four tokens' keys and values before it uses any, so that a block has its whole piece (32 KiB at D = 128) on
 // the way at once, and a multiprocessor two of them: 8192 tokens of two key/value heads are 256 blocks. Not yet measured.
 #include <algorithm>
+#include <cfloat>
 
 #include "kernels/attention/attention_kernels.hpp"
 #include "kernels/attention/softcap.hpp"
@@ -242,6 +243,12 @@ __global__ void __launch_bounds__(join_warps* warp_lanes, 2)
   float most = -INFINITY, total = 0, out = 0;
   for (int i = static_cast<int>(threadIdx.x); i < present; i += join_warps * warp_lanes) most = fmaxf(most, piece_of(i).most());
   most = block_max(most);
+  float sink = 0;
+  if (a.sinks) {  // as a piece whose output is 0; a number, so that it has a difference from any other
+    sink = to_float(static_cast<const T*>(a.sinks)[head]) * log2_e;
+    sink = sink > FLT_MAX ? FLT_MAX : sink;
+    most = fmaxf(most, sink);
+  }
   for (int first = warp; first < present; first += joined_at_once * join_warps) {
     float mosts[joined_at_once], sums[joined_at_once], columns[joined_at_once];
 #pragma unroll
@@ -265,6 +272,7 @@ __global__ void __launch_bounds__(join_warps* warp_lanes, 2)
   if (warp > 0 || d >= a.shape.D) return;
   total = out = 0;
   for (int w = 0; w < join_warps; ++w) total += totals[w], out += outs[w][lane];
+  if (a.sinks) total += exp2f(sink - most);
   static_cast<T*>(a.out)[(batch * a.shape.H + head) * a.shape.D + d] = rounded<T>(out / total);
 }
 

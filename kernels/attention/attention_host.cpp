@@ -157,6 +157,13 @@ void forward(const Context& context, const ForwardPass& a) {
   with_float_type(a.shape.dtype, "attention_forward", [&](auto type) { forward<decltype(type)>(context, a); });
 }
 
+/// A number, so that it has a difference from any other.
+template <class T>
+float sink_base2(T sink) {
+  constexpr float largest = std::numeric_limits<float>::max();
+  return std::clamp(static_cast<float>(sink) * log2_e, -largest, largest);
+}
+
 template <class T>
 void decode_head(const AttentionDecode& a, std::int64_t b, std::int64_t h) {
   const AttentionShape& s = a.shape;
@@ -169,6 +176,7 @@ void decode_head(const AttentionDecode& a, std::int64_t b, std::int64_t h) {
   f32x16 q[most_vectors], out[most_vectors] = {};
   const ScoreFactors factors(s);
   float most = -INFINITY, total = 0;
+  if (a.sinks) most = sink_base2(static_cast<const T*>(a.sinks)[h]), total = 1;
   for (std::int64_t i = 0; i < vectors; ++i)
     q[i] = row(static_cast<const T*>(a.qkv) + (b * (s.H + 2 * s.G) + h) * s.D, i) * factors.of_queries;
   const std::int64_t first = s.window > 0 ? std::max<std::int64_t>(0, *a.position + 1 - s.window) : 0;

@@ -15,14 +15,16 @@ struct Decoding {
       : out(s.B * s.H * s.D, s.dtype), k(s.B * capacity * s.G * s.D, s.dtype), v(k.size(), s.dtype) {}
 };
 struct Cache {
-  Tensor qkv;
+  Tensor qkv, sinks;
   Decoding before;
   std::int32_t position;
   AttentionDecode arguments;
+  bool with_sinks = false;
   Cache(const AttentionShape& s, std::int64_t capacity, std::int64_t position, double spread = 3)
-      : qkv(s.B * (s.H + 2 * s.G) * s.D, s.dtype), before(s, capacity), position(static_cast<std::int32_t>(position)) {
+      : qkv(s.B * (s.H + 2 * s.G) * s.D, s.dtype), sinks(s.H, s.dtype), before(s, capacity), position(static_cast<std::int32_t>(position)) {
     arguments = {.capacity = capacity, .shape = s};
     qkv.randomize(1, spread);
+    sinks.randomize(4, 4);
     before.k.randomize(2);
     before.v.randomize(3);
     for (std::int64_t i = 0; i < before.k.size(); ++i)
@@ -32,18 +34,21 @@ struct Cache {
     Decoding after = before;
     AttentionDecode a = arguments;
     a.out = after.out.data(), a.qkv = qkv.data(), a.cache_k = after.k.data(), a.cache_v = after.v.data(), a.position = &position;
+    a.sinks = with_sinks ? sinks.data() : nullptr;
     host::attention_decode({}, a);
     return after;
   }
   Decoding on_device(std::size_t offset = 0) {
     Decoding after = before;
     const auto there = [&](const Tensor& x) { return std::make_unique<DeviceBytes>(x.bytes().size(), offset); };
-    auto qkv_there = there(qkv), k = there(before.k), v = there(before.v), out = there(before.out);
-    qkv_there->upload(qkv.bytes().data()), k->upload(before.k.bytes().data()), v->upload(before.v.bytes().data());
+    auto qkv_there = there(qkv), sinks_there = there(sinks), k = there(before.k), v = there(before.v), out = there(before.out);
+    qkv_there->upload(qkv.bytes().data()), sinks_there->upload(sinks.bytes().data());
+    k->upload(before.k.bytes().data()), v->upload(before.v.bytes().data());
     DeviceArray<std::int32_t> at(std::vector<std::int32_t>{position});
     DeviceBytes workspace(cuda::attention_decode_workspace_bytes(arguments));
     AttentionDecode a = arguments;
     a.out = out->data(), a.qkv = qkv_there->data(), a.cache_k = k->data(), a.cache_v = v->data(), a.position = at.data();
+    a.sinks = with_sinks ? sinks_there->data() : nullptr;
     cuda::attention_decode(workspace.context(), a);
     fetch(after.out, *out), fetch(after.k, *k), fetch(after.v, *v);
     return after;
@@ -61,6 +66,32 @@ TEST(AttentionDecodeCuda, MatchesTheHost) {
         EXPECT_LT(relative_error(got.out.doubles(), want.out.doubles()), tolerance(t)) << "at " << position << ", " << name_of(s);
         EXPECT_EQ(got.k.bytes(), want.k.bytes()) << "at " << position << ", " << name_of(s);
         EXPECT_EQ(got.v.bytes(), want.v.bytes()) << "at " << position << ", " << name_of(s);
+      }
+}
+
+/// Sinks as they are drawn, and such that count for nothing or for all.
+TEST(AttentionDecodeCuda, OfQueriesThatAttendToSinks) {
+  TESSERA_NEEDS_DEVICE();
+  DeviceSample sample;
+  for (DType t : {DType::f32, DType::bf16, DType::f16})
+    for (std::int64_t position : {0, 63, 300})
+      for (const AttentionShape& s : sample.some(attention_decode_cases(t), 2)) {
+        Cache cache(s, 310, position);
+        cache.with_sinks = true;
+        const std::vector<double> want = cache.on_host().out.doubles();
+        EXPECT_LT(relative_error(cache.on_device().out.doubles(), want), tolerance(t)) << "at " << position << ", " << name_of(s);
+        const auto with_sink = [&](double z) {
+          for (std::int64_t h = 0; h < s.H; ++h) cache.sinks.set(h, z);
+          const Tensor out = cache.on_device().out;
+          EXPECT_LT(relative_error(out.doubles(), cache.on_host().out.doubles()), tolerance(t)) << z << " at " << position << name_of(s);
+          return out;
+        };
+        const double largest = t == DType::f16 ? 65504 : 3.38e38;
+        for (const double x : with_sink(largest).doubles()) EXPECT_EQ(x, 0);
+        const Tensor without = with_sink(-largest);
+        EXPECT_EQ(with_sink(-INFINITY).bytes(), without.bytes());
+        cache.with_sinks = false;
+        EXPECT_EQ(cache.on_device().out.bytes(), without.bytes());
       }
 }
 

@@ -274,7 +274,11 @@ TEST(Attention, DecodeMatchesTheLastRow) {
         Result r(s);
         const std::int64_t D = s.D, capacity = s.T + 13, stride = (s.H + 2 * s.G) * D;
         Tensor row(s.B * stride, t), k(s.B * capacity * s.G * D, t), v(k.size(), t), out(s.B * s.H * D, t);
-        std::vector<double> want, full = attention_reference(s, r.qkv.doubles(), {}).out;
+        Tensor sinks(s.H, t);
+        sinks.randomize(3, 4);
+        const bool with_sinks = position != 76;
+        std::vector<double> want,
+            full = attention_reference(s, r.qkv.doubles(), {}, {}, with_sinks ? sinks.doubles() : std::vector<double>()).out;
         for (std::int64_t b = 0; b < s.B; ++b) {
           for (std::int64_t u = 0; u + 1 < s.T; ++u)
             for (std::int64_t i = 0; i < s.G * D; ++i) {
@@ -291,7 +295,8 @@ TEST(Attention, DecodeMatchesTheLastRow) {
                               .cache_v = v.data(),
                               .position = &last,
                               .capacity = capacity,
-                              .shape = s});
+                              .shape = s,
+                              .sinks = with_sinks ? sinks.data() : nullptr});
         EXPECT_LT(relative_error(out.doubles(), want), tolerance(t)) << name_of(s);
       }
 }
