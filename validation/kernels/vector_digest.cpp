@@ -1,5 +1,6 @@
 // Prints a digest of what each kernel makes of fixed inputs. Built twice, with the target's vectors and with the generic ones: see
 // vector_test.cpp. Sizes leave remainders everywhere.
+#include "expert_bias_cases.hpp"
 #include "kernels/adam8bit/adam8bit.hpp"
 #include "kernels/adamw/adamw.hpp"
 #include "kernels/argmax/argmax.hpp"
@@ -424,6 +425,8 @@ void experts() {
                   .F = C,
                   .dtype = dtype});
   print("experts", dtype, chosen, weights, balance, z, d_logits, places, out, d_weights, d, gathered);
+  const auto biased = expert_bias_on_host<T>({.counts = {70, 0, 3}, .N = 581});
+  print("expert_bias", dtype, biased.y, biased.d_bias, biased.d_weights);
 }
 
 template <class T>
