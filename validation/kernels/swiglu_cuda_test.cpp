@@ -15,7 +15,10 @@ struct Trial : SwigluInputs<T> {
   explicit Trial(const SwigluCase& c, GateActivation activation = GateActivation::silu)
       : SwigluInputs<T>(c), M(c.M), F(c.F), activation(activation) {
     const float extremes[] = {0.0f, -0.0f, 88.0f, -88.0f, 200.0f, -200.0f, 30.0f, -30.0f, 1e4f, -1e4f, gate_limit};
-    for (std::size_t i = 0; i < std::size(extremes) && static_cast<std::int64_t>(i) < F; ++i) gate_up[i] = T(extremes[i]);
+    for (std::size_t i = 0; i < std::size(extremes) && static_cast<std::int64_t>(i) < F; ++i) {
+      T& up = gate_up[i + static_cast<std::size_t>(F)];
+      gate_up[i] = T(extremes[i]), up = T(std::clamp(static_cast<float>(up), -6.0f, 6.0f));  // whose product fp16 holds
+    }
     gate_up[F] = T(gate_limit), gate_up[2 * F - 1] = T(-gate_limit);
   }
   SwigluForward forward_arguments(T* out, const T* x) const {
