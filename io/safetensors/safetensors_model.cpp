@@ -39,6 +39,8 @@ void widen(std::string_view type, const std::byte* from, std::span<float> out) {
     std::memcpy(out.data(), from, out.size_bytes());
   else if (type == "BF16")
     widen_from<bf16>(from, out);
+  else if (type == "U8")
+    widen_from<std::uint8_t>(from, out);
   else
     widen_from<f16>(from, out);
 }
@@ -236,7 +238,7 @@ void SafetensorsModel::read_box(const Tensor& tensor, const Box& box, std::span<
   const auto n = static_cast<std::int64_t>(out.size());
   TESSERA_REQUIRE(lies_in(box, tensor.shape) && begin >= 0 && begin + n <= box.elements(), "{} ({}), box {}: [{}, +{})", tensor.name,
                   tensor.shape.str(), box.str(), begin, n);
-  if (tensor.type != "F32" && tensor.type != "BF16" && tensor.type != "F16")
+  if (tensor.type != "F32" && tensor.type != "BF16" && tensor.type != "F16" && tensor.type != "U8")
     fail(ExitCode::data, "{}: tensor {} is of type {}; F32, BF16 and F16 can be read. Convert the model.", impl_->path_of(tensor),
          tensor.name, tensor.type);
   const Impl::OpenFile file = impl_->file_of(tensor);

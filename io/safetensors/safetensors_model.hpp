@@ -52,9 +52,9 @@ class SafetensorsModel {
   /// The file that has it.
   const std::string& path_of(const Tensor& tensor) const;
 
-  /// Elements [begin, begin + out.size()) of the box, row-major, as fp32: exactly what stands in the file. Throws Error(data) that names
-  /// file and tensor: of a type that is none of F32, BF16, F16; of a file that has become shorter, or was changed, since its header was
-  /// read.
+  /// Elements [begin, begin + out.size()) of the box, row-major, as fp32: exactly what stands in the file, of U8 (codes of quantised
+  /// models) the number of the byte. Throws Error(data) that names file and tensor: of a type that is none of F32, BF16, F16 and U8; of a
+  /// file that has become shorter, or was changed, since its header was read.
   void read_box(const Tensor& tensor, const Box& box, std::span<float> out, std::int64_t begin = 0) const;
   /// The same of a model that a run is to begin with: a value that is NaN or infinite is Error(data) too, with the element.
   void read_finite(const Tensor& tensor, const Box& box, std::span<float> out, std::int64_t begin = 0) const;

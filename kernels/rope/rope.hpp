@@ -20,6 +20,7 @@ struct RopeScaling {
   std::int64_t original_context = 8192;              ///< of llama3, dynamic and yarn
   double beta_fast = 32, beta_slow = 1;              ///< of yarn: turns within original_context
   double attention_factor = 0;                       ///< of yarn: what cos and sin are multiplied with; 0: 0.1 ln(factor) + 1
+  bool truncate = true;                              ///< of yarn: the pairs between which waves are slowed in part are whole ones
   std::int64_t sequence = 0;                         ///< of dynamic: positions that a sequence has
 };
 /// Fills table (T, D/2, 2), where D features are turned, with cos and sin of position * frequency, positions first .. first+T-1. Computed

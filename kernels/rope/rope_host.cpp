@@ -54,8 +54,9 @@ struct YarnRange {
       return static_cast<double>(D) * std::log(static_cast<double>(scaling.original_context) / (turns * 2 * std::numbers::pi)) /
              (2 * std::log(theta));
     };
-    low = static_cast<float>(std::max(std::floor(pair_of(scaling.beta_fast)), 0.0));
-    high = static_cast<float>(std::min(std::ceil(pair_of(scaling.beta_slow)), static_cast<double>(D - 1)));
+    const double first = pair_of(scaling.beta_fast), last = pair_of(scaling.beta_slow);
+    low = static_cast<float>(std::max(scaling.truncate ? std::floor(first) : first, 0.0));
+    high = static_cast<float>(std::min(scaling.truncate ? std::ceil(last) : last, static_cast<double>(D - 1)));
     if (low == high) high += 0.001f;
   }
 };

@@ -18,6 +18,7 @@
 #include "deck/deck.hpp"
 #include "deck/import/model_source.hpp"
 #include "exchange/lora_merge.hpp"
+#include "exchange/part_values.hpp"
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/files/byte_progress.hpp"
 #include "io/safetensors/safetensors_model.hpp"
@@ -90,19 +91,21 @@ class ModelSide : public Side {
     std::set<std::string> known;
     for (const ExportTensor& tensor : tensors_of(folder, deck)) {
       known.insert(tensor.name);
-      if (const auto* there = model_.find(tensor.name))
-        for (const TensorPart& part : tensor.parts) add(part, *there, there->shape == tensor.shape);
+      const FileTensor there = find_values(model_, tensor.name);
+      if (there.is_mxfp4()) known.insert({there.values->name, there.scales->name});
+      if (there.values)
+        for (const TensorPart& part : tensor.parts) add(part, there, has_shape(there, tensor.shape));
     }
     for (const auto& tensor : model_.tensors())
       if (!known.contains(tensor.name)) add(tensor.name, tensor);
   }
   std::string folder() const override { return model_.folder(); }
   void read(const Tensor& tensor, std::int64_t begin, std::span<float> out) const override {
-    const auto& [there, box] = by_name_.at(tensor.name);
-    model_.read_box(*there, box, out, begin);
+    const auto& [there, part] = by_name_.at(tensor.name);
+    read_part(model_, there, part, whole_box(part.shape), begin, out);
   }
   float rounded(const Tensor& tensor, float value) const override {
-    const std::string& type = by_name_.at(tensor.name).tensor->type;
+    const std::string& type = by_name_.at(tensor.name).tensor.values->type;
     if (type == row_of(DType::bf16).safetensors) return static_cast<float>(bf16(value));
     return type == row_of(DType::f16).safetensors ? static_cast<float>(f16(value)) : value;
   }
@@ -118,18 +121,18 @@ class ModelSide : public Side {
                                                                        : huggingface_tensors(deck, table);
   }
   struct Place {
-    const io::SafetensorsModel::Tensor* tensor = nullptr;
-    Box box;
+    FileTensor tensor;
+    TensorPart part;
   };
   void add(const std::string& name, const io::SafetensorsModel::Tensor& tensor) {
     tensors_.push_back({"master", name, tensor.shape});
-    by_name_[name] = {&tensor, whole_box(tensor.shape)};
+    by_name_[name] = {{&tensor}, {name, tensor.shape, whole_box(tensor.shape)}};
   }
   /// `fits`: the tensor has the shape that the part is of.
-  void add(const TensorPart& part, const io::SafetensorsModel::Tensor& tensor, bool fits) {
-    if (!fits) return add(part.ours, tensor);
+  void add(const TensorPart& part, const FileTensor& tensor, bool fits) {
+    if (!fits) return add(part.ours, *tensor.values);
     tensors_.push_back({"master", part.ours, part.shape});
-    by_name_[part.ours] = {&tensor, part.box};
+    by_name_[part.ours] = {tensor, part};
   }
   io::SafetensorsModel model_;
   std::map<std::string, Place> by_name_;

@@ -7,6 +7,18 @@ void check_blocks(Draft& draft) {
   const Deck& d = draft.deck;
   if (draft.good({"model.qk_norm", "model.wide_qk_norm"}) && d.model.wide_qk_norm && !d.model.qk_norm)
     draft.idle("model.wide_qk_norm", "model.qk_norm", "has no effect without model.qk_norm = true; set that or leave this key out");
+  if (draft.good({"model.gate_limit", "model.activation"}) && d.model.activation != Activation::clamped_silu &&
+      draft.differs("model.gate_limit"))
+    draft.idle("model.gate_limit", "model.activation",
+               "has no effect without model.activation = \"clamped_silu\"; set that or leave this key out");
+  if (draft.good({"model.expert_bias", "model.experts", "model.shared_ff_width"}) && d.model.expert_bias) {
+    if (d.model.experts == 0)
+      draft.idle("model.expert_bias", "model.experts", "has no effect without experts; set model.experts or leave this key out");
+    else if (d.model.shared_ff_width > 0)
+      draft.fault({"model.expert_bias", "model.shared_ff_width"},
+                  "biases of experts and an expert that takes every token are not together in this version; set model.expert_bias = false "
+                  "or model.shared_ff_width = 0");
+  }
   if (draft.good({"model.residual_scale", "model.norm_placement"}) && d.model.residual_scale != 1 &&
       d.model.norm_placement != NormPlacement::pre)
     draft.fault({"model.residual_scale", "model.norm_placement"},

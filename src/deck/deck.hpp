@@ -62,10 +62,11 @@ struct KindKeys {
 struct ModelKeys {
   std::int64_t layers = 0, width = 0, heads = 0, kv_heads = 0, head_dim = 0, ff_width = 0, vocab = 0;
   double norm_eps = 1e-5, init_std = 0.02;
-  bool tied = false, qk_norm = false, wide_qk_norm = false, qkv_bias = false;
+  bool tied = false, qk_norm = false, wide_qk_norm = false, qkv_bias = false, attention_out_bias = false, attention_sinks = false;
   NormPlacement norm_placement = NormPlacement::pre;
   NormForm norm_form = NormForm::weight;
   Activation activation = Activation::silu;
+  double gate_limit = 7;       // of clamped_silu
   double embedding_scale = 1;  // 0: the root of the width
   double residual_scale = 1, logit_scale = 1;
   double attention_scale = 0;                       // 0: 1 / sqrt(head_dim)
@@ -76,7 +77,8 @@ struct ModelKeys {
   std::int64_t rope_original_context = 8192;
   double rope_beta_fast = 32, rope_beta_slow = 1;
   double rope_attention_factor = 0;  // 0: by the factor
-  double rotary_fraction = 1;        // of a head's features, those that are turned
+  bool rope_truncate = true;
+  double rotary_fraction = 1;  // of a head's features, those that are turned
   RopePairs rope_pairs = RopePairs::halves;
   std::int64_t window = 0;  // keys that a query sees at most; 0: all before it
   PositionMode positions = PositionMode::rope;
@@ -85,7 +87,7 @@ struct ModelKeys {
   std::int64_t max_context = 0;      // that exports declare; 0: batch.sequence_length
   std::int64_t experts = 0;          // of each layer; 0: one feed-forward block
   std::int64_t experts_per_token = 2, expert_ff_width = 0, shared_ff_width = 0;
-  bool normalize_top_k = true;
+  bool normalize_top_k = true, expert_bias = false;
   double router_aux_loss = 0, router_z_loss = 0;  // coefficients
   RouterBalance router_balance = RouterBalance::loss;
   double router_bias_rate = 0.001;

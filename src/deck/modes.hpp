@@ -42,9 +42,9 @@ template <>
 inline constexpr auto enum_words<NormForm> = std::to_array<std::string_view>({"weight", "one_plus_weight"});
 
 /// model.activation, of gates
-enum class Activation : std::uint8_t { silu, gelu_tanh, gelu };
+enum class Activation : std::uint8_t { silu, gelu_tanh, gelu, clamped_silu };
 template <>
-inline constexpr auto enum_words<Activation> = std::to_array<std::string_view>({"silu", "gelu_tanh", "gelu"});
+inline constexpr auto enum_words<Activation> = std::to_array<std::string_view>({"silu", "gelu_tanh", "gelu", "clamped_silu"});
 
 /// model.router_balance
 enum class RouterBalance : std::uint8_t { loss, bias };

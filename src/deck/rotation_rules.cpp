@@ -19,15 +19,16 @@ struct Use {
   std::string_view key;
   std::vector<RopeMode> scalings;
 };
-const std::array<Use, 7>& uses() {
+const std::array<Use, 8>& uses() {
   using enum RopeMode;
-  static const std::array<Use, 7> all = {{{"model.rope_factor", {llama3, linear, dynamic, yarn}},
+  static const std::array<Use, 8> all = {{{"model.rope_factor", {llama3, linear, dynamic, yarn}},
                                           {"model.rope_low_freq_factor", {llama3}},
                                           {"model.rope_high_freq_factor", {llama3}},
                                           {"model.rope_original_context", {llama3, dynamic, yarn}},
                                           {"model.rope_beta_fast", {yarn}},
                                           {"model.rope_beta_slow", {yarn}},
-                                          {"model.rope_attention_factor", {yarn}}}};
+                                          {"model.rope_attention_factor", {yarn}},
+                                          {"model.rope_truncate", {yarn}}}};
   return all;
 }
 

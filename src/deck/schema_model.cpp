@@ -20,7 +20,10 @@ std::vector<Key> model_keys() {
        .help = "Inner width of the feed-forward block."},
       {KEY(model.activation), .type = text, .fallback = "\"silu\"", .identity = true, .silent = true,
        .help = "Activation of the feed-forward block's gate, which its other half is multiplied with: \"silu\" (SwiGLU), \"gelu\" or its "
-               "approximation \"gelu_tanh\" (GeGLU)."},
+               "approximation \"gelu_tanh\" (GeGLU); \"clamped_silu\" is g sigmoid(1.702 g), times the other half + 1, of gates g up to "
+               "model.gate_limit and halves within it (GPT-OSS)."},
+      {KEY(model.gate_limit), .type = real, .limits = {.above = 0, .most = 1e6}, .fallback = "7.0", .identity = true, .silent = true,
+       .help = "With model.activation = \"clamped_silu\": the limit of gates, and of what they multiply on both sides."},
       {KEY(model.vocab), .type = integer, .unit = "tokens", .limits = {.least = 1, .most = 2147483647}, .identity = true,
        .help = "Size of the vocabulary; every token id of the data is below it."},
       {KEY(model.tied), .type = boolean, .fallback = "false", .identity = true,
@@ -31,6 +34,10 @@ std::vector<Key> model_keys() {
        .help = "model.qk_norm over the features of all query heads together, and over those of all key heads (OLMo 2)."},
       {KEY(model.qkv_bias), .type = boolean, .fallback = "false", .identity = true,
        .help = "Adds a bias to the query, key and value projections."},
+      {KEY(model.attention_out_bias), .type = boolean, .fallback = "false", .identity = true, .silent = true,
+       .help = "Adds a bias to the attention's output projection."},
+      {KEY(model.attention_sinks), .type = boolean, .fallback = "false", .identity = true, .silent = true,
+       .help = "Gives each query head a logit that its queries attend to beside their keys, and that has no value (GPT-OSS)."},
       {KEY(model.norm_eps), .type = real, .limits = {.above = 0, .below = 1}, .fallback = "1e-05", .identity = true,
        .help = "Epsilon of RMSNorm, inside the square root."},
       {KEY(model.norm_placement), .type = text, .fallback = "\"pre\"", .identity = true, .silent = true,
@@ -74,6 +81,9 @@ std::vector<Key> model_keys() {
        .silent = true, .help = "yarn scaling: waves that turn less often are slowed by the whole factor."},
       {KEY(model.rope_attention_factor), .type = real, .unit = "ratio", .limits = {.least = 0, .most = 1e3}, .fallback = "0.0",
        .identity = true, .silent = true, .help = "yarn scaling: what cosines and sines are multiplied with; 0: 0.1 ln(rope_factor) + 1."},
+      {KEY(model.rope_truncate), .type = boolean, .fallback = "true", .identity = true, .silent = true,
+       .help = "yarn scaling: the waves between rope_beta_fast and rope_beta_slow begin and end at whole pairs of features; false: between "
+               "pairs (GPT-OSS)."},
       {KEY(model.rotary_fraction), .type = real, .unit = "ratio", .limits = {.above = 0, .most = 1}, .fallback = "1.0", .identity = true,
        .silent = true,
        .help = "Features of each head that are rotated, its first ones, as a part of model.head_dim that is an even number of features "
@@ -110,6 +120,8 @@ std::vector<Key> model_keys() {
                "none."},
       {KEY(model.normalize_top_k), .type = boolean, .fallback = "true", .identity = true,
        .help = "Divides the weights of a token's experts by their sum (Mixtral); false leaves the probabilities over all experts."},
+      {KEY(model.expert_bias), .type = boolean, .fallback = "false", .identity = true, .silent = true,
+       .help = "Adds biases to the router's projection and to those of the experts (GPT-OSS)."},
       {KEY(model.router_aux_loss), .type = real, .limits = {.least = 0, .most = 1000}, .fallback = "0.0", .identity = true,
        .help = "Coefficient of the loss that balances experts: for each layer, experts x the sum over them of their share of choices times "
                "their mean probability, 1 where all have the same; of each micro-batch, averaged over those of a step. 0.01 is usual."},

@@ -20,6 +20,7 @@
 #include "exchange/elements.hpp"
 #include "exchange/export_records.hpp"
 #include "exchange/lora_merge.hpp"
+#include "exchange/part_values.hpp"
 #include "families/write_config.hpp"
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/finite.hpp"
@@ -130,22 +131,55 @@ void require_patterns(const ConsolidateOptions& o, const Source& source) {
       fail(ExitCode::usage, "--tensor '{}' is no tensor of this model. `tessera inspect {} --brief` lists them.", pattern, o.checkpoint);
 }
 
-/// Passes the values of a tensor of the export on: those of ours, one after the other, or zeros.
-void stream_export(const Source& source, const ExportTensor& tensor, std::vector<float>& buffer, Meter& meter,
-                   const std::function<void(std::span<const float>)>& sink) {
-  LoraMerge merge(source.reader, source.deck.model.lora);
-  std::vector<float> merged;
-  for (const TensorPart& part : tensor.parts) {
-    const bool adapted = merge.adapts(part.ours);
+using Sink = std::function<void(std::span<const float>)>;
+
+/// Passes the values of parts of a tensor of the export on, with their adapters, each in its order.
+class ExportParts {
+ public:
+  ExportParts(const Source& source, std::vector<float>& buffer, Meter& meter)
+      : source_(source), buffer_(buffer), meter_(meter), merge_(source.reader, source.deck.model.lora) {}
+
+  void stream_part(const TensorPart& part, const Sink& sink) {
+    const bool adapted = merge_.adapts(part.ours);
     std::int64_t at = 0;
-    stream(source.reader, "master", part.ours, part.shape.elements(), buffer, meter, [&](std::span<const float> values) {
+    stream(source_.reader, "master", part.ours, part.shape.elements(), buffer_, meter_, [&](std::span<const float> values) {
       if (!adapted) return sink(values);
-      merged.assign(values.begin(), values.end());
-      merge.add(part.ours, at, merged);
+      merged_.assign(values.begin(), values.end());
+      merge_.add(part.ours, at, merged_);
       at += std::ssize(values);
-      sink(merged);
+      sink(merged_);
     });
   }
+  /// Of parts whose values lie in turns or turned, all that theirs has of an expert: memory for one of them.
+  void stream_slabs(const ExportTensor& tensor, const Sink& sink) {
+    const bool of_experts = tensor.parts.front().box.start.size() > tensor.parts.front().shape.dims.size();
+    std::vector<float> slab(static_cast<std::size_t>(tensor.shape.elements() / (of_experts ? tensor.shape.dims.front() : 1)));
+    for (std::size_t i = 0; i < tensor.parts.size();) {
+      const std::int64_t expert = tensor.parts[i].box.start.front();
+      for (; i < tensor.parts.size() && (!of_experts || tensor.parts[i].box.start.front() == expert); ++i) {
+        std::int64_t at = 0;
+        stream_part(tensor.parts[i], [&](std::span<const float> values) {
+          put_part(tensor.parts[i], tensor.shape.dims.back(), at, values, slab);
+          at += std::ssize(values);
+        });
+      }
+      sink(slab);
+    }
+  }
+
+ private:
+  const Source& source_;
+  std::vector<float>& buffer_;
+  Meter& meter_;
+  LoraMerge merge_;
+  std::vector<float> merged_;
+};
+
+/// Passes the values of a tensor of the export on: those of ours, or zeros.
+void stream_export(const Source& source, const ExportTensor& tensor, std::vector<float>& buffer, Meter& meter, const Sink& sink) {
+  ExportParts parts(source, buffer, meter);
+  if (std::ranges::any_of(tensor.parts, [](const TensorPart& part) { return !part.in_order(); })) return parts.stream_slabs(tensor, sink);
+  for (const TensorPart& part : tensor.parts) parts.stream_part(part, sink);
   if (!tensor.parts.empty()) return;
   for (std::int64_t left = tensor.shape.elements(); left > 0;) {
     const std::span<float> chunk(buffer.data(), static_cast<std::size_t>(std::min(io::hash_block, left)));

@@ -13,6 +13,7 @@
 #include "deck/value.hpp"
 #include "exchange/own_head.hpp"
 #include "families/names.hpp"
+#include "io/checkpoint/finite.hpp"
 #include "train/engine/engine.hpp"
 
 namespace tessera {
@@ -75,9 +76,20 @@ void require_tensors(const io::SafetensorsModel& model, const Deck& deck, const 
     for (std::int64_t layer = 0; layer < deck.model.layers; ++layer)
       output_biases.insert(names.of(fmt::format("layers.{}.attention.bo", layer)));
   std::vector<std::string> missing, shapes, types, others;
-  for (const auto& [name, shape] : wanted)
-    if (!model.find(name)) missing.push_back(name);
+  std::set<std::string_view> parts;  // of tensors of four bits
+  for (const auto& [name, shape] : wanted) {
+    const FileTensor there = find_values(model, name);
+    if (!there.values) missing.push_back(name);
+    if (!there.is_mxfp4()) continue;
+    parts.insert({there.values->name, there.scales->name});
+    if (!has_shape(there, shape))
+      shapes.push_back(fmt::format("{} and {} are {} and {}, which make no {}", there.values->name, there.scales->name,
+                                   there.values->shape.str(), there.scales->shape.str(), shape.str()));
+    for (const auto* part : {there.values, there.scales})
+      if (part->type != "U8") types.push_back(fmt::format("{} is {}, and bytes (U8) are read", part->name, part->type));
+  }
   for (const io::SafetensorsModel::Tensor& t : model.tensors()) {
+    if (parts.contains(t.name)) continue;
     const auto found = wanted.find(t.name);
     if (found == wanted.end() && output_biases.contains(t.name))
       require_zeros(model, t);
@@ -113,7 +125,7 @@ InitialWeights::InitialWeights(const Deck& deck, const ModelSource& source) : ar
   const std::vector<ExportTensor> tensors = tensors_by(names, parameter_table(of_files.model));
   require_tensors(model_, of_files, source, tensors);
   for (const ExportTensor& tensor : tensors)
-    for (const TensorPart& part : tensor.parts) places_.emplace(part.ours, Place{model_.find(tensor.name), part});
+    for (const TensorPart& part : tensor.parts) places_.emplace(part.ours, Place{find_values(model_, tensor.name), part});
   find_means(deck);
   if (!deck.model.lora.init.empty()) adapter_.emplace(deck, names);
 }
@@ -121,17 +133,20 @@ InitialWeights::InitialWeights(const Deck& deck, const ModelSource& source) : ar
 void InitialWeights::read(const Parameter& parameter, const Box& box, std::int64_t at, std::span<float> out) const {
   if (parameter.adapter) return adapter_->read(parameter, box, at, out);
   const auto& [tensor, part] = places_.find(parameter.name)->second;
-  if (part.shape == parameter.shape)
-    model_.read_finite(*tensor, part.of_theirs(box), out, at);
-  else
-    read_longer(*tensor, box, at, out);
+  if (!(part.shape == parameter.shape)) return read_longer(*tensor.values, box, at, out);
+  if (part.in_order() && !tensor.is_mxfp4()) return model_.read_finite(*tensor.values, part.of_theirs(box), out, at);
+  read_part(model_, tensor, part, box, at, out);
+  if (const std::int64_t bad = io::first_not_finite(out); bad >= 0)
+    fail(ExitCode::data, "{}: tensor {} has a value that is {} ({}, element {}): nothing of use comes of such a model. Get it again.",
+         model_.path_of(*tensor.values), tensor.values->name, io::text_not_finite(out[static_cast<std::size_t>(bad)]), part.ours,
+         element_around(box, at + bad, part.shape));
 }
 
 void InitialWeights::find_means(const Deck& deck) {
   for (const Parameter& p : parameter_table(deck.model)) {
     const auto place = places_.find(p.name);
     if (place == places_.end() || place->second.part.shape == p.shape) continue;
-    const auto* tensor = place->second.tensor;
+    const auto* tensor = place->second.tensor.values;
     const std::int64_t rows = tensor->shape.dims[0], width = tensor->shape.dims[1];
     const std::int64_t at_once = std::max<std::int64_t>(1, most_elements / width);
     std::vector<float> piece(static_cast<std::size_t>(std::min(rows, at_once) * width)), mean(static_cast<std::size_t>(width));

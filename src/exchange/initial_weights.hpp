@@ -10,6 +10,7 @@
 #include "base/box.hpp"
 #include "deck/deck.hpp"
 #include "exchange/adapter_weights.hpp"
+#include "exchange/part_values.hpp"
 #include "io/safetensors/safetensors_model.hpp"
 #include "model/table/huggingface.hpp"
 #include "topology/world.hpp"
@@ -41,7 +42,7 @@ class InitialWeights {
 
   /// Where a tensor of ours stands.
   struct Place {
-    const io::SafetensorsModel::Tensor* tensor;
+    FileTensor tensor;
     TensorPart part;
   };
 

@@ -7,12 +7,14 @@
 namespace tessera {
 namespace {
 
-/// The first word of an activation is the one that exports have.
+/// The first word of an activation is the one that exports have, and the first activation of a word the one that it is read as: the class
+/// says that it is clamped.
 constexpr auto rows = std::to_array<std::pair<std::string_view, Activation>>({{"silu", Activation::silu},
                                                                               {"swish", Activation::silu},
                                                                               {"gelu", Activation::gelu},
                                                                               {"gelu_pytorch_tanh", Activation::gelu_tanh},
-                                                                              {"gelu_new", Activation::gelu_tanh}});
+                                                                              {"gelu_new", Activation::gelu_tanh},
+                                                                              {"silu", Activation::clamped_silu}});
 
 }  // namespace
 

@@ -34,6 +34,8 @@ enum class Fused : std::uint8_t {
 struct TensorName {
   std::string_view ours, theirs;
   Fused fused = Fused::no;
+  bool turned = false;       ///< theirs is (in, out), ours (out, in)
+  bool interleaved = false;  ///< of two that are fused the rows lie in turns: the first one's first, the other's first, and so on
 };
 
 /// What config.json says of windows, and what it means by what it leaves out.
@@ -83,6 +85,7 @@ struct Family {
   /// attention_bias is one switch for the biases of q, k, v and of the output. A deck cannot say the last: only zeros are read and written.
   bool output_bias = false;
   bool dropout = false;                    ///< its files ask for dropout in training, which a note says is left out
+  bool mxfp4 = false;                      ///< experts' matrices of its files may be MXFP4 (io/safetensors/mxfp4.hpp), which is read alone
   bool own_code = false;                   ///< its first files bring code (auto_map), which is the class of transformers since
   std::span<const FamilyKey> keys = {};    ///< beyond those of all families (shared_keys)
   std::span<const TensorName> names = {};  ///< that differ from those of most families (names.cpp)

@@ -45,6 +45,7 @@ constexpr std::array harmless = std::to_array<std::string_view>({
     "tf_legacy_loss",
     "is_llama_config",
     "max_sequence_length",
+    "initial_context_length",  // of GPT-OSS, which its rotation says too
     "unsloth_version",
     "unsloth_fixed",
 });

@@ -85,7 +85,9 @@ LayerTraits traits_of(const ModelKeys& m) {
   const auto same = [&](const auto&... field) { return ((m.*field == usual.*field) && ...); };
   traits.usual_blocks = same(&ModelKeys::norm_placement, &ModelKeys::norm_form, &ModelKeys::wide_qk_norm, &ModelKeys::embedding_scale,
                              &ModelKeys::residual_scale, &ModelKeys::logit_scale, &ModelKeys::attention_scale,
-                             &ModelKeys::attention_softcap, &ModelKeys::logit_softcap, &ModelKeys::rotary_fraction, &ModelKeys::rope_pairs);
+                             &ModelKeys::attention_softcap, &ModelKeys::logit_softcap, &ModelKeys::rotary_fraction, &ModelKeys::rope_pairs,
+                             &ModelKeys::attention_out_bias, &ModelKeys::attention_sinks, &ModelKeys::expert_bias);
+  traits.usual_blocks &= m.activation != Activation::clamped_silu;
   for (const LayerKeys& keys : keys_of_layers(m)) {
     const bool scaled = keys.rope_scaling != RopeMode::none;
     if (keys.window > 0 && traits.no_window) traits.window_theta = keys.rope_theta, traits.window_scaled = scaled;

@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::string_view of_weight = ".weight";
 
-/// Of most families. A bias of the attention's output (bo) is in no deck: some classes have one, which must be zeros.
+/// Of most families.
 constexpr auto usual_names = std::to_array<TensorName>({{"embedding.weight", "model.embed_tokens.weight"},
                                                         {"layers.#.attention.norm", "model.layers.#.input_layernorm.weight"},
                                                         {"layers.#.attention.wq", "model.layers.#.self_attn.q_proj.weight"},
@@ -35,6 +35,11 @@ constexpr auto usual_names = std::to_array<TensorName>({{"embedding.weight", "mo
                                                         {"layers.#.moe.shared.w_up", "model.layers.#.mlp.shared_expert.up_proj.weight"},
                                                         {"layers.#.moe.shared.w_down", "model.layers.#.mlp.shared_expert.down_proj.weight"},
                                                         {"layers.#.moe.router_bias", ""},  // no class that is exported has it
+                                                        {"layers.#.attention.sinks", ""},  // of families that say them
+                                                        {"layers.#.moe.b_router", ""},
+                                                        {"layers.#.moe.experts.#.b_gate", ""},
+                                                        {"layers.#.moe.experts.#.b_up", ""},
+                                                        {"layers.#.moe.experts.#.b_down", ""},
                                                         {"layers.#.moe.experts.#.w_gate", "model.layers.#.mlp.experts.#.gate_proj.weight"},
                                                         {"layers.#.moe.experts.#.w_up", "model.layers.#.mlp.experts.#.up_proj.weight"},
                                                         {"layers.#.moe.experts.#.w_down", "model.layers.#.mlp.experts.#.down_proj.weight"},
@@ -78,18 +83,21 @@ TensorNames::Name TensorNames::name(std::string_view ours) const {
   const TensorName* row = family_ ? find_name(family_->names, name.pattern) : nullptr;
   if (!row) row = find_name(usual_names, name.pattern);
   if (!row) return {};
-  Name found{.theirs = "", .fused = row->fused};
+  Name found{.theirs = "", .fused = row->fused, .turned = row->turned, .interleaved = row->interleaved};
   std::size_t next = 0;
   for (const char c : row->theirs) c == '#' ? found.theirs += name.numbers[next++] : found.theirs += c;
   return found;
 }
+
+bool TensorNames::has(std::string_view ours) const { return find_name(usual_names, numbered(ours).pattern) != nullptr; }
 
 std::vector<std::string_view> module_words(std::string_view ours) {
   const NumberedName name = numbered(ours);
   std::vector<std::string_view> words;
   if (const TensorName* usual = find_name(usual_names, name.pattern)) words.push_back(word_of_module(*usual));
   for (const Family& family : families())
-    if (const TensorName* row = find_name(family.names, name.pattern)) words.push_back(word_of_module(*row));
+    if (const TensorName* row = find_name(family.names, name.pattern))
+      if (const std::string_view word = word_of_module(*row); std::ranges::find(words, word) == words.end()) words.push_back(word);
   return words;
 }
 

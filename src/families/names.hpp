@@ -13,6 +13,7 @@ class TensorNames {
   struct Name {
     std::string theirs;
     Fused fused = Fused::no;
+    bool turned = false, interleaved = false;  ///< as in TensorName
   };
 
   /// Of a family, or where it is null the names that most families have.
@@ -22,6 +23,8 @@ class TensorNames {
   /// "model.layers.3.self_attn.q_proj.weight" of "layers.3.attention.wq"; "" where no file of transformers has such a tensor.
   Name name(std::string_view ours) const;
   std::string of(std::string_view ours) const { return name(ours).theirs; }
+  /// Whether a model may have such a tensor, whatever files call it.
+  bool has(std::string_view ours) const;
 
  private:
   const Family* family_;

@@ -100,6 +100,13 @@ class FamilyReader {
     return true;
   }
 
+  bool is_mxfp4(const JsonNode& quantization) {
+    const JsonNode* method = family_.mxfp4 && quantization.kind == JsonNode::Kind::object ? quantization.member("quant_method") : nullptr;
+    if (!method || !method->is("mxfp4")) return false;
+    config_.unused("quantization_config (weights of experts are read out of MXFP4, and are not quantised again)");
+    return true;
+  }
+
   bool has_key(std::string_view key) const { return std::ranges::find(family_.keys, key, &FamilyKey::name) != family_.keys.end(); }
 
   void refuse_others() {
@@ -107,7 +114,8 @@ class FamilyReader {
       config_.fault("attention_bias", "a bias on the attention's output is not in this version");
     if (config_.truth("mlp_bias", false)) config_.fault("mlp_bias", "biases in the feed-forward block are not in this version");
     for (const Refused& row : refused_keys)
-      if (config_.find(row.key) && !(row.key == "auto_map" && is_class_of_transformers(*config_.find(row.key))))
+      if (config_.find(row.key) && !(row.key == "auto_map" && is_class_of_transformers(*config_.find(row.key))) &&
+          !(row.key == "quantization_config" && is_mxfp4(*config_.find(row.key))))
         config_.fault(row.key, std::string(row.why));
     for (const Idle& row : idle) {
       const JsonNode* node = config_.find(row.key);

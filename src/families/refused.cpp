@@ -35,7 +35,6 @@ const std::vector<RefusedFamily>& refused_families() {
       {{"gemma4", "gemma4_text", "gemma4_unified"},
        {"embeddings for each layer (hidden_size_per_layer_input)",
         "keys and values that layers share (num_kv_shared_layers, attention_k_eq_v)", "heads of another width on some layers"}},
-      {{"gpt_oss"}, {"sinks in attention", "biases of routers and experts", "a clamped SwiGLU (swiglu_limit)"}},
       {{"olmo"}, {"norms without a weight"}},
       {{"mellum"}, {"keys of its own (layer_rope_theta)"}},
       {{"ministral3"}, {"a scale of queries that grows with the position (llama_4_scaling_beta)"}},

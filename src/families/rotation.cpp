@@ -60,6 +60,7 @@ class RotationReader {
     if (!older && !newer) return;  // the class's own
     const ModelKeys plain;
     m.rope_scaling = plain.rope_scaling, m.rope_factor = plain.rope_factor, m.rope_original_context = plain.rope_original_context;
+    m.rope_truncate = plain.rope_truncate;
     ModelKeys other = m;
     read_one(m, older ? *older : *newer);
     if (!older || !newer) return;
@@ -133,7 +134,7 @@ class RotationReader {
       config_.wrong(*cut, "true");
     else if ((cut && !std::get<bool>(cut->literal.value)) ||
              ConfigReader::is_null(rotation, "truncate"))  // to transformers null is false here
-      config_.fault(rotation, "a range of YaRN that is not cut to whole pairs (truncate) is not in this version");
+      m.rope_truncate = false;
   }
 
   /// What says nothing of a rotation of such a type is named; what says something and is not known is refused.

@@ -45,6 +45,7 @@ Json rotation(const ModelKeys& m) {
     case RopeMode::yarn:
       c["beta_fast"] = m.rope_beta_fast, c["beta_slow"] = m.rope_beta_slow;
       if (m.rope_attention_factor > 0) c["attention_factor"] = m.rope_attention_factor;
+      if (!m.rope_truncate) c["truncate"] = false;
       c["original_max_position_embeddings"] = m.rope_original_context;
       break;
     case RopeMode::linear:

@@ -14,14 +14,16 @@ double llama3_frequency(double f, const RopeScaling& s) {
   return (1 - smooth) * f / s.factor + smooth * f;
 }
 
-/// YaRN (arXiv:2309.00071, section 3.2): how much of a wave is left depends on how often it turns, between pairs that are rounded outwards.
+/// YaRN (arXiv:2309.00071, section 3.2): how much of a wave is left depends on how often it turns, between pairs that are rounded outwards,
+/// or not.
 double yarn_frequency(std::int64_t i, std::int64_t D, double theta, double f, const RopeScaling& s) {
   auto pair_of = [&](double turns) {
     // theta^(-2i/D) context / 2 pi = turns, for i.
     return static_cast<double>(D) / 2 * std::log(static_cast<double>(s.original_context) / (2 * M_PI * turns)) / std::log(theta);
   };
-  double low = std::max(0.0, std::floor(pair_of(s.beta_fast)));
-  double high = std::min(static_cast<double>(D - 1), std::ceil(pair_of(s.beta_slow)));
+  const double first = pair_of(s.beta_fast), last = pair_of(s.beta_slow);
+  double low = std::max(0.0, s.truncate ? std::floor(first) : first);
+  double high = std::min(static_cast<double>(D - 1), s.truncate ? std::ceil(last) : last);
   double left = 1 - std::clamp((static_cast<double>(i) - low) / std::max(high - low, 0.001), 0.0, 1.0);
   return f * left + f / s.factor * (1 - left);
 }
@@ -56,6 +58,7 @@ const TableCase table_cases[] = {
     {48, 10000, {.method = RopeMethod::dynamic, .factor = 2, .original_context = 64, .sequence = 64}},
     {48, 10000, {.method = RopeMethod::dynamic, .factor = 2, .original_context = 64, .sequence = 1077}},
     {64, 1e6, {.method = RopeMethod::yarn, .factor = 4, .original_context = 32768}},
+    {64, 150000, {.method = RopeMethod::yarn, .factor = 32, .original_context = 4096, .truncate = false}},
     {128, 10000, {.method = RopeMethod::yarn, .factor = 40, .original_context = 4096, .attention_factor = 1}},
     {8, 10000, {.method = RopeMethod::yarn, .factor = 2, .original_context = 16, .beta_fast = 2}}};
 

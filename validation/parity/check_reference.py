@@ -36,7 +36,8 @@ def frequencies(a, layer):
     if layer["rope_scaling"] == "yarn":
         def pair(turns):
             return a["head_dim"] * math.log(a["rope_original_context"] / (turns * 2 * math.pi)) / (2 * math.log(layer["rope_theta"]))
-        low, high = max(math.floor(pair(32)), 0), min(math.ceil(pair(1)), a["head_dim"] - 1)
+        floor, ceil = (math.floor, math.ceil) if a.get("rope_truncate", True) else (float, float)
+        low, high = max(floor(pair(32)), 0), min(ceil(pair(1)), a["head_dim"] - 1)
         kept = 1 - ((torch.arange(a["head_dim"] // 2, dtype=torch.float64) - low) / max(high - low, 0.001)).clamp(0, 1)
         return base * (kept + (1 - kept) / a["rope_factor"])
     turns = a["rope_original_context"] * base / (2 * math.pi)  # how often a wave fits into the original context
@@ -75,20 +76,25 @@ def rotate(x, angle):
     return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
 
 
-def block(a, x, gate, up, down):
-    return (act(x @ gate.T, a) * (x @ up.T)) @ down.T
+def block(a, x, gate, up, down, b_gate=0, b_up=0, b_down=0):
+    gate, up = x @ gate.T + b_gate, x @ up.T + b_up
+    if a.get("activation") == "clamped_silu":
+        gate, up = gate.clamp(max=a["gate_limit"]), up.clamp(-a["gate_limit"], a["gate_limit"])
+        return (gate * torch.sigmoid(1.702 * gate) * (up + 1)) @ down.T + b_down
+    return (act(gate, a) * up) @ down.T + b_down
 
 
 def experts(p, a, y):
     """What a layer's experts make of its normed tokens, and what its router loses. Each expert here takes every token, by a weight that is 0 for most."""
     count, k = a["experts"], a["experts_per_token"]
-    logits = y @ p["moe.router"].T
+    logits = y @ p["moe.router"].T + p.get("moe.b_router", 0)
     probabilities = logits.softmax(-1)
     chosen = torch.zeros_like(logits).scatter(-1, logits.topk(k).indices, 1.0)
     weights = probabilities * chosen
     if a["normalize_top_k"]:
         weights = weights / weights.sum(-1, keepdim=True)
-    out = sum(weights[..., e, None] * block(a, y, *(p[f"moe.experts.{e}.w_{m}"] for m in ("gate", "up", "down"))) for e in range(count))
+    parts = [f"{kind}_{m}" for kind in ("wb" if a.get("expert_bias") else "w") for m in ("gate", "up", "down")]
+    out = sum(weights[..., e, None] * block(a, y, *(p[f"moe.experts.{e}.{part}"] for part in parts)) for e in range(count))
     if a["shared_ff_width"]:
         out = out + torch.sigmoid(y @ p["moe.shared_gate"].T) * block(a, y, *(p[f"moe.shared.w_{m}"] for m in ("gate", "up", "down")))
     balance = count * ((chosen / k).mean((0, 1)) * probabilities.mean((0, 1))).sum()
@@ -115,8 +121,11 @@ def attention(p, a, layer, y):
     unseen = at[None] > at[:, None]
     if layer["window"]:
         unseen |= at[None] <= at[:, None] - layer["window"]
-    weights = scores.masked_fill(unseen, -math.inf).softmax(-1)
-    return torch.einsum("bhts,bshd->bthd", weights, v).reshape(batch, length, heads * dim) @ p["attention.wo"].T
+    scores = scores.masked_fill(unseen, -math.inf)
+    if a.get("attention_sinks"):  # a logit more, of no value
+        scores = torch.cat([scores, p["attention.sinks"][None, :, None, None].expand(batch, -1, length, 1)], -1)
+    weights = scores.softmax(-1)[..., :length]
+    return torch.einsum("bhts,bshd->bthd", weights, v).reshape(batch, length, heads * dim) @ p["attention.wo"].T + p.get("attention.bo", 0)
 
 
 def forward(w, a, tokens):

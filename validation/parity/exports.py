@@ -93,6 +93,10 @@ def keys_of_config(config):
     if kind == "mixtral":
         keys |= {"experts": config["num_local_experts"], "expert_ff_width": config["intermediate_size"], "shared_ff_width": 0,
                  "normalize_top_k": True}
+    elif kind == "gpt_oss":
+        biased = config.get("attention_bias", True)
+        keys |= {"experts": config["num_local_experts"], "expert_ff_width": config["intermediate_size"], "shared_ff_width": 0, "normalize_top_k": True,
+                 "attention_sinks": True, "expert_bias": True, "qkv_bias": biased, "attention_out_bias": biased}
     elif kind in ("qwen2_moe", "qwen3_moe"):
         keys |= {"experts": config["num_experts"], "expert_ff_width": config["moe_intermediate_size"],
                  "shared_ff_width": config.get("shared_expert_intermediate_size", 0), "normalize_top_k": config["norm_topk_prob"]}

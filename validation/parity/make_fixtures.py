@@ -68,8 +68,8 @@ def copies(parameters):
 
 def train(model, parameters, tokens, targets, routers):
     """Ten AdamW steps. Decay reaches every matrix (embedding and head too), no norm and no bias."""
-    matrices = [p for p in whole_parameters(parameters) if p.dim() > 1]
-    vectors = [p for p in whole_parameters(parameters) if p.dim() == 1]
+    matrices = whole_parameters({name: p for name, p in parameters.items() if p.dim() > 1})
+    vectors = whole_parameters({name: p for name, p in parameters.items() if p.dim() == 1})
     optimizer = torch.optim.AdamW(
         [{"params": matrices, "weight_decay": ADAMW["weight_decay"]}, {"params": vectors, "weight_decay": 0.0}],
         lr=ADAMW["learning_rate"], betas=(ADAMW["beta1"], ADAMW["beta2"]), eps=ADAMW["eps"], foreach=False, fused=False)

@@ -5,7 +5,7 @@ import re
 import torch
 import transformers
 
-from names import BLOCK_KEYS, is_glm, has_experts, is_mixtral, layers_of, norms_input, norms_output, tensor_table
+from names import BLOCK_KEYS, is_glm, is_gpt_oss, has_experts, is_mixtral, layers_of, norms_input, norms_output, tensor_table
 
 DEFAULTS = {"layers": 2, "width": 32, "heads": 4, "kv_heads": 4, "head_dim": 8, "ff_width": 48, "vocab": 96, "norm_eps": 1e-5, "tied": False,
             "qk_norm": False, "qkv_bias": False, "rope_theta": 10000.0, "rope_scaling": "none", "rope_factor": 8.0,
@@ -50,6 +50,12 @@ SHAPES = {
                                    "kinds": [{"name": "L", "window": 6, "rope_scaling": "none"}, {"name": "G"}]}),
     "granite": (22, 20, (0.1, 0.3), {"kv_heads": 2, "vocab": 64, "tied": True, "activation": "gelu", "embedding_scale": 3.0, "residual_scale": 0.5,
                                      "attention_scale": 0.2, "logit_scale": 0.5}),
+    # Sinks, a clamped SwiGLU whose limit is often met, biases everywhere, and a rotation that is slowed between pairs.
+    "gpt_oss": (154, 16, (0.3, 0.3), {"kv_heads": 2, "vocab": 64, "qkv_bias": True, "attention_out_bias": True, "attention_sinks": True,
+                                     "activation": "clamped_silu", "gate_limit": 2.0, "ff_width": 16, "experts": 4, "experts_per_token": 2,
+                                     "expert_ff_width": 16, "shared_ff_width": 0, "normalize_top_k": True, "expert_bias": True, "router_aux_loss": 0.05,
+                                     "router_z_loss": 0.0, "rope_theta": 150000.0, "rope_scaling": "yarn", "rope_factor": 4.0, "rope_original_context": 8,
+                                     "rope_truncate": False, "pattern": "LG", "kinds": [{"name": "L", "window": 6}, {"name": "G"}]}),
     "qkv_bias": (9, 17, (0.3, 0.3), {"kv_heads": 2, "qkv_bias": True, "norm_eps": 1e-6, "rope_theta": 1000000.0, "vocab": 131}),
 }
 
@@ -66,7 +72,7 @@ def model_keys(name):
     return {**DEFAULTS, **(OTHERS[name] if name in OTHERS else SHAPES[name][3])}
 
 
-TYPES_OF_ACTIVATIONS = {"silu": "silu", "gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}
+TYPES_OF_ACTIVATIONS = {"silu": "silu", "clamped_silu": "silu", "gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}
 
 
 def block_config(keys, common, layers, rope):
@@ -78,6 +84,9 @@ def block_config(keys, common, layers, rope):
     sliding = dict(sliding_window=windows[0] if windows else None, layer_types=types)
     local = [{"rope_type": "default", "rope_theta": layer["rope_theta"]} for layer in layers if layer["window"]]
     by_type = {"full_attention": rope, "sliding_attention": local[0] if local else {"rope_type": "default", "rope_theta": keys["rope_theta"]}}
+    if is_gpt_oss(keys):
+        return transformers.GptOssConfig(**{**common, **sliding, "intermediate_size": keys["expert_ff_width"]}, num_local_experts=keys["experts"],
+                                         num_experts_per_tok=keys["experts_per_token"], swiglu_limit=keys["gate_limit"], attention_bias=keys["qkv_bias"])
     if is_glm(keys):
         kind = transformers.Glm4Config if norms_output(keys) else transformers.GlmConfig
         return kind(**{**common, "rope_parameters": {**rope, "partial_rotary_factor": keys["rotary_fraction"]}}, attention_bias=keys["qkv_bias"])
@@ -116,6 +125,7 @@ def make_config(keys):
         rope = {"rope_type": keys["rope_scaling"], "rope_theta": keys["rope_theta"], "factor": keys["rope_factor"]}
         if keys["rope_scaling"] == "yarn":
             rope |= {"original_max_position_embeddings": keys["rope_original_context"], "beta_fast": 32.0, "beta_slow": 1.0}
+            rope |= {"truncate": keys["rope_truncate"]} if "rope_truncate" in keys else {}
     # A dynamic rotation changes where sequences are longer than max_position_embeddings.
     positions = keys["rope_original_context"] if keys["rope_scaling"] == "dynamic" else 8192
     common = dict(hidden_size=keys["width"], num_hidden_layers=keys["layers"], num_attention_heads=keys["heads"],
@@ -169,12 +179,13 @@ class RouterLosses:
 
     def __init__(self, model, keys):
         self.keys, self.losses, self.least_gap = keys, [], float("inf")
-        gates = [layer.mlp.gate if hasattr(layer, "mlp") else layer.block_sparse_moe.router for layer in model.model.layers] if has_experts(keys) else []
+        gates = [(layer.mlp.router if is_gpt_oss(keys) else layer.mlp.gate) if hasattr(layer, "mlp") else layer.block_sparse_moe.router
+                 for layer in model.model.layers] if has_experts(keys) else []
         self.hooks = [gate.register_forward_pre_hook(self.read) for gate in gates]
 
     def read(self, gate, inputs):
         E, k = self.keys["experts"], self.keys["experts_per_token"]
-        logits = torch.nn.functional.linear(inputs[0].reshape(-1, self.keys["width"]), gate.weight)
+        logits = torch.nn.functional.linear(inputs[0].reshape(-1, self.keys["width"]), gate.weight, getattr(gate, "bias", None))
         largest = logits.detach().topk(min(k + 1, E)).values
         self.least_gap = min(self.least_gap, (largest[:, k - 1] - largest[:, -1]).min().item() if k < E else float("inf"))
         counts = torch.bincount(logits.topk(k).indices.reshape(-1), minlength=E).to(logits.dtype)
@@ -196,7 +207,7 @@ def make_model(keys):
             "qwen3_moe": transformers.Qwen3MoeForCausalLM, "gemma": transformers.GemmaForCausalLM, "gemma2": transformers.Gemma2ForCausalLM,
             "gemma3_text": transformers.Gemma3ForCausalLM, "olmo2": transformers.Olmo2ForCausalLM, "olmo3": transformers.Olmo3ForCausalLM,
             "olmoe": transformers.OlmoeForCausalLM, "exaone4": transformers.Exaone4ForCausalLM, "granite": transformers.GraniteForCausalLM,
-            "granitemoe": transformers.GraniteMoeForCausalLM, "phi3": transformers.Phi3ForCausalLM,
+            "granitemoe": transformers.GraniteMoeForCausalLM, "gpt_oss": transformers.GptOssForCausalLM, "phi3": transformers.Phi3ForCausalLM,
             "glm": transformers.GlmForCausalLM, "glm4": transformers.Glm4ForCausalLM}
     model = kind[config.model_type](config).to(torch.float32).train()
     if model.config._attn_implementation != "eager":
@@ -205,24 +216,27 @@ def make_model(keys):
 
 
 class Part:
-    """A tensor of ours inside a parameter of transformers, which holds the matrices of all experts in one."""
+    """A tensor of ours inside a parameter of transformers, which holds the matrices of all experts in one, perhaps turned."""
 
-    def __init__(self, whole, index):
-        self.whole, self.index = whole, index
-        self.shape = whole[index].shape
+    def __init__(self, whole, index, turned=False):
+        self.whole, self.index, self.turned = whole, index, turned
+        self.shape = self.mine(whole).shape
+
+    def mine(self, whole):
+        return whole[self.index].T if self.turned else whole[self.index]
 
     def dim(self):
         return len(self.shape)
 
     def copy_(self, values):
-        self.whole.data[self.index] = values
+        self.whole.data[self.index] = values.T if self.turned else values
 
     def detach(self):
-        return self.whole.detach()[self.index]
+        return self.mine(self.whole.detach())
 
     @property
     def grad(self):
-        return self.whole.grad[self.index]
+        return self.mine(self.whole.grad)
 
 
 def whole_parameters(parameters):
@@ -233,7 +247,11 @@ def whole_parameters(parameters):
 
 def fused_part(theirs, ours, name, keys):
     """Of a matrix that lies in a tensor with others: its part, or None."""
-    expert = re.search(r"experts\.(\d+)\.(w_\w+)$", ours)
+    expert = re.search(r"experts\.(\d+)\.([wb]_\w+)$", ours)
+    if expert and is_gpt_oss(keys):
+        turn = {"gate": (slice(0, None, 2),), "up": (slice(1, None, 2),), "down": ()}[expert[2][2:]]
+        matrix = expert[2][0] == "w"
+        return Part(theirs[name], (int(expert[1]), *([slice(None)] if matrix and turn else []), *turn), turned=matrix)
     if expert and name.endswith(("input_linear.weight", "output_linear.weight")):
         layer, number, ff = name.rsplit(".", 2)[0], int(expert[1]), keys["expert_ff_width"]
         if expert[2] == "w_down":

@@ -9,7 +9,8 @@ LAYER_KEYS = ("window", "positions", "pattern", "kinds")
 
 # Of a model whose blocks are not a Llama's.
 BLOCK_KEYS = ("norm_placement", "norm_form", "wide_qk_norm", "activation", "embedding_scale", "residual_scale", "attention_scale", "attention_softcap",
-              "logit_scale", "logit_softcap", "rotary_fraction", "rope_pairs")
+              "logit_scale", "logit_softcap", "rotary_fraction", "rope_pairs", "gate_limit", "attention_out_bias", "attention_sinks", "rope_truncate",
+              "expert_bias")
 
 # Of a model with experts.
 EXPERT_KEYS = ("experts", "experts_per_token", "expert_ff_width", "shared_ff_width", "normalize_top_k", "router_aux_loss", "router_z_loss")
@@ -32,6 +33,10 @@ def is_glm(keys):
     return keys.get("rope_pairs") == "neighbours"
 
 
+def is_gpt_oss(keys):
+    return keys.get("attention_sinks", False)
+
+
 def norms_input(keys):
     return keys.get("norm_placement", "pre") != "post"
 
@@ -46,13 +51,18 @@ def has_multipliers(keys):
 
 def is_mixtral(keys):
     return (has_experts(keys) and keys["shared_ff_width"] == 0 and keys["normalize_top_k"] and not keys["qk_norm"] and not keys["qkv_bias"]
-            and not has_multipliers(keys))
+            and not has_multipliers(keys) and not is_gpt_oss(keys))
 
 
 def fused_table(keys):
     """[(Hugging Face name, shape)] of the files: of several experts' matrices in one tensor that tensor, once."""
     files = {}
+    ff, width = keys.get("expert_ff_width"), keys["width"]
+    turned = {"gate_up_proj": (width, 2 * ff), "down_proj": (ff, width), "gate_up_proj_bias": (2 * ff,), "down_proj_bias": (width,)} if is_gpt_oss(keys) else {}
     for _, theirs, shape in tensor_table(keys):
+        if (last := theirs.rsplit(".", 1)[1]) in turned:
+            files[theirs] = (keys["experts"], *turned[last])
+            continue
         experts = keys["experts"] if theirs.endswith(("input_linear.weight", "output_linear.weight")) else 0
         rows = 2 * shape[0] if theirs.endswith("input_linear.weight") else shape[0]
         files[theirs] = (experts, rows, *shape[1:]) if experts else shape
@@ -69,6 +79,15 @@ def expert_table(keys, n):
         return [(ours + "norm", theirs + "post_attention_layernorm.weight", (width,)),
                 (ours + "router", granite + "router.layer.weight", (keys["experts"], width)), *pairs,
                 *((f"{ours}experts.{e}.w_down", granite + "output_linear.weight", (width, ff)) for e in range(keys["experts"]))]
+    if is_gpt_oss(keys):
+        mlp = theirs + "mlp."
+        every = range(keys["experts"])
+        return [(ours + "norm", theirs + "post_attention_layernorm.weight", (width,)),
+                (ours + "router", mlp + "router.weight", (keys["experts"], width)), (ours + "b_router", mlp + "router.bias", (keys["experts"],)),
+                *((f"{ours}experts.{e}.w_{part}", mlp + "experts.gate_up_proj", (ff, width)) for e in every for part in ("gate", "up")),
+                *((f"{ours}experts.{e}.w_down", mlp + "experts.down_proj", (width, ff)) for e in every),
+                *((f"{ours}experts.{e}.b_{part}", mlp + "experts.gate_up_proj_bias", (ff,)) for e in every for part in ("gate", "up")),
+                *((f"{ours}experts.{e}.b_down", mlp + "experts.down_proj_bias", (width,)) for e in every)]
     router, expert, gate, up, down = (("block_sparse_moe.gate", "block_sparse_moe.experts", "w1", "w3", "w2") if is_mixtral(keys) else
                                       ("mlp.gate", "mlp.experts", "gate_proj", "up_proj", "down_proj"))
     rows = [(ours + "norm", theirs + "post_attention_layernorm.weight", (width,)),
@@ -105,6 +124,10 @@ def tensor_table(keys):
                 (ours + "attention.bk", theirs + "self_attn.k_proj.bias", (key_value,)),
                 (ours + "attention.bv", theirs + "self_attn.v_proj.bias", (key_value,)),
             ]
+        if keys.get("attention_out_bias"):
+            rows.append((ours + "attention.bo", theirs + "self_attn.o_proj.bias", (width,)))
+        if is_gpt_oss(keys):
+            rows.append((ours + "attention.sinks", theirs + "self_attn.sinks", (keys["heads"],)))
         if keys["qk_norm"]:
             wide = keys.get("wide_qk_norm", False)
             rows += [

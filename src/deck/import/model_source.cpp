@@ -136,7 +136,7 @@ static ModelKeys with_usual_scales(ModelKeys m) {
 
 std::vector<std::string> model_differences(const ModelKeys& deck, const ModelSource& theirs) {
   // Our key, and where the same stands in a config.json.
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 37> compared = {{
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 42> compared = {{
       {"model.layers", "num_hidden_layers"},
       {"model.width", "hidden_size"},
       {"model.heads", "num_attention_heads"},
@@ -150,6 +150,7 @@ std::vector<std::string> model_differences(const ModelKeys& deck, const ModelSou
       {"model.norm_placement", "where the norms of its model_type stand"},
       {"model.norm_form", "what the norms of its model_type scale by"},
       {"model.activation", "hidden_act"},
+      {"model.gate_limit", "swiglu_limit"},
       {"model.embedding_scale", "the scale of its embedding"},
       {"model.residual_scale", "residual_multiplier"},
       {"model.attention_scale", "the scale of its attention"},
@@ -157,6 +158,8 @@ std::vector<std::string> model_differences(const ModelKeys& deck, const ModelSou
       {"model.logit_scale", "the scale of its logits"},
       {"model.logit_softcap", "final_logit_softcapping"},
       {"model.qkv_bias", "the bias of queries, keys and values that its model_type has"},
+      {"model.attention_out_bias", "the bias of the attention's output that its model_type has"},
+      {"model.attention_sinks", "the sinks that its model_type has"},
       {"model.norm_eps", "rms_norm_eps"},
       {"model.rope_theta", "rope_theta"},
       {"model.rope_scaling", "rope_type"},
@@ -167,6 +170,7 @@ std::vector<std::string> model_differences(const ModelKeys& deck, const ModelSou
       {"model.rope_beta_fast", "beta_fast"},
       {"model.rope_beta_slow", "beta_slow"},
       {"model.rope_attention_factor", "attention_factor"},
+      {"model.rope_truncate", "truncate"},
       {"model.rotary_fraction", "partial_rotary_factor"},
       {"model.rope_pairs", "the pairs of features that its model_type rotates"},
       {"model.experts", "the number of experts"},
@@ -174,6 +178,7 @@ std::vector<std::string> model_differences(const ModelKeys& deck, const ModelSou
       {"model.expert_ff_width", "the inner width of an expert"},
       {"model.shared_ff_width", "shared_expert_intermediate_size"},
       {"model.normalize_top_k", "norm_topk_prob"},
+      {"model.expert_bias", "the biases of experts that its model_type has"},
   }};
   const bool experts = deck.experts > 0 && theirs.model.experts > 0;
   Deck here, there;

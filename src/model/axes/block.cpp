@@ -37,9 +37,10 @@ void enter_block(Recorder& r, const BlockEnds& ends, const std::string& w) {
   if (r.s.block.norms_input()) rmsnorm(r, ends.input, ends.rstd, ends.x, w + "norm");
 }
 
-void leave_block(Recorder& r, const BlockEnds& ends, const std::string& w, Value y, const std::string& matrix, std::int64_t K) {
-  if (r.s.block.joins_at_once()) return linear_to_stream(r, r.stream_out(), y, matrix, r.s.C, K, ends.x);
-  linear_to_stream(r, ends.made, y, matrix, r.s.C, K, {});
+void leave_block(Recorder& r, const BlockEnds& ends, const std::string& w, Value y, const LeavingProduct& product) {
+  const auto& [matrix, K, bias] = product;
+  if (r.s.block.joins_at_once()) return linear_to_stream(r, r.stream_out(), y, matrix, r.s.C, K, bias, ends.x);
+  linear_to_stream(r, ends.made, y, matrix, r.s.C, K, bias, {});
   join_stream(r, ends, w);
 }
 

@@ -17,9 +17,14 @@ struct BlockEnds {
 BlockEnds block_ends(Recorder& r);
 /// Makes `input`.
 void enter_block(Recorder& r, const BlockEnds& ends, const std::string& w);
-/// The stream that leaves = x + scale * [norm of] y (M,K) w (C,K)^T, where each tensor-parallel rank has a part of K; `matrix` is the name
-/// of w.
-void leave_block(Recorder& r, const BlockEnds& ends, const std::string& w, Value y, const std::string& matrix, std::int64_t K);
+/// The matrix that makes what leaves a block, (C,K), and its bias (C): "" where it has none.
+struct LeavingProduct {
+  std::string matrix;
+  std::int64_t K = 0;
+  std::string bias = "";
+};
+/// The stream that leaves = x + scale * [norm of] (y (M,K) matrix^T + bias), where each tensor-parallel rank has a part of K.
+void leave_block(Recorder& r, const BlockEnds& ends, const std::string& w, Value y, const LeavingProduct& product);
 /// The same of what is in `made`.
 void join_stream(Recorder& r, const BlockEnds& ends, const std::string& w);
 

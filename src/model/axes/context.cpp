@@ -72,12 +72,12 @@ void linear_backward_to_heads(Recorder& r, Value d_heads, Value d_x, Value d_y, 
   weight_gradient(r, d_y, x, w, N, K);
 }
 
-void attention(Recorder& r, Value out, Value lse, Value qkv) {
+void attention(Recorder& r, Value out, Value lse, Value qkv, const std::string& sinks) {
   const ModelShape& s = r.s;
-  if (s.ring) return ring_attention(r, out, lse, qkv);
-  if (s.feed == Feed::token) return attention_decode(r, out, qkv);
+  if (s.feed == Feed::token) return attention_decode(r, out, qkv, sinks);
   if (s.feed == Feed::prompt) fill_caches(r, qkv);  // its tokens see each other alone
-  own_attention(r, out, lse, qkv);
+  s.ring ? ring_attention(r, out, lse, qkv) : own_attention(r, out, lse, qkv);
+  if (!sinks.empty()) add_sinks(r, out, lse, sinks);
 }
 
 void attention_backward(Recorder& r, Value d_qkv, Value d_out, Value qkv, Value out, Value lse) {

@@ -20,8 +20,8 @@ void linear_backward_to_heads(Recorder& r, Value d_heads, Value d_x, Value d_y, 
                               std::int64_t K);
 
 /// out (M, H D) and lse (B,H,T) fp32 of qkv (M, (H+2G) D), causal, of rows and heads as `inside` counts them. Keys and values of a prompt
-/// also begin the caches; a token's join them, and it sees all that they hold (no lse).
-void attention(Recorder& r, Value out, Value lse, Value qkv);
+/// also begin the caches; a token's join them, and it sees all that they hold (no lse). `sinks` names those of the heads; "": none.
+void attention(Recorder& r, Value out, Value lse, Value qkv, const std::string& sinks);
 void attention_backward(Recorder& r, Value d_qkv, Value d_out, Value qkv, Value out, Value lse);
 
 }  // namespace tessera

@@ -124,15 +124,25 @@ Value return_rows(Recorder& r, Value rows, const Arrivals& here) {
   return back;
 }
 
-void weigh_rows(Recorder& r, Value d_weights, Value d, Value a, Value weights, const Dispatch& to, const Arrivals& here) {
+void weigh_rows(Recorder& r, Value d_weights, Value d, Value a, Value weights, const Dispatch& to, const Arrivals& here, Value d_y,
+                const std::string& bias) {
   const ModelShape& s = r.s;
   const std::int64_t R = s.arriving_rows();
   kernels::WeighRows rows{.k = s.experts.k, .slots = router_shape(s).slots(), .rows = R, .F = s.experts.F, .dtype = s.dtype};
-  if (s.ep == 1) return weigh(r, d_weights, d, a, weights, rows, to.sources, s.tokens() * rows.slots);
+  const auto weigh_bias = [&](Value d_weights, const RowWeights& row) {
+    if (bias.empty()) return;
+    weigh_expert_bias(r, d_weights, d_y, here, bias, s.C, row);
+    expert_bias_gradient(r, d_y, here, bias, s.C, row);
+  };
+  if (s.ep == 1) {
+    weigh(r, d_weights, d, a, weights, rows, to.sources, s.tokens() * rows.slots);
+    return weigh_bias(d_weights, {weights, to.sources, rows.k, rows.slots});
+  }
   rows.k = rows.slots = 1;  // a weight a row, as rows have arrived
   const Value found = r.value("d_arrived_weights", {R}, DType::f32);
   r.note(row_weights) = r.value("d_row_weights", {R}, DType::f32);
   weigh(r, found, d, a, here.weights, rows, here.order, R);
+  weigh_bias(found, {here.weights, here.order});
   exchange_blocks(r, r.note(row_weights), found, s.expert_block(), DType::f32);
 }
 

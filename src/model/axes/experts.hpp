@@ -19,8 +19,10 @@ void take_rows(Recorder& r, Value rows, Value in, const Dispatch& to, const Arri
 /// What was made of rows (R,C) goes back: the rows as tokens have sent them.
 Value return_rows(Recorder& r, Value rows, const Arrivals& here);
 /// Of d (R,F), the gradient of inputs a (R,F) but for the weights that their rows count by: d_weights, and both times their weights.
-/// Of tokens on other ranks, what comes to d_weights goes there (collect_weights).
-void weigh_rows(Recorder& r, Value d_weights, Value d, Value a, Value weights, const Dispatch& to, const Arrivals& here);
+/// Of tokens on other ranks, what comes to d_weights goes there (collect_weights). Where products have biases, `bias` is that of the
+/// inputs' product, and d_y (R,C) the gradient of what it makes: then d_weights has what comes of it, and the bias its gradient.
+void weigh_rows(Recorder& r, Value d_weights, Value d, Value a, Value weights, const Dispatch& to, const Arrivals& here, Value d_y,
+                const std::string& bias);
 /// The same of the shared expert's (M,S): the last weight of each token. d_weights holds the others.
 void weigh_shared(Recorder& r, Value d_weights, Value d, Value a, Value weights);
 /// d_weights gets what weigh_rows has found for this rank's tokens on other ranks.

@@ -91,11 +91,12 @@ Value made_of(Recorder& r, Value rows, const char* name) {
   return r.s.shares_keys() ? r.remade(name, {r.s.tokens(), r.s.made_width()}) : rows;
 }
 
-void linear_to_stream(Recorder& r, Value out, Value x, const std::string& w, std::int64_t N, std::int64_t K, Value residual) {
+void linear_to_stream(Recorder& r, Value out, Value x, const std::string& w, std::int64_t N, std::int64_t K, const std::string& bias,
+                      Value residual) {
   const ModelShape& s = r.s;
-  if (s.tp == 1) return linear(r, out, x, w, N, K, {.add = residual});
+  if (s.tp == 1) return linear(r, out, x, w, N, K, {.bias = bias, .add = residual});
   const Value sums = r.value("sums", {s.tokens(), N}), met = residual ? r.value("met", {s.rows(), N}) : out;
-  linear(r, sums, x, w, N, K);
+  linear(r, sums, x, w, N, K, {.bias = s.tp_index == 0 ? bias : ""});  // which one of the sums that meet has
   scatter_rows(r, met, sums);
   if (!residual) return;
   r.call({.name = "add", .touches = {{out, write}, {met, read}, {residual, read}}, .run = [=, s = s](const At& at) {

@@ -17,8 +17,9 @@ void will_need(Recorder& r, Value whole);
 void scatter_rows(Recorder& r, Value part, Value sums);
 /// Where those sums come to lie: alone in the part.
 Value sums_of(Recorder& r, Value part, const char* name, std::int64_t N);
-/// out (R,N) = x (M,K) w (N,K)^T + residual (R,N), where it is there; each rank has a part of K, and their sums meet.
-void linear_to_stream(Recorder& r, Value out, Value x, const std::string& w, std::int64_t N, std::int64_t K, Value residual);
+/// out (R,N) = x (M,K) w (N,K)^T + bias (N) + residual (R,N), of which both may be absent; each rank has a part of K, and their sums meet.
+void linear_to_stream(Recorder& r, Value out, Value x, const std::string& w, std::int64_t N, std::int64_t K, const std::string& bias,
+                      Value residual);
 /// linear_backward where x is the whole of a part (R,K), whose gradient is d_part: sums of ranks meet beside the weight's gradient. Alone
 /// d_part may be x.
 void linear_backward_to_part(Recorder& r, Value d_part, Value d_y, Value x, const std::string& w, std::int64_t N, std::int64_t K);

@@ -12,8 +12,13 @@ using enum Access;
 void swiglu(Recorder& r, Value out, Value gate_up, std::int64_t M, std::int64_t F) {
   const ModelShape& s = r.s;
   r.call({.name = "swiglu", .touches = {{out, write}, {gate_up, read}}, .run = [=, s = s](const At& at) {
-            swiglu_forward(at.context,
-                           {.out = at.get(out), .gate_up = at.get(gate_up), .M = M, .F = F, .dtype = s.dtype, .activation = s.activation});
+            swiglu_forward(at.context, {.out = at.get(out),
+                                        .gate_up = at.get(gate_up),
+                                        .M = M,
+                                        .F = F,
+                                        .dtype = s.dtype,
+                                        .activation = s.activation,
+                                        .limit = s.gate_limit});
           }});
 }
 
@@ -29,6 +34,7 @@ void swiglu_backward(Recorder& r, Value d_gate_up, Value d_out, Value gate_up, s
                                                   .F = F,
                                                   .dtype = s.dtype,
                                                   .activation = s.activation,
+                                                  .limit = s.gate_limit,
                                                   .out = at.get(out)});
           }});
 }

@@ -1,6 +1,7 @@
 #include "model/calls/attention.hpp"
 
 #include "kernels/attention/attention.hpp"
+#include "kernels/attention_sinks/attention_sinks.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "model/calls/parts.hpp"
 
@@ -8,6 +9,9 @@ namespace tessera {
 namespace {
 
 using enum Access;
+
+/// Of the sinks of this tensor-parallel rank's heads, the first one of those whose queries are in this context-parallel rank's.
+std::int64_t first_sink(const Recorder& r) { return r.s.exchanges_heads() ? r.s.cp_index * r.inside.H : 0; }
 
 }  // namespace
 
@@ -62,17 +66,49 @@ void fill_caches(Recorder& r, Value qkv) {
           }});
 }
 
-void attention_decode(Recorder& r, Value out, Value qkv) {
+void add_sinks(Recorder& r, Value out, Value lse, const std::string& sinks) {
+  const Value logits = r.weight(sinks);
+  r.call({.name = "attention_sinks",
+          .touches = {{out, Access::add}, {lse, Access::add}, {logits, read}},
+          .run = [=, s = r.inside, first = r.s.bytes_of(first_sink(r))](const At& at) {
+            kernels::attention_sinks_forward(at.context, {.out = at.get(out),
+                                                          .lse = at.get<float>(lse),
+                                                          .sinks = at.get<std::byte>(logits) + first,
+                                                          .B = s.B,
+                                                          .T = s.T,
+                                                          .H = s.H,
+                                                          .D = s.D,
+                                                          .dtype = s.dtype});
+          }});
+}
+
+void sinks_backward(Recorder& r, Value d_out, Value out, Value lse, const std::string& sinks) {
+  const Value logits = r.weight(sinks), d_logits = r.gradient(sinks);
+  const ModelShape& s = r.inside;
+  const kernels::AttentionSinksBackward sizes{.B = s.B, .T = s.T, .H = s.H, .D = s.D, .dtype = s.dtype};
+  r.call({.name = "attention_sinks_backward",
+          .touches = {{d_logits, Access::add}, {d_out, read}, {out, read}, {lse, read}, {logits, read}},
+          .workspace = kernels::attention_sinks_backward_workspace_bytes(sizes, s.backend),
+          .run = [=, first = first_sink(r), bytes = s.bytes_of(first_sink(r)), all = r.s.H](const At& at) {
+            auto p = sizes;
+            p.d_sinks = started(at, d_logits, all) + first;
+            p.d_out = at.get(d_out), p.out = at.get(out), p.lse = at.get<float>(lse), p.sinks = at.get<std::byte>(logits) + bytes;
+            kernels::attention_sinks_backward(at.context, p);
+          }});
+}
+
+void attention_decode(Recorder& r, Value out, Value qkv, const std::string& sinks) {
   const ModelShape& s = r.s;
   const kernels::AttentionDecode shape{.capacity = s.capacity, .shape = attention_shape(s)};
-  const Value keys = r.cached_keys(), values = r.cached_values(), position = r.position();
+  const Value keys = r.cached_keys(), values = r.cached_values(), position = r.position(),
+              logits = sinks.empty() ? Value{} : r.weight(sinks);
   r.call({.name = "attention_decode",
-          .touches = {{out, write}, {qkv, read}, {keys, Access::add}, {values, Access::add}, {position, read}},
+          .touches = with_reads({{out, write}, {qkv, read}, {keys, Access::add}, {values, Access::add}, {position, read}}, {logits}),
           .workspace = kernels::attention_decode_workspace_bytes(shape, s.backend),
           .run = [=](const At& at) {
             auto decode = shape;
             decode.out = at.get(out), decode.qkv = at.get(qkv), decode.cache_k = at.get(keys), decode.cache_v = at.get(values);
-            decode.position = at.get<std::int32_t>(position);
+            decode.position = at.get<std::int32_t>(position), decode.sinks = at.get(logits);
             kernels::attention_decode(at.context, decode);
           }});
 }

@@ -4,9 +4,11 @@
 
 #include "kernels/cross_entropy/cross_entropy.hpp"
 #include "kernels/elementwise/elementwise.hpp"
+#include "kernels/expert_bias/expert_bias.hpp"
 #include "kernels/grouped_gemm/grouped_gemm.hpp"
 #include "kernels/step/step.hpp"
 #include "model/calls/adapters.hpp"
+#include "model/calls/parts.hpp"
 #include "model/record/products.hpp"
 
 namespace tessera {
@@ -212,6 +214,60 @@ void weigh(Recorder& r, Value d_weights, Value d, Value a, Value weights, const 
 void expert_linear(Recorder& r, Value y, Value x, const Arrivals& here, const std::string& w, std::int64_t N, std::int64_t K) {
   expert_product(r, products::Product::forward, y, x, here, w, N, K);
   add_adapters(r, y, x, w, N, K, here.offsets);
+}
+
+void add_expert_bias(Recorder& r, Value y, const Arrivals& here, const std::string& bias, std::int64_t N) {
+  const ModelShape& s = r.s;
+  const Value b = r.weight(bias);
+  r.call({.name = "add_expert_bias " + bias,
+          .touches = {{y, Access::add}, {b, read}, {here.offsets, read}},
+          .run = [=, s = s, offsets = here.offsets](const At& at) {
+            kernels::add_expert_bias(at.context, {.y = at.get(y),
+                                                  .bias = at.get(b),
+                                                  .offsets = at.get<std::int32_t>(offsets),
+                                                  .rows = s.arriving_rows(),
+                                                  .E = s.own_experts(),
+                                                  .N = N,
+                                                  .dtype = s.dtype});
+          }});
+}
+
+void expert_bias_gradient(Recorder& r, Value d_y, const Arrivals& here, const std::string& bias, std::int64_t N, const RowWeights& rows) {
+  const ModelShape& s = r.s;
+  const Value d_bias = r.gradient(bias);
+  const kernels::ExpertBiasGradient sizes{
+      .k = rows.k, .slots = rows.slots, .rows = s.arriving_rows(), .E = s.own_experts(), .N = N, .dtype = s.dtype};
+  r.call({.name = "expert_bias_gradient " + bias,
+          .touches = with_reads({{d_bias, Access::add}, {d_y, read}, {here.offsets, read}}, {rows.weights, rows.sources}),
+          .workspace = kernels::expert_bias_gradient_workspace_bytes(sizes, s.backend),
+          .run = [=, offsets = here.offsets](const At& at) {
+            auto p = sizes;
+            p.d_bias = at.get<float>(d_bias), p.d_y = at.get(d_y), p.offsets = at.get<std::int32_t>(offsets);
+            p.weights = at.get<float>(rows.weights), p.sources = at.get<std::int32_t>(rows.sources);
+            p.accumulate = at.adds(d_bias);
+            kernels::expert_bias_gradient(at.context, p);
+          }});
+}
+
+void weigh_expert_bias(Recorder& r, Value d_weights, Value d_y, const Arrivals& here, const std::string& bias, std::int64_t N,
+                       const RowWeights& rows) {
+  const ModelShape& s = r.s;
+  const Value b = r.weight(bias);
+  r.call({.name = "weigh_expert_bias " + bias,
+          .touches = {{d_weights, Access::add}, {d_y, read}, {b, read}, {rows.sources, read}, {here.offsets, read}},
+          .run = [=, s = s, offsets = here.offsets](const At& at) {
+            kernels::weigh_expert_bias(at.context, {.d_weights = at.get<float>(d_weights),
+                                                    .d_y = at.get(d_y),
+                                                    .bias = at.get(b),
+                                                    .sources = at.get<std::int32_t>(rows.sources),
+                                                    .offsets = at.get<std::int32_t>(offsets),
+                                                    .k = rows.k,
+                                                    .slots = rows.slots,
+                                                    .rows = s.arriving_rows(),
+                                                    .E = s.own_experts(),
+                                                    .N = N,
+                                                    .dtype = s.dtype});
+          }});
 }
 
 void expert_input_gradient(Recorder& r, Value d_x, Value d_y, const Arrivals& here, const std::string& w, std::int64_t N, std::int64_t K) {

@@ -50,6 +50,18 @@ void weigh(Recorder& r, Value d_weights, Value d, Value a, Value weights, const 
            std::int64_t clears);
 /// y (R,N) = x (R,K) w (E,N,K)^T, each row with its expert's.
 void expert_linear(Recorder& r, Value y, Value x, const Arrivals& here, const std::string& w, std::int64_t N, std::int64_t K);
+/// y (R,N) += the bias of each row's expert, of those (E,N) that `bias` is the first of.
+void add_expert_bias(Recorder& r, Value y, const Arrivals& here, const std::string& bias, std::int64_t N);
+/// What rows' weights are, and which of them is a row's: as weigh() and kernels::WeighRows have them.
+struct RowWeights {
+  Value weights, sources;
+  std::int64_t k = 1, slots = 1;
+};
+/// The gradient of biases: sums of the rows of d_y (R,N), each times its weight where there are weights.
+void expert_bias_gradient(Recorder& r, Value d_y, const Arrivals& here, const std::string& bias, std::int64_t N, const RowWeights& rows);
+/// d_weights += of each row the product of d_y (R,N) and its expert's bias.
+void weigh_expert_bias(Recorder& r, Value d_weights, Value d_y, const Arrivals& here, const std::string& bias, std::int64_t N,
+                       const RowWeights& rows);
 void expert_weight_gradient(Recorder& r, Value d_y, Value x, const Arrivals& here, const std::string& w, std::int64_t N, std::int64_t K);
 void expert_input_gradient(Recorder& r, Value d_x, Value d_y, const Arrivals& here, const std::string& w, std::int64_t N, std::int64_t K);
 

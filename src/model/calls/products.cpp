@@ -89,14 +89,15 @@ void linear_backward(Recorder& r, Value d_x, Value d_y, Value x, const std::stri
   input_gradient(r, d_x, d_y, w, N, K, only);
 }
 
-void bias_backward(Recorder& r, Value d_y, const std::string& bias, std::int64_t N) {
+void bias_backward(Recorder& r, Value d_y, const std::string& bias, std::int64_t N, std::optional<std::int64_t> rows) {
   const ModelShape& s = r.s;
+  const std::int64_t M = rows.value_or(s.tokens());
   const Value d_bias = r.gradient(bias);
   r.call({.name = "column_sums " + bias,
           .touches = {{d_bias, Access::add}, {d_y, read}},
-          .workspace = kernels::column_sums_workspace_bytes({.M = s.tokens(), .N = N}, s.backend),
+          .workspace = kernels::column_sums_workspace_bytes({.M = M, .N = N}, s.backend),
           .run = [=, s = s](const At& at) {
-            column_sums(at.context, {.sum = started(at, d_bias, N), .x = at.get(d_y), .M = s.tokens(), .N = N, .dtype = s.dtype});
+            column_sums(at.context, {.sum = started(at, d_bias, N), .x = at.get(d_y), .M = M, .N = N, .dtype = s.dtype});
           }});
 }
 

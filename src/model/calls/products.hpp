@@ -23,7 +23,7 @@ void input_gradient(Recorder& r, Value d_x, Value d_y, const std::string& w, std
 /// Both, in this order: d_x may be x.
 void linear_backward(Recorder& r, Value d_x, Value d_y, Value x, const std::string& w, std::int64_t N, std::int64_t K,
                      const std::optional<Rows>& only = {});
-/// The bias's gradient: sums over the rows of d_y (M,N).
-void bias_backward(Recorder& r, Value d_y, const std::string& bias, std::int64_t N);
+/// The bias's gradient: sums over the rows of d_y (M,N), or (rows,N).
+void bias_backward(Recorder& r, Value d_y, const std::string& bias, std::int64_t N, std::optional<std::int64_t> rows = {});
 
 }  // namespace tessera

@@ -9,13 +9,17 @@ namespace tessera {
 namespace {
 
 /// Puts p behind the parts that the tensor has.
-void append_part(ExportTensor& tensor, const Parameter& p, Fused fused) {
-  const std::size_t rows = fused == Fused::experts ? 1 : 0;  // the dim of rows
-  TensorPart part{p.name, p.shape, whole_box(p.shape)};
-  if (fused == Fused::experts) part.box.start.insert(part.box.start.begin(), p.expert), part.box.count.insert(part.box.count.begin(), 1);
+void append_part(ExportTensor& tensor, const Parameter& p, const TensorNames::Name& name) {
+  const bool of_expert = name.fused == Fused::experts, turned = name.turned && p.shape.dims.size() == 2;
+  TensorPart part{.ours = p.name, .shape = p.shape, .box = whole_box(p.shape), .turned = turned, .step = name.interleaved ? 2 : 1};
+  Box& box = part.box;
+  if (turned) std::swap(box.count[0], box.count[1]);
+  if (of_expert) box.start.insert(box.start.begin(), p.expert), box.count.insert(box.count.begin(), 1);
+  const std::size_t rows = (of_expert ? 1 : 0) + (turned ? 1 : 0);  // the dim of our rows
+  box.count[rows] = (box.count[rows] - 1) * part.step + 1;
   if (!tensor.parts.empty()) {
     const Box& last = tensor.parts.back().box;
-    if (last.start[0] == part.box.start[0] || fused == Fused::rows) part.box.start[rows] = last.start[rows] + last.count[rows];
+    if (!of_expert || last.start[0] == box.start[0]) box.start[rows] = last.start[rows] + (part.step == 1 ? last.count[rows] : 1);
   }
   tensor.shape.dims.resize(part.box.start.size());
   for (std::size_t d = 0; d < part.box.start.size(); ++d)
@@ -23,11 +27,12 @@ void append_part(ExportTensor& tensor, const Parameter& p, Fused fused) {
   tensor.parts.push_back(std::move(part));
 }
 
-/// What follows one another in the table does so in the tensor.
+/// What follows one another in the table does so in the tensor, where parts do not lie in turns.
 void require_whole(const ExportTensor& tensor) {
   std::int64_t elements = 0;
   for (const TensorPart& part : tensor.parts) {
-    TESSERA_REQUIRE(element_around(part.box, 0, tensor.shape) == elements, "{} in {} is {}", part.ours, tensor.name, part.box.str());
+    TESSERA_REQUIRE(!part.in_order() || element_around(part.box, 0, tensor.shape) == elements, "{} in {} is {}", part.ours, tensor.name,
+                    part.box.str());
     elements += part.shape.elements();
   }
   TESSERA_REQUIRE(elements == tensor.shape.elements(), "{} is {} with parts of {} elements", tensor.name, tensor.shape.str(), elements);
@@ -37,9 +42,12 @@ void require_whole(const ExportTensor& tensor) {
 
 Box TensorPart::of_theirs(const Box& box_of_ours) const {
   Box theirs = box;
-  const std::size_t before = box.start.size() - box_of_ours.start.size();
-  for (std::size_t d = 0; d < box_of_ours.start.size(); ++d)
-    theirs.start[before + d] += box_of_ours.start[d], theirs.count[before + d] = box_of_ours.count[d];
+  const std::size_t dims = box_of_ours.start.size(), before = box.start.size() - dims;
+  for (std::size_t d = 0; d < dims; ++d) {
+    const std::size_t to = before + (turned ? dims - 1 - d : d);
+    const std::int64_t by = d == 0 ? step : 1, count = box_of_ours.count[d];
+    theirs.start[to] += by * box_of_ours.start[d], theirs.count[to] = count == 0 ? 0 : (count - 1) * by + 1;
+  }
   return theirs;
 }
 
@@ -53,7 +61,7 @@ std::vector<ExportTensor> tensors_by(const TensorNames& names, const std::vector
     const auto [place, is_new] = places.emplace(name.theirs, tensors.size());
     TESSERA_REQUIRE(is_new || name.fused != Fused::no, "{} has the name of another, {}", p.name, name.theirs);
     if (is_new) tensors.push_back({.name = name.theirs, .shape = {}, .parts = {}});
-    append_part(tensors[place->second], p, name.fused);
+    append_part(tensors[place->second], p, name);
   }
   for (const ExportTensor& tensor : tensors) require_whole(tensor);
   return tensors;

@@ -13,10 +13,14 @@ namespace tessera {
 /// A tensor of ours in one of theirs.
 struct TensorPart {
   std::string ours;
-  Shape shape;  ///< of ours
-  Box box;      ///< of theirs, which may have a dim of experts before those
+  Shape shape;            ///< of ours
+  Box box;                ///< of theirs, around all of ours; it may have a dim of experts before those
+  bool turned = false;    ///< ours is (out, in), theirs (in, out)
+  std::int64_t step = 1;  ///< ours are each step-th of its rows, or turned of its columns
 
-  /// A box of ours as theirs counts it. The elements of both have one order.
+  /// Elements of ours have the order of theirs.
+  bool in_order() const { return !turned && step == 1; }
+  /// The box of theirs around a box of ours.
   Box of_theirs(const Box& box_of_ours) const;
 };
 

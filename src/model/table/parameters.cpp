@@ -17,7 +17,8 @@ bool norms_output(const ModelKeys& m) { return m.norm_placement != NormPlacement
 Init norm_init(const ModelKeys& m) { return m.norm_form == NormForm::one_plus_weight ? Init::zeros : Init::ones; }
 
 /// Norm, router and the expert of all tokens belong to the layer's unit; the experts' matrices are a unit of their own, in which matrices
-/// that one product takes are neighbours: (E, 2F, C), then (E, C, F). No axis cuts a tensor: tensor-parallel ranks share the tokens.
+/// that one product takes are neighbours: (E, 2F, C), then (E, C, F), then biases. No axis cuts a tensor: tensor-parallel ranks share the
+/// tokens.
 void add_experts(std::vector<Parameter>& table, const ModelKeys& m, int layer) {
   const std::int64_t C = m.width, F = m.expert_ff_width, S = m.shared_ff_width;
   const std::string ours = fmt::format("layers.{}.moe.", layer);
@@ -29,6 +30,7 @@ void add_experts(std::vector<Parameter>& table, const ModelKeys& m, int layer) {
   if (norms_input(m)) table.push_back({.name = ours + "norm", .shape = {C}, .layer = layer, .init = norm_init(m)});
   if (norms_output(m)) table.push_back({.name = ours + "post_norm", .shape = {C}, .layer = layer, .init = norm_init(m)});
   matrix(Part::layer, "router", m.experts, C, std, false);
+  if (m.expert_bias) table.push_back({.name = ours + "b_router", .shape = {m.experts}, .layer = layer, .init = Init::zeros});
   if (S > 0) {
     matrix(Part::layer, "shared_gate", 1, C, std, true);
     matrix(Part::shared, "shared.w_gate", S, C, std, false);
@@ -48,6 +50,18 @@ void add_experts(std::vector<Parameter>& table, const ModelKeys& m, int layer) {
     matrix(Part::experts, of_expert(e, "w_down"), C, F, residual_std, e > 0);
     table.back().expert = static_cast<int>(e);
   }
+  if (!m.expert_bias) return;
+  const auto bias = [&](std::int64_t e, const char* name, std::int64_t n, bool joined) {
+    table.push_back({.name = ours + of_expert(e, name),
+                     .shape = {n},
+                     .part = Part::experts,
+                     .layer = layer,
+                     .expert = static_cast<int>(e),
+                     .init = Init::zeros,
+                     .joined = joined});
+  };
+  for (std::int64_t e = 0; e < m.experts; ++e) bias(e, "b_gate", F, e > 0), bias(e, "b_up", F, true);
+  for (std::int64_t e = 0; e < m.experts; ++e) bias(e, "b_down", C, e > 0);
 }
 
 void add_layer(std::vector<Parameter>& table, const ModelKeys& m, int layer) {
@@ -76,7 +90,9 @@ void add_layer(std::vector<Parameter>& table, const ModelKeys& m, int layer) {
     vector("attention.q_norm", m.wide_qk_norm ? Q : D, norm_init(m), m.wide_qk_norm ? 0 : -1);
     vector("attention.k_norm", m.wide_qk_norm ? K : D, norm_init(m), m.wide_qk_norm ? 0 : -1);
   }
+  if (m.attention_sinks) vector("attention.sinks", m.heads, Init::zeros, 0);
   matrix("attention.wo", C, Q, residual_std, 1, false);
+  if (m.attention_out_bias) vector("attention.bo", C, Init::zeros);
   if (norms_output(m)) vector("attention.post_norm", C, norm_init(m));
   if (m.experts > 0) return add_experts(table, m, layer);
   if (norms_input(m)) vector("mlp.norm", C, norm_init(m));

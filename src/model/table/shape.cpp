@@ -36,7 +36,8 @@ ExpertShape experts_of(const Deck& deck) {
           .capacity_factor = deck.experts.capacity_factor,
           .balance_loss = static_cast<float>(m.router_aux_loss),
           .z_loss = static_cast<float>(m.router_z_loss),
-          .biased = m.router_balance == RouterBalance::bias};
+          .biased = m.router_balance == RouterBalance::bias,
+          .product_bias = m.expert_bias};
 }
 
 /// Kinds of layers, and the tables of rotations that they read. Where QK-norm rotates in the same pass, what is not to be rotated has a
@@ -73,7 +74,17 @@ float embedding_scale(const ModelKeys& m, DType compute) {
 
 kernels::GateActivation activation_of(Activation activation) {
   using enum kernels::GateActivation;
-  return activation == Activation::gelu ? gelu : activation == Activation::gelu_tanh ? gelu_tanh : silu;
+  switch (activation) {
+    case Activation::silu:
+      return silu;
+    case Activation::gelu_tanh:
+      return gelu_tanh;
+    case Activation::gelu:
+      return gelu;
+    case Activation::clamped_silu:
+      return clamped_silu;
+  }
+  return silu;
 }
 
 /// Tokens of a chunk of logits where the deck says auto.
@@ -120,6 +131,8 @@ ModelShape model_shape(const Deck& deck) {
                .block = {.norm = m.norm_placement, .scale = static_cast<float>(m.residual_scale)},
                .tied = m.tied,
                .qkv_bias = m.qkv_bias,
+               .out_bias = m.attention_out_bias,
+               .sinks = m.attention_sinks,
                .qk_norm = m.qk_norm && !m.wide_qk_norm,
                .wide_qk_norm = m.qk_norm && m.wide_qk_norm,
                .embedding_scale = embedding_scale(m, deck.precision.compute),
@@ -127,6 +140,7 @@ ModelShape model_shape(const Deck& deck) {
                .attention_softcap = static_cast<float>(m.attention_softcap),
                .logit_map = {.scale = static_cast<float>(m.logit_scale), .cap = static_cast<float>(m.logit_softcap)},
                .activation = activation_of(m.activation),
+               .gate_limit = static_cast<float>(m.gate_limit),
                .experts = experts_of(deck),
                .rotated = rotated_features(m),
                .neighbours = m.rope_pairs == RopePairs::neighbours,

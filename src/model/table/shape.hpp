@@ -28,6 +28,7 @@ struct ExpertShape {
   double capacity_factor = 0;          ///< 0: dropless
   float balance_loss = 0, z_loss = 0;  ///< coefficients
   bool biased = false;                 ///< a token's experts are chosen with a bias of each
+  bool product_bias = false;           ///< the router's product and those of experts have biases
 };
 
 /// The angles of a table of rotations.
@@ -66,13 +67,15 @@ struct ModelShape {
   float norm_eps = 1e-5f;
   float norm_offset = 0;  ///< norms scale by offset + weight
   BlockShape block = {};
-  bool tied = false, qkv_bias = false;
-  bool qk_norm = false;       ///< of each head, in the pass that rotates it
-  bool wide_qk_norm = false;  ///< of all heads together
+  bool tied = false, qkv_bias = false, out_bias = false;  ///< biases of attention's projections
+  bool sinks = false;                                     ///< of attention: a logit of each query head
+  bool qk_norm = false;                                   ///< of each head, in the pass that rotates it
+  bool wide_qk_norm = false;                              ///< of all heads together
   float embedding_scale = 1;
   float attention_scale = 0, attention_softcap = 0;  ///< as in kernels::AttentionShape
   kernels::LogitMap logit_map = {};
   kernels::GateActivation activation = kernels::GateActivation::silu;
+  float gate_limit = 7;  ///< of GateActivation::clamped_silu
   ExpertShape experts = {};
   std::int64_t rotated = 0;              ///< features of a head that rotations turn, as in kernels::Rope
   bool neighbours = false;               ///< in pairs (2i, 2i+1), as there

@@ -5,6 +5,7 @@
 #include "model/axes/context.hpp"
 #include "model/axes/tensor.hpp"
 #include "model/axes/wide_qk_norm.hpp"
+#include "model/calls/attention.hpp"
 #include "model/calls/products.hpp"
 #include "model/calls/rotation.hpp"
 
@@ -24,7 +25,7 @@ struct Attention {
   Value context_rows;  ///< (M, H D): of all heads, this rank's tokens
 };
 
-/// out = x + wo(attention(rope(qk_norm([wq; wk; wv](norm(x)) + b)))); norms as the block has them.
+/// out = x + wo(attention(rope(qk_norm([wq; wk; wv](norm(x)) + b)))) + bo; norms as the block has them.
 Attention attention_forward(Recorder& r, const std::string& w) {
   const ModelShape &s = r.s, &h = r.inside;
   const std::int64_t M = h.tokens(), C = s.C, W = h.qkv_width();
@@ -52,9 +53,9 @@ Attention attention_forward(Recorder& r, const std::string& w) {
     qk_norm_rope(r, v.qkv, v.qk_rstd, v.raw, w + "q_norm", w + "k_norm");
   else
     rope(r, v.qkv);
-  attention(r, v.context, v.lse, v.qkv);
+  attention(r, v.context, v.lse, v.qkv, s.sinks ? w + "sinks" : "");
   heads_to_rows(r, v.context_rows, v.context, s.H, 0);
-  leave_block(r, ends, w, v.context_rows, w + "wo", s.H * s.D);
+  leave_block(r, ends, w, v.context_rows, {w + "wo", s.H * s.D, s.out_bias ? w + "bo" : ""});
   return v;
 }
 
@@ -66,9 +67,11 @@ void backward(Recorder& r, const std::string& w, const Attention& v) {
   const Value d_rows = r.value("d_context", {M, K}), d_context = heads_of(r, d_rows, "d_context_heads", K);
   const Value d_qkv = r.value("d_qkv", {h.tokens(), h.qkv_width()}), d_qkv_rows = rows_of(r, d_qkv, "d_qkv_rows", s.qkv_width());
   const Value d_made = made_of(r, d_qkv_rows, "d_qkv_made");
+  if (s.out_bias) bias_backward(r, d_block, w + "bo", C, s.rows());
   gather_rows(r, d_out, d_block);
   will_need(r, v.whole);
   linear_backward_to_heads(r, d_context, d_rows, d_out, v.context_rows, w + "wo", C, K);
+  if (s.sinks) sinks_backward(r, d_context, v.context, v.lse, w + "sinks");
   attention_backward(r, d_qkv, d_context, v.qkv, v.context, v.lse);
   if (s.qk_norm)
     qk_norm_rope_backward(r, d_qkv, v.raw, v.qk_rstd, w + "q_norm", w + "k_norm");

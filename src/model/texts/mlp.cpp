@@ -28,7 +28,7 @@ Mlp mlp_forward(Recorder& r, const std::string& w) {
   gather_rows(r, v.whole, ends.input);
   linear(r, v.gate_up, v.whole, w + "w_gate", 2 * F, C);
   swiglu(r, v.activated, v.gate_up, M, F);
-  leave_block(r, ends, w, v.activated, w + "w_down", F);
+  leave_block(r, ends, w, v.activated, {w + "w_down", F});
   return v;
 }
 

@@ -34,14 +34,18 @@ struct Moe {
 /// Names of tensors: those of a product of all experts of this rank are called as the first one's.
 struct Weights {
   std::string block, router, router_bias, gate, down, shared_gate, shared_down;
-  Weights(const std::string& w, std::int64_t first)
+  std::string b_router, b_gate, b_down;  ///< of products, where they have biases; else ""
+  Weights(const std::string& w, std::int64_t first, bool biased)
       : block(w),
         router(w + "router"),
         router_bias(w + "router_bias"),
         gate(fmt::format("{}experts.{}.w_gate", w, first)),
         down(fmt::format("{}experts.{}.w_down", w, first)),
         shared_gate(w + "shared.w_gate"),
-        shared_down(w + "shared.w_down") {}
+        shared_down(w + "shared.w_down"),
+        b_router(biased ? w + "b_router" : ""),
+        b_gate(biased ? fmt::format("{}experts.{}.b_gate", w, first) : ""),
+        b_down(biased ? fmt::format("{}experts.{}.b_down", w, first) : "") {}
 };
 
 std::int64_t logits_of_token(const ExpertShape& e) { return e.E + (e.S > 0 ? 1 : 0); }
@@ -61,7 +65,7 @@ Shared forward_shared(Recorder& r, const Weights& w, Value normed) {
 
 /// Between tokens and experts that other ranks have, rows travel there and back (axes/experts.hpp).
 /// out = x + sum over a token's experts of weight * expert(norm(x)), where an expert is w_down(act(gate) * up) of [gate; up] = [w_gate;
-/// w_up](.); norms as the block has them.
+/// w_up](.), products with biases where they have them; norms as the block has them.
 Moe moe_forward(Recorder& r, const Weights& w) {
   const ExpertShape& e = r.s.experts;
   const std::int64_t M = r.s.tokens(), C = r.s.C, F = e.F, R = r.s.arriving_rows(), columns = logits_of_token(e);
@@ -80,7 +84,7 @@ Moe moe_forward(Recorder& r, const Weights& w) {
         .shared = {}};
   const Value input = v.ends.input;
   enter_block(r, v.ends, w.block);
-  linear(r, v.logits, input, w.router, columns, C, {.fp32 = true});
+  linear(r, v.logits, input, w.router, columns, C, {.bias = w.b_router, .fp32 = true});
   router(r, v.experts, v.weights, v.logits, e.biased ? r.weight(w.router_bias) : Value{});
   v.to = dispatch(r, v.experts);
   v.counts = counts_of_all(r, v.to);
@@ -90,8 +94,10 @@ Moe moe_forward(Recorder& r, const Weights& w) {
   v.here = arrivals(r, labels, v.to);
   take_rows(r, v.rows, input, v.to, v.here);
   expert_linear(r, v.gate_up, v.rows, v.here, w.gate, 2 * F, C);
+  if (e.product_bias) add_expert_bias(r, v.gate_up, v.here, w.b_gate, 2 * F);
   swiglu(r, v.activated, v.gate_up, R, F);
   expert_linear(r, v.out, v.activated, v.here, w.down, C, F);
+  if (e.product_bias) add_expert_bias(r, v.out, v.here, w.b_down, C);
   const Value returned = return_rows(r, v.out, v.here);
   v.shared = forward_shared(r, w, input);
   const bool at_once = r.s.block.joins_at_once();
@@ -125,15 +131,17 @@ void backward(Recorder& r, const Weights& w, const Moe& v) {
   send_rows(r, d_made, v.to);
   take_rows(r, d_out, d_made, v.to, v.here);
   expert_input_gradient(r, d_activated, d_out, v.here, w.down, C, F);
-  weigh_rows(r, d_weights, d_activated, v.activated, v.weights, v.to, v.here);
+  weigh_rows(r, d_weights, d_activated, v.activated, v.weights, v.to, v.here, d_out, w.b_down);
   expert_weight_gradient(r, d_out, v.activated, v.here, w.down, C, F);
   // What is not needed again gives its place to a gradient.
   const Value d_gate_up = v.gate_up, d_rows = r.s.ep == 1 ? v.rows : d_out, d_input = gradient_of_input(r, v.ends);
   swiglu_backward(r, d_gate_up, d_activated, v.gate_up, R, F);
+  if (e.product_bias) expert_bias_gradient(r, d_gate_up, v.here, w.b_gate, 2 * F, {});
   const Value d_returned = expert_backward_to_rows(r, d_rows, d_gate_up, v.rows, v.here, w.gate, 2 * F, C);
   collect_weights(r, d_weights, v.to);
   const Value d_shared = backward_shared(r, w, v, d_weights, d_made);
   router_backward(r, d_logits, d_weights, v.weights, v.experts, v.logits, v.counts);
+  if (e.product_bias) bias_backward(r, d_logits, w.b_router, columns);
   linear_backward(r, d_input, d_logits, v.ends.input, w.router, columns, C);
   combine_rows(r, d_input, d_returned, v.to, {.shared = d_shared, .add = d_input});
   leave_block_backward(r, v.ends, w.block, d_input);
@@ -144,7 +152,7 @@ void backward(Recorder& r, const Weights& w, const Moe& v) {
 Segment moe_segment(const ModelShape& shape, int layer) {
   const ModelShape s = on_own_rows(shape);
   Recorder r(s, fmt::format("layers.{}.moe", layer), layer);
-  const Weights w(fmt::format("layers.{}.moe.", layer), s.first_expert());
+  const Weights w(fmt::format("layers.{}.moe.", layer), s.first_expert(), s.experts.product_bias);
   const Moe v = moe_forward(r, w);
   if (r.backward()) backward(r, w, v);
   return r.take();

@@ -154,6 +154,7 @@ void Engine::fill_rope_table(int rotation) const {
                                      .beta_fast = m.rope_beta_fast,
                                      .beta_slow = m.rope_beta_slow,
                                      .attention_factor = m.rope_attention_factor,
+                                     .truncate = m.rope_truncate,
                                      .sequence = text > 0 ? text : plan_.request.deck.batch.sequence_length};
   const std::span<float> table = host_values<float>(name_of_rotation("rope", rotation));
   if (of.still) {  // cosines and sines in turns

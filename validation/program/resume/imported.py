@@ -27,11 +27,14 @@ MODELS = {
                                           "model__normalize_top_k": False, "model__qkv_bias": True}),
     # Its experts lie in fused tensors.
     "granitemoe": ("GraniteMoeForCausalLM", {"model__experts": 4, "model__residual_scale": 0.5, "model__attention_scale": 0.25}),
+    # And turned ones, gates and what they multiply in turns.
+    "gpt_oss": ("GptOssForCausalLM", {"model__experts": 4, "model__expert_bias": True, "model__attention_sinks": True, "model__qkv_bias": True,
+                                      "model__attention_out_bias": True, "model__activation": "clamped_silu"}),
 }
 DENSE = [(1, {}), (2, SHARDED), (2, {"mesh__tp": 2}), (2, {"mesh__pp": 2}), (4, {"mesh__tp": 2, "mesh__pp": 2}), (4, {"mesh__tp": 2, **SHARDED})]
 EXPERTS = [(1, {}), (2, {"mesh__ep": 2}), (4, {"mesh__ep": 2, **SHARDED}), (4, {"mesh__ep": 2, "mesh__tp": 2})]
 LAYOUTS = {"llama": DENSE + [(2, {**SHARDED, "zero__offload_optimizer__device": "nvme"})], "qwen3": DENSE[1:5], "qwen2": DENSE[2:3],
-           "mixtral": EXPERTS, "qwen2_moe": EXPERTS[1:2], "granitemoe": EXPERTS[2:3]}
+           "mixtral": EXPERTS, "qwen2_moe": EXPERTS[1:2], "granitemoe": EXPERTS[2:3], "gpt_oss": EXPERTS[3:4]}
 TYPES = {"llama": ("fp32", "bf16", "fp16"), "mixtral": ("fp32", "bf16")}  # of exports; others: fp32
 
 

@@ -11,7 +11,7 @@ INPUTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", ".
 # Ranks that a deck is made for. Those for GPUs must leave each of them room for the libraries' code and buffers.
 RANKS = {"quickstart.toml": 2, "gpt2_124m.toml": 1, "train_7b.toml": 8, "train_13b.toml": 32, "train_30b.toml": 32, "train_70b.toml": 64, "train_70b_tp8.toml": 64,
          "finetune_70b_offload.toml": 8, "infinity_175b.toml": 8, "train_175b_3d.toml": 1024, "mixtral_tiny.toml": 2, "mixtral_8x22b.toml": 128,
-         "long_context_8b.toml": 64, "finetune_8b.toml": 4, "gemma3_4b.toml": 4, "olmo3_7b.toml": 16}
+         "long_context_8b.toml": 64, "finetune_8b.toml": 4, "gemma3_4b.toml": 4, "olmo3_7b.toml": 16, "gpt_oss_20b.toml": 16}
 GPU_BYTES, ROOM = 80 * 10**9, 6 * 2**30
 SMALL = ["model.layers=2", "model.width=64", "model.heads=4", "model.kv_heads=2", "model.ff_width=96", "model.vocab=211", "batch.global=4", "batch.micro=1",
          "batch.sequence_length=16", "run.steps=2", "run.threads=1", "run.device=host", "learning_rate.warmup_steps=1", "evaluate.every=2",

@@ -82,6 +82,10 @@ TEST(HuggingfaceConfig, Rotations) {
   EXPECT_EQ(model(R"("rope_type": "dynamic", "factor": 2)"), m);
   m.rope_scaling = RopeMode::yarn, m.rope_factor = 4;
   EXPECT_EQ(model(R"("rope_type": "yarn", "factor": 4.0, "truncate": true)"), m);
+  m.rope_truncate = false;
+  for (const char* no : {"false", "null"})  // to transformers null is false here
+    EXPECT_EQ(model(fmt::format(R"("rope_type": "yarn", "factor": 4.0, "truncate": {})", no)), m);
+  m.rope_truncate = true;
   m.rope_original_context = 512, m.rope_beta_fast = 16, m.rope_beta_slow = 2, m.rope_attention_factor = 1.25;
   const std::string original = R"("rope_type": "yarn", "original_max_position_embeddings": 512, )";
   EXPECT_EQ(model(original + R"("factor": 4.0, "beta_fast": 16, "beta_slow": 2, "attention_factor": 1.25)"), m);
@@ -119,7 +123,6 @@ TEST(HuggingfaceConfig, RopeScalingBesideRopeParameters) {
        "in rope_scaling, and 2e+05"},
       {R"("rope_scaling": {"rope_type": "linear", "type": "dynamic", "factor": 2})", "type: is \"dynamic\", and rope_type is \"linear\""},
       {R"("rope_scaling": {"factor": 2})", "factor: stands in rope_scaling without a rope_type"},
-      {R"("rope_scaling": {"rope_type": "yarn", "factor": 4.0, "truncate": null})", "(truncate) is not in this version"},
       {R"("rope_scaling": [1])", "rope_scaling: expected an object"},
       {R"("rope_parameters": {"full_attention": {"rope_type": "default"}})", "full_attention: is a part of a rotation"}};
   for (const auto& [text, says] : refused) {
@@ -175,8 +178,6 @@ TEST(HuggingfaceConfig, RefusesByName) {
       {"llama", R"("rope_scaling": {"rope_type": "longrope", "factor": 4.0})", "rope_type: \"longrope\" is not in this version"},
       {"llama", R"("rope_scaling": {"rope_type": "yarn", "original_max_position_embeddings": 64})",
        "has no factor, which a rotation of type yarn needs"},
-      {"llama", R"("rope_scaling": {"rope_type": "yarn", "factor": 4.0, "truncate": false})",
-       "rope_scaling: a range of YaRN that is not cut"},
       {"llama", R"("rope_scaling": {"rope_type": "dynamic", "factor": "2"})", "factor: expected a number"},
       {"llama", R"("rope_parameters": {"rope_type": "llama3", "factor": 8.0})", "has no low_freq_factor"},
       {"llama", R"("rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5})",

@@ -24,7 +24,7 @@ std::string read_text(const std::string& path) {
 
 TEST(Print, ShippedDecksRoundTrip) {
   for (std::string name : {"quickstart", "gpt2_124m", "train_7b", "train_13b", "train_30b", "train_70b", "finetune_70b_offload",
-                           "infinity_175b", "mixtral_tiny", "mixtral_8x22b", "gemma3_4b", "olmo3_7b"}) {
+                           "infinity_175b", "mixtral_tiny", "mixtral_8x22b", "gemma3_4b", "olmo3_7b", "gpt_oss_20b"}) {
     for (int ranks : {0, name == "mixtral_8x22b" ? 4 : 1, 2}) {  // whose experts are on two ranks at least
       ParsedDeck parsed = parse_deck(std::string(TESSERA_SOURCE_DIR) + "/inputs/" + name + ".toml", {}, ranks);
       ASSERT_EQ(faults_of(parsed), "");
@@ -193,6 +193,11 @@ TEST(Print, AKeyThatCameLaterLeavesTheIdentityOfEarlierRuns) {
                                             "model.norm_form",
                                             "model.wide_qk_norm",
                                             "model.activation",
+                                            "model.gate_limit",
+                                            "model.attention_out_bias",
+                                            "model.attention_sinks",
+                                            "model.rope_truncate",
+                                            "model.expert_bias",
                                             "model.embedding_scale",
                                             "model.residual_scale",
                                             "model.attention_scale",

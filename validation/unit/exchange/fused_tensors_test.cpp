@@ -21,6 +21,14 @@ using test::Scratch;
 const std::vector<std::string> granitemoe = {"model.experts=3", "model.expert_ff_width=20", "model.residual_scale=0.5",
                                              "model.attention_scale=0.25"};
 
+const std::vector<std::string> gpt_oss = {"model.experts=3",
+                                          "model.expert_ff_width=20",
+                                          "model.expert_bias=true",
+                                          "model.qkv_bias=true",
+                                          "model.attention_out_bias=true",
+                                          "model.attention_sinks=true",
+                                          "model.activation=clamped_silu"};
+
 Deck deck_with(std::vector<std::string> keys, const std::vector<std::string>& more = {}) {
   keys.insert(keys.end(), more.begin(), more.end());
   return test::tiny_deck(keys);
@@ -87,9 +95,10 @@ TEST(FusedTensors, OfRowsAndOfExperts) {
 }
 
 TEST(FusedTensors, OfExpertsComeBackByteForByte) {
-  for (const DType type : {DType::f32, DType::bf16}) {
+  for (const auto& [keys, type] :
+       {std::pair(granitemoe, DType::f32), {granitemoe, DType::bf16}, {gpt_oss, DType::f32}, {gpt_oss, DType::bf16}}) {
     const Scratch scratch;
-    const Deck deck = deck_with(granitemoe);
+    const Deck deck = deck_with(keys);
     consolidate({.checkpoint = test::write_sharded(scratch / "a", deck, 3), .output = scratch / "m", .dtype = type});
     import_model({.model = scratch / "m", .run = scratch / "run", .overrides = {}});
     consolidate({.checkpoint = scratch / "run/checkpoints/latest", .output = scratch / "out", .dtype = type});
@@ -115,6 +124,65 @@ TEST(FusedTensors, ValuesOfExpertsFollowOneAnother) {
       consolidate({.checkpoint = folder, .output = scratch / "part", .tensors = {"layers.1.moe.experts.2.w_up"}});
   EXPECT_EQ(part.tensors, 1);
   EXPECT_EQ(io::SafetensorsModel(scratch / "part").find(in)->shape, model.find(in)->shape);
+}
+
+/// Values of a part of a tensor of the export that is turned or in turns, as its kind says where they are.
+void expect_gpt_oss(const std::vector<float>& values, const Shape& theirs, const std::string& ours, std::int64_t expert, std::int64_t first,
+                    std::int64_t step, const Shape& shape) {
+  const bool matrix = shape.dims.size() == 2;
+  const std::int64_t columns = theirs.dims.back(), inputs = matrix ? shape.dims[1] : 1;
+  for (std::int64_t n = 0; n < shape.dims[0]; ++n)
+    for (std::int64_t k = 0; k < inputs; ++k)
+      ASSERT_EQ(values[static_cast<std::size_t>((expert * inputs + k) * columns + first + step * n)],
+                test::value_at("master", ours, n * inputs + k))
+          << ours << " " << n << " " << k;
+}
+
+TEST(FusedTensors, OfAGptOssAreTurnedAndGatesInTurns) {
+  const Scratch scratch;
+  const Deck deck = deck_with(gpt_oss);
+  const std::int64_t F = deck.model.expert_ff_width, C = deck.model.width;
+  consolidate({.checkpoint = test::write_sharded(scratch / "a", deck, 2), .output = scratch / "m"});
+  const io::SafetensorsModel model(scratch / "m");
+  const auto values_of = [&](const std::string& name, const Shape& shape) {
+    const auto* tensor = model.find("model.layers.1.mlp.experts." + name);
+    EXPECT_TRUE(tensor && tensor->shape == shape) << name;
+    std::vector<float> values(static_cast<std::size_t>(shape.elements()));
+    if (tensor) model.read_box(*tensor, whole_box(shape), values);
+    return values;
+  };
+  const Shape in{3, C, 2 * F}, out{3, F, C}, in_bias{3, 2 * F}, out_bias{3, C};
+  for (std::int64_t e = 0; e < 3; ++e) {
+    const std::string ours = fmt::format("layers.1.moe.experts.{}.", e);
+    expect_gpt_oss(values_of("gate_up_proj", in), in, ours + "w_gate", e, 0, 2, {F, C});
+    expect_gpt_oss(values_of("gate_up_proj", in), in, ours + "w_up", e, 1, 2, {F, C});
+    expect_gpt_oss(values_of("down_proj", out), out, ours + "w_down", e, 0, 1, {C, F});
+    expect_gpt_oss(values_of("gate_up_proj_bias", in_bias), in_bias, ours + "b_gate", e, 0, 2, {F});
+    expect_gpt_oss(values_of("gate_up_proj_bias", in_bias), in_bias, ours + "b_up", e, 1, 2, {F});
+    expect_gpt_oss(values_of("down_proj_bias", out_bias), out_bias, ours + "b_down", e, 0, 1, {C});
+  }
+}
+
+TEST(FusedTensors, AnyPieceOfATurnedTensorIsRead) {
+  const Scratch scratch;
+  const Deck deck = deck_with(gpt_oss);
+  consolidate({.checkpoint = test::write_sharded(scratch / "a", deck, 1), .output = scratch / "m"});
+  const InitialWeights weights(deck_with(gpt_oss, {"run.init=" + scratch / "m"}), false);
+  for (const Parameter& p : parameter_table(deck.model)) {
+    Box box = whole_box(p.shape);
+    const std::int64_t width = p.shape.elements() / p.shape.dims[0];
+    box.start[0] = 1, box.count[0] -= 1;
+    if (p.shape.dims.size() > 1) box.start[1] = 1, box.count[1] -= 2;
+    for (const std::int64_t at : {std::int64_t{0}, std::int64_t{1}, box.elements() / 2}) {
+      std::vector<float> got(static_cast<std::size_t>(box.elements() - at));
+      weights.read(p, box, at, got);
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        const std::int64_t inner = at + static_cast<std::int64_t>(i), columns = box.elements() / box.count[0];
+        const std::int64_t ours = (1 + inner / columns) * width + inner % columns + (columns == width ? 0 : 1);
+        ASSERT_EQ(got[i], test::value_at("master", p.name, ours)) << p.name << " " << i;
+      }
+    }
+  }
 }
 
 TEST(FusedTensors, APhi3IsReadAndWrittenAsTheLlamaThatItIs) {

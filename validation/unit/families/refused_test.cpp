@@ -49,7 +49,6 @@ TEST(RefusedFamily, WhatPeopleHaveIsRefusedWithItsReason) {
                                                        {"qwen3_next", "gated DeltaNet"},
                                                        {"gemma4", "embeddings for each layer (hidden_size_per_layer_input)"},
                                                        {"gemma3", "images beside a text model"},
-                                                       {"gpt_oss", "sinks in attention"},
                                                        {"granitemoeshared", "a shared expert without a gate"},
                                                        {"llama4", "attention within chunks"},
                                                        {"glm4_moe", "routers by groups of experts"},
