@@ -1,4 +1,5 @@
 // Bound by memory, each operand read or written once: shares are taken of 16 tokens at once, for some heads whose elements lie together.
+// The next token's are asked for meanwhile.
 #include "kernels/attention_sinks/attention_sinks.hpp"
 
 #include "base/check.hpp"
@@ -38,41 +39,51 @@ void join_tokens(const AttentionSinksForward& p, std::int64_t row, int tokens) {
       store(lse, joined.lse, tokens);
       store(shares[h], joined.keys);
     }
-    for (std::int64_t t = 0; t < tokens; ++t)
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      const std::int64_t ahead = row + t + 1 < p.B * p.T ? p.H * p.D : 0;
       for (std::int64_t h = 0; h < heads; ++h) {
         T* out = static_cast<T*>(p.out) + ((row + t) * p.H + first + h) * p.D;
         if (const float share = shares[h][t]; share == 0)
           std::fill_n(out, p.D, T{});
         else
-          for_vectors(0, p.D, [&](std::int64_t d, auto n) { store_any(out + d, load_any(out + d, n) * share, n); });
+          for_vectors(0, p.D, [&](std::int64_t d, auto n) {
+            prefetch(out + ahead + d);
+            store_any(out + d, load_any(out + d, n) * share, n);
+          });
       }
+    }
   }
 }
 
-/// partial (H) = the gradient of rows begin .. end - 1. A lane of `sums` has every 16th token of a sequence's part.
+/// partial (H) = the gradient of rows begin .. end - 1. A lane of `sums` has every 16th feature: lanes are added up once a block.
 template <class T>
 void sink_gradients(const AttentionSinksBackward& p, float* partial, std::int64_t begin, std::int64_t end) {
   const T *d_out = static_cast<const T*>(p.d_out), *out = static_cast<const T*>(p.out), *sinks = static_cast<const T*>(p.sinks);
   for (std::int64_t first = 0; first < p.H; first += sinks_together) {
     const std::int64_t heads = std::min(sinks_together, p.H - first);
     f32x16 sums[sinks_together] = {};
-    float dots[sinks_together][lanes] = {};
+    float shares[sinks_together][lanes];
     int tokens = 0;
     for (std::int64_t row = begin; row < end; row += tokens) {
       tokens = tokens_from(row, end, p.T);
-      for (std::int64_t t = 0; t < tokens; ++t)
-        for (std::int64_t h = 0; h < heads; ++h) {
-          const std::int64_t at = ((row + t) * p.H + first + h) * p.D;
-          dots[h][t] = fold<T>(
-              p.D, [&](std::int64_t d, auto n, f32x16& sum) { sum = fma(load_any(d_out + at + d, n), load_any(out + at + d, n), sum); });
-        }
       for (std::int64_t h = 0; h < heads; ++h) {
         const f32x16 lse = load(p.lse + term_of(p, row, first + h), tokens);
-        const f32x16 share = sinks::of_sink(lse, splat(static_cast<float>(sinks[first + h])));
-        sums[h] = fma(share, load(dots[h], tokens), sums[h]);
+        store(shares[h], sinks::of_sink(lse, splat(static_cast<float>(sinks[first + h]))));
+      }
+      for (std::int64_t t = 0; t < tokens; ++t) {
+        const std::int64_t ahead = row + t + 1 < end ? p.H * p.D : 0;
+        for (std::int64_t h = 0; h < heads; ++h) {
+          const std::int64_t at = ((row + t) * p.H + first + h) * p.D;
+          f32x16 products{};
+          for_vectors(at, at + p.D, [&](std::int64_t i, auto n) {
+            prefetch(d_out + i + ahead), prefetch(out + i + ahead);
+            products = fma(load_any(d_out + i, n), load_any(out + i, n), products);
+          });
+          sums[h] = fma(splat(shares[h][t]), products, sums[h]);
+        }
       }
     }
-    for (std::int64_t h = 0; h < heads; ++h) partial[first + h] = -horizontal_sum(sums[h]);
+    for (std::int64_t h = 0; h < heads; ++h) partial[first + h] = -horizontal_sum(in_order<T>(sums[h]));
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include "device_benchmark.hpp"
 #include "kernels/adamw/adamw.hpp"
+#include "kernels/attention_sinks/attention_sinks.hpp"
 #include "kernels/cross_entropy/cross_entropy.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/embedding/embedding.hpp"
@@ -170,6 +171,30 @@ void add_ring_attention(Part& part, const Settings& s, DType dtype) {
       [=](cudaStream_t stream) { begin_gradients(on(stream), {.d_q = d_q, .d_kv = d_kv, .d_qkv = d_qkv, .shape = shape}); });
   add("end_gradients", converted,
       [=](cudaStream_t stream) { end_gradients(on(stream), {.d_qkv = d_qkv, .d_q = d_q, .d_kv = d_kv, .shape = shape}); });
+}
+
+/// Heads of 64 features.
+void add_attention_sinks(Part& part, const Settings& s, DType dtype) {
+  constexpr std::int64_t H = 64, D = 64;
+  const std::int64_t T = std::max<std::int64_t>(1, (s.mib << 20) / (H * D * static_cast<std::int64_t>(size_of(dtype))));
+  void *out = part.values(T * H * D, dtype), *d_out = part.values(T * H * D, dtype), *sinks = part.values(H, dtype);
+  auto *lse = static_cast<float*>(part.values(T * H, DType::f32)), *d_sinks = static_cast<float*>(part.values(H, DType::f32));
+  const AttentionSinksForward forward{.out = out, .lse = lse, .sinks = sinks, .B = 1, .T = T, .H = H, .D = D, .dtype = dtype};
+  part.contenders.push_back({.name = named("attention_sinks forward", dtype),
+                             .limit = "copy",
+                             .amount = 2 * bytes_of(T * H * D, dtype) + 8 * count(T * H),
+                             .target = wanted,
+                             .run = [=](cudaStream_t stream) { attention_sinks_forward(on(stream), forward); }});
+  const AttentionSinksBackward backward{
+      .d_sinks = d_sinks, .d_out = d_out, .out = out, .lse = lse, .sinks = sinks, .B = 1, .T = T, .H = H, .D = D, .dtype = dtype};
+  const std::size_t workspace_bytes = attention_sinks_backward_workspace_bytes(backward, Backend::cuda);
+  void* workspace = part.bytes(workspace_bytes);
+  part.contenders.push_back(
+      {.name = named("attention_sinks backward", dtype),
+       .limit = "copy",
+       .amount = 2 * bytes_of(T * H * D, dtype) + 4 * count(T * H),
+       .target = wanted,
+       .run = [=](cudaStream_t stream) { attention_sinks_backward(on(stream, workspace, workspace_bytes), backward); }});
 }
 
 /// Rows of eight ranks for eight experts, which each have an eighth of them; as many as copies have fp32 values.
@@ -386,6 +411,7 @@ std::vector<Group> memory_bound_groups() {
           both("head_blocks", add_head_blocks),
           both("key_parts", add_key_parts),
           both("ring_attention", add_ring_attention),
+          both("attention_sinks", add_attention_sinks),
           both("cross-entropy", add_cross_entropy),
           both("rope", add_rope),
           both("qk_norm_rope", add_qk_norm_rope),

@@ -23,6 +23,7 @@
 #include "kernels/adafactor/adafactor.hpp"
 #include "kernels/adam8bit/adam8bit.hpp"
 #include "kernels/adamw/adamw.hpp"
+#include "kernels/attention_sinks/attention_sinks.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/expert_blocks/expert_blocks.hpp"
 #include "kernels/fixed/fixed.hpp"
@@ -486,6 +487,35 @@ void add_ring_attention(std::vector<Contender>& list, const Memory& memory, DTyp
       {"end_gradients" + suffix, converted, "copy", [=] { end_gradients({}, {.d_qkv = p[0], .d_q = d_q, .d_kv = d_kv, .shape = shape}); }});
 }
 
+/// Sixteen heads of 64 features, whose sinks count for nothing, so that what is scaled again and again stays.
+void add_attention_sinks(std::vector<Contender>& list, const Memory& memory, DType dtype) {
+  constexpr std::int64_t H = 16, D = 64;
+  const int e = static_cast<int>(size_of(dtype));
+  const std::string suffix = dtype == DType::f32 ? ", fp32" : ", bf16";
+  std::byte* p[2] = {};
+  std::int64_t n = memory.cut({e}, p, H * D);
+  const auto lse = std::make_shared<std::vector<float>>(static_cast<std::size_t>(n / D), 100.0f);
+  const auto small = std::make_shared<std::vector<float>>(2 * H + 64 * H);  // sinks, their gradients, partial sums
+  const AttentionSinksForward forward{
+      .out = p[0], .lse = lse->data(), .sinks = small->data(), .B = 1, .T = n / (H * D), .H = H, .D = D, .dtype = dtype};
+  list.push_back({"attention_sinks forward" + suffix, 2.0 * e * static_cast<double>(n), "update",
+                  [=] { attention_sinks_forward({}, forward), static_cast<void>(lse), static_cast<void>(small); }});
+  n = memory.cut({e, e}, p, H * D);
+  const AttentionSinksBackward backward{.d_sinks = small->data() + H,
+                                        .d_out = p[1],
+                                        .out = p[0],
+                                        .lse = lse->data(),
+                                        .sinks = small->data(),
+                                        .B = 1,
+                                        .T = n / (H * D),
+                                        .H = H,
+                                        .D = D,
+                                        .dtype = dtype};
+  const std::span<std::byte> workspace = std::as_writable_bytes(std::span(*small).subspan(2 * H));
+  list.push_back({"attention_sinks backward" + suffix, 2.0 * e * static_cast<double>(n), "read",
+                  [=] { attention_sinks_backward({.workspace = workspace}, backward), static_cast<void>(lse), static_cast<void>(small); }});
+}
+
 /// Rows of eight ranks for eight experts, which each have an eighth of them.
 void add_expert_blocks(std::vector<Contender>& list, const Memory& memory) {
   constexpr std::int64_t N = 8, E = 8;
@@ -578,6 +608,7 @@ void run(const Settings& settings) {
     add_head_blocks(list, memory, dtype);
     add_key_parts(list, memory, dtype);
     add_ring_attention(list, memory, dtype);
+    add_attention_sinks(list, memory, dtype);
   }
   add_expert_blocks(list, memory);
   add_others(list, memory, flag, sum, table);
