@@ -76,6 +76,7 @@ TEST(AttentionDecodeCuda, OfQueriesThatAttendToSinks) {
   for (DType t : {DType::f32, DType::bf16, DType::f16})
     for (std::int64_t position : {0, 63, 300})
       for (const AttentionShape& s : sample.some(attention_decode_cases(t), 2)) {
+        if (watches_races() && (t != DType::bf16 || position == 63)) continue;
         Cache cache(s, 310, position);
         cache.with_sinks = true;
         const std::vector<double> want = cache.on_host().out.doubles();
