@@ -56,25 +56,12 @@ bool says_nothing(const std::string& name, const Deck& deck, const TensorNames& 
   return name.ends_with("rotary_emb.inv_freq") || (deck.model.tied && name == names.of("head.weight"));
 }
 
-/// A bias that a deck cannot say may stand there if it adds nothing.
-void require_zeros(const io::SafetensorsModel& model, const io::SafetensorsModel::Tensor& tensor) {
-  std::vector<float> values(static_cast<std::size_t>(tensor.shape.elements()));
-  model.read_box(tensor, whole_box(tensor.shape), values);
-  if (std::ranges::any_of(values, [](float x) { return x != 0; }))
-    fail(ExitCode::data, "{}: {} is not zero everywhere, and a bias on the attention's output is not in this version.", model.folder(),
-         tensor.name);
-}
-
 /// Every tensor of the deck's model, and no other.
 void require_tensors(const io::SafetensorsModel& model, const Deck& deck, const ModelSource& source,
                      const std::vector<ExportTensor>& tensors) {
   const TensorNames names(source.family);
   std::map<std::string, Shape, std::less<>> wanted;
   for (const ExportTensor& tensor : tensors) wanted.emplace(tensor.name, tensor.shape);
-  std::set<std::string> output_biases;
-  if (source.output_bias)
-    for (std::int64_t layer = 0; layer < deck.model.layers; ++layer)
-      output_biases.insert(names.of(fmt::format("layers.{}.attention.bo", layer)));
   std::vector<std::string> missing, shapes, types, others;
   std::set<std::string_view> parts;  // of tensors of four bits
   for (const auto& [name, shape] : wanted) {
@@ -91,9 +78,7 @@ void require_tensors(const io::SafetensorsModel& model, const Deck& deck, const 
   for (const io::SafetensorsModel::Tensor& t : model.tensors()) {
     if (parts.contains(t.name)) continue;
     const auto found = wanted.find(t.name);
-    if (found == wanted.end() && output_biases.contains(t.name))
-      require_zeros(model, t);
-    else if (found == wanted.end() && !says_nothing(t.name, deck, names))
+    if (found == wanted.end() && !says_nothing(t.name, deck, names))
       others.push_back(t.name);
     else if (found != wanted.end() && !(found->second == t.shape))
       shapes.push_back(fmt::format("{} is {} and must be {}", t.name, t.shape.str(), found->second.str()));

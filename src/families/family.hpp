@@ -82,7 +82,8 @@ struct Family {
   /// What else differs from layer to layer; null: nothing.
   void (*read_layers)(ConfigReader&, std::vector<LayerKeys>&) = nullptr;
   void (*put_layers)(Json&, const ModelKeys&) = nullptr;
-  /// attention_bias is one switch for the biases of q, k, v and of the output. A deck cannot say the last: only zeros are read and written.
+  /// attention_bias is one switch for the biases of q, k, v and of the output. A deck that says the former alone is exported with zeros for
+  /// the latter, where it is no model of another family.
   bool output_bias = false;
   bool dropout = false;                    ///< its files ask for dropout in training, which a note says is left out
   bool mxfp4 = false;                      ///< experts' matrices of its files may be MXFP4 (io/safetensors/mxfp4.hpp), which is read alone

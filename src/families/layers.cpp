@@ -79,6 +79,11 @@ void set_layers(ModelKeys& m, const std::vector<LayerKeys>& layers) {
   m.pattern = shortest_pattern(letters);
 }
 
+ModelKeys without_output_bias(ModelKeys m) {
+  m.attention_out_bias &= !m.qkv_bias;
+  return m;
+}
+
 LayerTraits traits_of(const ModelKeys& m) {
   LayerTraits traits;
   const ModelKeys usual;

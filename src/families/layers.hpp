@@ -27,6 +27,8 @@ struct LayerTraits {
   bool usual_blocks = true;
 };
 LayerTraits traits_of(const ModelKeys& model);
+/// The model without the bias of its attention's output, where queries, keys and values have theirs: of a class with one switch for both.
+ModelKeys without_output_bias(ModelKeys model);
 
 /// WindowRule::slides where of so many layers the last sees all keys.
 bool slides_but_each(std::int64_t layer, std::int64_t pattern);

@@ -7,11 +7,13 @@
 namespace tessera {
 namespace {
 
-bool is_plain(const ModelKeys& m) {
-  const LayerTraits traits = traits_of(m);
-  return traits.usual_blocks && m.experts == 0 && !m.qk_norm && !m.qkv_bias && traits.one_rotation && traits.all_rotated &&
-         traits.one_window;
+/// With biases of all four projections of attention, or of none.
+bool is_plain_but_for_biases(const ModelKeys& m) {
+  const LayerTraits traits = traits_of(without_output_bias(m));
+  return traits.usual_blocks && m.experts == 0 && !m.qk_norm && m.qkv_bias == m.attention_out_bias && traits.one_rotation &&
+         traits.all_rotated && traits.one_window;
 }
+bool is_plain(const ModelKeys& m) { return is_plain_but_for_biases(m) && !m.qkv_bias; }
 
 // A Llama's configuration is refused where the width is no multiple of the heads, even with a head_dim; a Mistral's is not.
 bool is_mistral(const ModelKeys& m) {
@@ -22,14 +24,21 @@ bool is_cwm(const ModelKeys& m) {
   const LayerTraits traits = traits_of(m);
   return is_plain(m) && !traits.no_window && !traits.all_windows;
 }
-bool is_llama(const ModelKeys& m) { return is_plain(m) && traits_of(m).no_window && !is_mistral(m); }
+bool is_llama(const ModelKeys& m) {
+  return is_plain_but_for_biases(m) && traits_of(m).no_window && !is_mistral(m) && (m.heads == 0 || m.width % m.heads == 0);
+}
 
 constexpr auto llama_keys = std::to_array<FamilyKey>({{.name = "mlp_bias", .fixed = "false"}});
 
 }  // namespace
 
 Family llama_family() {
-  return {.type = "llama", .architecture = "LlamaForCausalLM", .has = is_llama, .standard = {.norm_eps = 1e-6}, .keys = llama_keys};
+  return {.type = "llama",
+          .architecture = "LlamaForCausalLM",
+          .has = is_llama,
+          .standard = {.norm_eps = 1e-6},
+          .output_bias = true,
+          .keys = llama_keys};
 }
 
 Family mistral_family() {

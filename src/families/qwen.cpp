@@ -18,9 +18,11 @@ bool has_same_layers(const ModelKeys& m) {
 }
 
 bool is_qwen2(const ModelKeys& m) { return has_layers(m) && m.experts == 0 && m.qkv_bias && !m.qk_norm; }
-bool is_qwen3(const ModelKeys& m) { return has_layers(m) && m.experts == 0 && m.qk_norm; }
+bool is_qwen3(const ModelKeys& m) { return has_layers(without_output_bias(m)) && m.experts == 0 && m.qk_norm; }
 bool is_qwen2_moe(const ModelKeys& m) { return has_layers(m) && m.experts > 0 && m.shared_ff_width > 0 && !m.qk_norm; }
-bool is_qwen3_moe(const ModelKeys& m) { return has_same_layers(m) && m.experts > 0 && m.shared_ff_width == 0 && m.qk_norm; }
+bool is_qwen3_moe(const ModelKeys& m) {
+  return has_same_layers(without_output_bias(m)) && m.experts > 0 && m.shared_ff_width == 0 && m.qk_norm;
+}
 
 bool slides_above(std::int64_t layer, std::int64_t first) { return layer >= first; }
 bool slides_in_turns_below(std::int64_t layer, std::int64_t first) { return layer % 2 == 0 && layer < first; }

@@ -29,8 +29,7 @@ class FamilyReader {
     if (!config_.find("num_key_value_heads") && (config_.is_null("num_key_value_heads") || m.kv_heads == 0)) m.kv_heads = m.heads;
     if (!config_.find("head_dim") && (config_.is_null("head_dim") || m.head_dim == 0)) m.head_dim = m.heads > 0 ? m.width / m.heads : 0;
     m.init_std = config_.real("initializer_range", m.init_std);
-    if (family_.output_bias) m.qkv_bias = config_.truth("attention_bias", false);
-    const bool output_bias = family_.output_bias && m.qkv_bias;
+    if (family_.output_bias) m.qkv_bias = m.attention_out_bias = config_.truth("attention_bias", false);
     read_keys(m, family_.keys);
     const WindowRotation rotation = read_rotation(config_, family_.rotation, m);
     if (family_.read_model) family_.read_model(config_, m);
@@ -45,7 +44,6 @@ class FamilyReader {
             .from = fmt::format("{}, {}", family_.type, toml_string(file)),
             .architecture = std::string(family_.architecture),
             .family = &family_,
-            .output_bias = output_bias,
             .notes = config_.notes()};
   }
 

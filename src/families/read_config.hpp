@@ -15,7 +15,6 @@ struct ModelSource {
   std::string from;                     ///< for the deck's comment
   std::string architecture = {};        ///< of a config.json: "LlamaForCausalLM"
   const Family* family = nullptr;       ///< of a config.json: its files have the names of this one
-  bool output_bias = false;             ///< its class has a bias on the attention's output, which a deck cannot say: only zeros do
   bool own_head = false;                ///< the weights have one, though config.json says that the embedding is the head
   std::vector<std::string> notes = {};  ///< what its reader leaves out without harm, for the log
 };

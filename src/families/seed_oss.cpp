@@ -12,12 +12,11 @@ void note_dropout(ConfigReader& config, ModelKeys&) {
     if (config.real(key, 0.1) != 0) config.unused(std::string(key) + " (there is no dropout in this version)");
 }
 
-constexpr auto seed_oss_keys = std::to_array<FamilyKey>(
-    {{.name = "attention_bias", .field = &ModelKeys::qkv_bias},
-     {.name = "attention_out_bias", .fixed = "false", .why = "a bias on the attention's output is not in this version"},
-     {.name = "mlp_bias", .fixed = "false"},
-     {.name = "attention_dropout", .fixed = "0.0"},
-     {.name = "residual_dropout", .fixed = "0.0"}});
+constexpr auto seed_oss_keys = std::to_array<FamilyKey>({{.name = "attention_bias", .field = &ModelKeys::qkv_bias},
+                                                         {.name = "attention_out_bias", .field = &ModelKeys::attention_out_bias},
+                                                         {.name = "mlp_bias", .fixed = "false"},
+                                                         {.name = "attention_dropout", .fixed = "0.0"},
+                                                         {.name = "residual_dropout", .fixed = "0.0"}});
 
 }  // namespace
 

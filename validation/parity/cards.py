@@ -19,7 +19,7 @@ BEGIN, END = "<!-- families: validation/parity/cards.py --tables -->", "<!-- end
 
 # model_type: (what it is, what there is to say of it)
 FAMILIES = {
-    "llama": ("Llama 2, 3, 3.1, 3.2; SmolLM; others that are Llamas", "`tie_word_embeddings`"),
+    "llama": ("Llama 2, 3, 3.1, 3.2; SmolLM; others that are Llamas", "`tie_word_embeddings`, `attention_bias`"),
     "mistral": ("Mistral", "with a window on all layers (7B v0.1), or none"),
     "ministral": ("Ministral", "windows on the layers that `layer_types` names; exported as the Mistral or CWM that it is"),
     "cwm": ("CWM", "windows on the layers that `layer_types` names"),
@@ -37,7 +37,7 @@ FAMILIES = {
     "phi3": ("Phi-3 of 4k tokens, Phi-4 (not mini)", "without longrope; exported as the Llama, or with a window the Mistral, that it is"),
     "seed_oss": ("Seed-OSS", "exported as the Qwen2 that it is; its dropout is told of and left out"),
     "qwen2": ("Qwen2, Qwen2.5", "windows where `use_sliding_window` is true"),
-    "qwen3": ("Qwen3", "`attention_bias` where the biases of the output are zeros, as our exports have them"),
+    "qwen3": ("Qwen3", "`attention_bias`"),
     "mixtral": ("Mixtral", ""),
     "qwen2_moe": ("Qwen1.5-MoE, Qwen2-MoE", "experts in every layer"),
     "qwen3_moe": ("Qwen3-MoE", "experts in every layer"),

@@ -46,6 +46,8 @@ MODELS = {
     "qwen2_windows": ({**model_keys("qkv_bias"), "layers": 3, "pattern": "GL", "kinds": [{"name": "G"}, {"name": "L", "window": 5}]}, ("bfloat16",)),
     "qwen3_windows": (model_keys("windows"), ("bfloat16",)),
     "qwen3": (model_keys("qk_norm"), ("bfloat16",)),
+    "qwen3_biases": ({**model_keys("qk_norm"), "qkv_bias": True, "attention_out_bias": True}, ("bfloat16",)),
+    "llama_biases": ({**DEFAULTS, "kv_heads": 2, "qkv_bias": True, "attention_out_bias": True}, ("bfloat16",)),
     "gemma": ({**DEFAULTS, "kv_heads": 2, "tied": True, "norm_form": "one_plus_weight", "activation": "gelu_tanh", "embedding_scale": "sqrt_width"},
               ("bfloat16",)),
     "gemma2": (model_keys("gemma2"), ("float32", "bfloat16")),

@@ -138,7 +138,7 @@ def make_config(keys):
     layers = layers_of(keys)
     windows = [layer["window"] for layer in layers if layer["window"]]
     types = ["sliding_attention" if layer["window"] else "full_attention" for layer in layers]
-    if any(key in keys for key in BLOCK_KEYS if key != "activation"):
+    if any(key in keys for key in BLOCK_KEYS if key not in ("activation", "attention_out_bias")):
         return block_config(keys, common, layers, rope)
     if has_experts(keys):
         return make_expert_config(keys, common)
@@ -154,11 +154,11 @@ def make_config(keys):
         common |= {"use_sliding_window": True, "sliding_window": windows[0], "layer_types": types}
     if keys["qk_norm"]:
         return transformers.Qwen3Config(**common, attention_bias=keys["qkv_bias"])
-    if keys["qkv_bias"]:
+    if keys["qkv_bias"] and not keys.get("attention_out_bias"):
         return transformers.Qwen2Config(**common)
     if keys["width"] % keys["heads"]:
         return transformers.MistralConfig(**common, sliding_window=None)
-    return transformers.LlamaConfig(**common, attention_bias=False, mlp_bias=False)
+    return transformers.LlamaConfig(**common, attention_bias=keys["qkv_bias"], mlp_bias=False)
 
 
 def make_expert_config(keys, common):

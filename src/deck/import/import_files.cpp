@@ -36,8 +36,6 @@ Configuration read_file(const std::string& path, std::vector<Fault>& faults) {
 ModelSource model_of(const ImportRequest& request, std::vector<Fault>& faults) {
   ModelSource model = read_model(request.model, faults);
   if (model.model.tied && request.own_head && request.own_head(request.model)) take_own_head(model, request.model);
-  if (model.output_bias)
-    faults.push_back({request.model, 0, 0, "attention_bias", "a bias on the attention's output is not in this version; set it to false"});
   return model;
 }
 

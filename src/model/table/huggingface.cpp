@@ -75,7 +75,8 @@ std::vector<ExportTensor> huggingface_tensors(const Deck& deck, const std::vecto
     const std::string ours = tensor.parts.front().ours;
     tensors.push_back(std::move(tensor));
     // One switch has the biases of all four projections: with ours on q, k and v comes one of the output, which adds nothing.
-    if (constexpr std::string_view wo = ".wo"; family.output_bias && deck.model.qkv_bias && ours.ends_with(".attention.wo"))
+    if (constexpr std::string_view wo = ".wo";
+        family.output_bias && deck.model.qkv_bias && !deck.model.attention_out_bias && ours.ends_with(".attention.wo"))
       tensors.push_back({names.of(ours.substr(0, ours.size() - wo.size()) + ".bo"), {deck.model.width}, {}});
   }
   return tensors;

@@ -20,7 +20,7 @@ FROZEN = {"run__steps": 2, "learning_rate__warmup_steps": 2, "learning_rate__war
 SHARDED = {"zero__stage": 3, "zero__param_persistence_threshold": 0}
 MODELS = {
     "llama": ("LlamaForCausalLM", {}),
-    "qwen3": ("Qwen3ForCausalLM", {"model__tied": True, "model__qk_norm": True, "model__qkv_bias": True}),
+    "qwen3": ("Qwen3ForCausalLM", {"model__tied": True, "model__qk_norm": True, "model__qkv_bias": True, "model__attention_out_bias": True}),
     "qwen2": ("Qwen2ForCausalLM", {"model__qkv_bias": True, "model__rope_theta": 1e6, "model__norm_eps": 1e-6}),
     "mixtral": ("MixtralForCausalLM", {"model__experts": 4}),
     "qwen2_moe": ("Qwen2MoeForCausalLM", {"model__experts": 4, "model__expert_ff_width": 24, "model__shared_ff_width": 40,

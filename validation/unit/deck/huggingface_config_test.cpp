@@ -163,7 +163,8 @@ TEST(HuggingfaceConfig, Qwen) {
   local.replace(local.find("num_experts"), 11, "num_local_experts");
   EXPECT_EQ(source_of("qwen3_moe", R"("norm_topk_prob": true, )" + local).model, m) << "as transformers 5 writes it";
   const ModelSource biased = source_of("qwen3", R"("attention_bias": true, "head_dim": 8)" + window);
-  EXPECT_TRUE(biased.model.qkv_bias && biased.model.qk_norm && biased.output_bias);
+  EXPECT_TRUE(biased.model.qkv_bias && biased.model.qk_norm && biased.model.attention_out_bias);
+  EXPECT_TRUE(source_of("llama", R"("attention_bias": true)").model.attention_out_bias);
 }
 
 TEST(HuggingfaceConfig, RefusesByName) {
@@ -182,7 +183,7 @@ TEST(HuggingfaceConfig, RefusesByName) {
       {"llama", R"("rope_parameters": {"rope_type": "llama3", "factor": 8.0})", "has no low_freq_factor"},
       {"llama", R"("rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5})",
        "partial_rotary_factor: is a part of a rotation"},
-      {"llama", R"("attention_bias": true)", "attention_bias: a bias on the attention's output"},
+      {"mistral", R"("attention_bias": true)", "attention_bias: a bias on the attention's output"},
       {"llama", R"("mlp_bias": true)", "mlp_bias: "},
       {"llama", R"("attention_dropout": 0.1)", "attention_dropout: dropout is not in this version"},
       {"llama", R"("quantization_config": {"quant_method": "gptq"})", "quantization_config: quantized weights"},

@@ -45,7 +45,7 @@ std::string import_and_deck(const std::string& model, const std::string& run) {
 TEST(InitialWeights, EveryElementOfEveryTensor) {
   for (const std::vector<std::string>& keys :
        {std::vector<std::string>{},
-        {"model.tied=true", "model.qk_norm=true", "model.qkv_bias=true"},
+        {"model.tied=true", "model.qk_norm=true", "model.qkv_bias=true", "model.attention_out_bias=true"},
         {"model.experts=4"},
         {"model.experts=4", "model.residual_scale=0.5", "model.embedding_scale=3", "model.tied=true"},
         {"model.experts=4", "model.shared_ff_width=8", "model.normalize_top_k=false", "model.qkv_bias=true"}})
@@ -126,13 +126,17 @@ TEST(InitialWeights, WhatSaysNothingMayStandThere) {
   const Deck tied = deck_with(folder, {"model.tied=true"});
   write_model(folder, tied, with_more);
   EXPECT_NO_THROW(InitialWeights(tied, false));
-  // A bias of the output is none where it is zeros.
-  const Deck biased = deck_with(folder, {"model.qk_norm=true", "model.qkv_bias=true"});
-  write_model(folder, biased);
+}
+
+TEST(InitialWeights, ABiasOfTheOutputIsTheModels) {
+  const Scratch scratch;
+  const std::string folder = scratch / "m";
+  const Deck plain = deck_with(folder, {"model.qk_norm=true", "model.qkv_bias=true"}),
+             biased = deck_with(folder, {"model.qk_norm=true", "model.qkv_bias=true", "model.attention_out_bias=true"});
+  write_model(folder, plain);  // with zeros, which are trained as any bias
   EXPECT_NO_THROW(InitialWeights(biased, false));
-  write_model(folder, biased, {}, 1);
-  const std::string text = test::error_of(ExitCode::data, [&] { InitialWeights(biased, false); });
-  EXPECT_TRUE(test::has(text, "model.layers.0.self_attn.o_proj.bias is not zero everywhere")) << text;
+  const std::string text = test::error_of(ExitCode::usage, [&] { InitialWeights(plain, false); });
+  EXPECT_TRUE(test::has(text, "model.attention_out_bias = false, and")) << text;
 }
 
 TEST(InitialWeights, AHeadOfItsOwnIsTheModelsHead) {
