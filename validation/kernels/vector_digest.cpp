@@ -1,6 +1,7 @@
 // Prints a digest of what each kernel makes of fixed inputs. Built twice, with the target's vectors and with the generic ones: see
 // vector_test.cpp. Sizes leave remainders everywhere.
-#include "expert_bias_cases.hpp"
+#include <numeric>
+
 #include "kernels/adam8bit/adam8bit.hpp"
 #include "kernels/adamw/adamw.hpp"
 #include "kernels/argmax/argmax.hpp"
@@ -11,6 +12,7 @@
 #include "kernels/draw/draw.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/embedding/embedding.hpp"
+#include "kernels/expert_bias/expert_bias.hpp"
 #include "kernels/fixed/fixed.hpp"
 #include "kernels/fp8/fp8.hpp"
 #include "kernels/gemm/gemm.hpp"
@@ -366,6 +368,45 @@ void attention_blocks() {
 }
 
 template <class T>
+void expert_biases() {
+  constexpr DType dtype = dtype_of<T>();
+  constexpr std::int64_t N = 581, biased_rows = 73;
+  const std::vector<std::int32_t> offsets = {0, 70, 70, 73};
+  std::vector<std::int32_t> choices(biased_rows);
+  std::iota(choices.begin(), choices.end(), 0);
+  auto biased = random_values<T>(biased_rows * N, 1);
+  const auto bias = random_values<T>(3 * N, 2), d_y = random_values<T>(biased_rows * N, 3);
+  const auto counted = random_values<float>(biased_rows, 4);
+  auto d_bias = random_values<float>(3 * N, 5), d_counted = random_values<float>(biased_rows, 6);
+  add_expert_bias(
+      {}, {.y = biased.data(), .bias = bias.data(), .offsets = offsets.data(), .rows = biased_rows, .E = 3, .N = N, .dtype = dtype});
+  expert_bias_gradient({}, {.d_bias = d_bias.data(),
+                            .d_y = d_y.data(),
+                            .weights = counted.data(),
+                            .sources = choices.data(),
+                            .offsets = offsets.data(),
+                            .k = 1,
+                            .slots = 1,
+                            .rows = biased_rows,
+                            .E = 3,
+                            .N = N,
+                            .accumulate = true,
+                            .dtype = dtype});
+  weigh_expert_bias({}, {.d_weights = d_counted.data(),
+                         .d_y = d_y.data(),
+                         .bias = bias.data(),
+                         .sources = choices.data(),
+                         .offsets = offsets.data(),
+                         .k = 1,
+                         .slots = 1,
+                         .rows = biased_rows,
+                         .E = 3,
+                         .N = N,
+                         .dtype = dtype});
+  print("expert_bias", dtype, biased, d_bias, d_counted);
+}
+
+template <class T>
 void experts() {
   constexpr DType dtype = dtype_of<T>();
   constexpr RouterShape shape{.M = 61, .E = 7, .k = 3, .shared = true, .normalized = false};
@@ -425,8 +466,6 @@ void experts() {
                   .F = C,
                   .dtype = dtype});
   print("experts", dtype, chosen, weights, balance, z, d_logits, places, out, d_weights, d, gathered);
-  const auto biased = expert_bias_on_host<T>({.counts = {70, 0, 3}, .N = 581});
-  print("expert_bias", dtype, biased.y, biased.d_bias, biased.d_weights);
 }
 
 template <class T>
@@ -534,6 +573,9 @@ int main() {
   attention_blocks<float>();
   attention_blocks<tessera::bf16>();
   attention_blocks<tessera::f16>();
+  expert_biases<float>();
+  expert_biases<tessera::bf16>();
+  expert_biases<tessera::f16>();
   experts<float>();
   experts<tessera::bf16>();
   experts<tessera::f16>();
