@@ -20,7 +20,7 @@ except ImportError as error:
     sys.exit(77)
 
 from exports import bf16_bits, fail, keys_of_config, read_export, read_json, read_tensor
-from names import tensor_table
+from names import expert_part, tensor_table
 
 
 def missing_sources(folder, dataset):
@@ -46,7 +46,16 @@ def difference(master, exported, dtype):
             f"checkpoint {master[first]!r} (0x{want[first]:0{width}x}), export 0x{got[first]:0{width}x}")
 
 
-def compare(path, tensors, table):
+def ours_of(values, name, keys):
+    """What of the values of a tensor of the export the tensor of this name is."""
+    part = expert_part(name, keys)
+    if part is None:
+        return values
+    index, turned = part
+    return values[index].T if turned else values[index]
+
+
+def compare(path, tensors, table, keys):
     """Every difference between the file's /master and the export, and the shard files that it reads."""
     faults, sources = [], set()
     with h5py.File(path) as file:
@@ -70,12 +79,12 @@ def compare(path, tensors, table):
                 faults.append(f"/master/{name} is mapped onto {', '.join(missing)}, missing beside {path}")
             elif dataset.shape != shape:
                 faults.append(f"/master/{name} is {dataset.shape}, its natural shape is {shape}")
-            elif tensors[hf_name][2] != shape:
-                faults.append(f"the export's {hf_name} is {tensors[hf_name][2]}, its natural shape is {shape}")
+            elif (found := ours_of(read_tensor(tensors[hf_name]), name, keys)).shape != shape:
+                faults.append(f"the export's {hf_name} has {found.shape} of {name}, whose natural shape is {shape}")
             elif dataset.dtype != np.dtype("<f4"):
                 faults.append(f"/master/{name} has the dtype {dataset.dtype}, not float32")
             else:
-                text = difference(dataset[()], read_tensor(tensors[hf_name]), tensors[hf_name][1])
+                text = difference(dataset[()], found, tensors[hf_name][1])
                 faults += [f"/master/{name}: {text}"] if text else []
     return faults, sources
 
@@ -92,9 +101,10 @@ def main():
     if not os.path.exists(path):
         fail(f"{path} is missing")
     config = read_json(os.path.join(arguments.folder, "config.json"))
-    table = tensor_table(keys_of_config(config))
+    keys = keys_of_config(config)
+    table = tensor_table(keys)
     try:
-        faults, sources = compare(path, read_export(arguments.folder), table)
+        faults, sources = compare(path, read_export(arguments.folder), table, keys)
     except OSError as error:
         fail(f"{path}: {error}")
     for fault in faults:

@@ -5,7 +5,7 @@ import re
 import torch
 import transformers
 
-from names import BLOCK_KEYS, is_glm, is_gpt_oss, has_experts, is_mixtral, layers_of, norms_input, norms_output, tensor_table
+from names import BLOCK_KEYS, expert_part, is_glm, is_gpt_oss, has_experts, is_mixtral, layers_of, norms_input, norms_output, tensor_table
 
 DEFAULTS = {"layers": 2, "width": 32, "heads": 4, "kv_heads": 4, "head_dim": 8, "ff_width": 48, "vocab": 96, "norm_eps": 1e-5, "tied": False,
             "qk_norm": False, "qkv_bias": False, "rope_theta": 10000.0, "rope_scaling": "none", "rope_factor": 8.0,
@@ -247,11 +247,9 @@ def whole_parameters(parameters):
 
 def fused_part(theirs, ours, name, keys):
     """Of a matrix that lies in a tensor with others: its part, or None."""
-    expert = re.search(r"experts\.(\d+)\.([wb]_\w+)$", ours)
-    if expert and is_gpt_oss(keys):
-        turn = {"gate": (slice(0, None, 2),), "up": (slice(1, None, 2),), "down": ()}[expert[2][2:]]
-        matrix = expert[2][0] == "w"
-        return Part(theirs[name], (int(expert[1]), *([slice(None)] if matrix and turn else []), *turn), turned=matrix)
+    if part := expert_part(ours, keys):
+        return Part(theirs[name], *part)
+    expert = re.search(r"experts\.(\d+)\.(w_\w+)$", ours)
     if expert and name.endswith(("input_linear.weight", "output_linear.weight")):
         layer, number, ff = name.rsplit(".", 2)[0], int(expert[1]), keys["expert_ff_width"]
         if expert[2] == "w_down":

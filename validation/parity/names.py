@@ -1,5 +1,7 @@
 """The tensor table as Python sees it: Tessera's names, their natural shapes, and the names Hugging Face gives the same tensors."""
 
+import re
+
 MODEL_KEYS = ("layers", "width", "heads", "kv_heads", "head_dim", "ff_width", "vocab", "norm_eps", "tied", "qk_norm", "qkv_bias",
               "rope_theta", "rope_scaling", "rope_factor", "rope_low_freq_factor", "rope_high_freq_factor", "rope_original_context")
 
@@ -52,6 +54,16 @@ def has_multipliers(keys):
 def is_mixtral(keys):
     return (has_experts(keys) and keys["shared_ff_width"] == 0 and keys["normalize_top_k"] and not keys["qk_norm"] and not keys["qkv_bias"]
             and not has_multipliers(keys) and not is_gpt_oss(keys))
+
+
+def expert_part(ours, keys):
+    """Of a tensor of an expert of a GPT-OSS: what index of theirs it is, and whether it is turned there; else None."""
+    expert = re.search(r"experts\.(\d+)\.([wb])_(gate|up|down)$", ours)
+    if not expert or not is_gpt_oss(keys):
+        return None
+    turn = {"gate": (slice(0, None, 2),), "up": (slice(1, None, 2),), "down": ()}[expert[3]]
+    matrix = expert[2] == "w"
+    return (int(expert[1]), *([slice(None)] if matrix and turn else []), *turn), matrix
 
 
 def fused_table(keys):
