@@ -15,6 +15,7 @@
 #include "kernels/cuda/runtime.hpp"
 #include "kernels/gemm/gemm_sizes.hpp"
 #include "kernels/gemm/packed_codes.hpp"
+#include "kernels/gemm/wide_bias.hpp"
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -274,13 +275,17 @@ void gemm(const Context& context, const Gemm& g) {
   TESSERA_REQUIRE(g.M >= 0 && g.N >= 0 && g.K > 0, "gemm of M={} N={} K={}", g.M, g.N, g.K);
   TESSERA_REQUIRE(g.out == DType::f32 || g.out == g.in, "gemm of {} into {}", name_of(g.in), name_of(g.out));
   TESSERA_REQUIRE(g.is_legal(), "gemm adds to c or an addend that lies elsewhere, scales without a bias, and has rows beside each other");
-  TESSERA_REQUIRE(!g.bias || (g.out == g.in && alignment_of(g.bias) >= 16), "a bias has c's type and begins on 16 bytes");
+  TESSERA_REQUIRE(!g.bias || alignment_of(g.bias) >= 16, "a bias begins on 16 bytes");
   TESSERA_REQUIRE(!g.b_packed, "a GPU has no packed form");
   TESSERA_REQUIRE(!g.fp8 || is_product_of_codes(g), "cuBLASLt multiplies codes with a scale a matrix or a row, by multiples of 16");
   TESSERA_REQUIRE(context.workspace.size() >= workspace_bytes, "gemm needs {} bytes of workspace, has {}", workspace_bytes,
                   context.workspace.size());
   if (g.M == 0 || g.N == 0) return;
-  plan_of(context, g).run(context, g);
+  if (!g.bias || g.out == g.in) return plan_of(context, g).run(context, g);
+  Gemm without = g;
+  without.bias = nullptr;
+  plan_of(context, without).run(context, without);
+  add_wide_bias(context, g);
 }
 
 void gemm_pack_b(const Context& context, void* packed, const Gemm& g) {

@@ -93,6 +93,7 @@ void expect_all_layouts() {
       EXPECT_LT(norm_error(t.template on_device<float>(true, false), t.template on_host<float>(true, false)), 1e-5) << where;
       EXPECT_LT(norm_error(t.template on_device<T>(false, false), t.template on_host<T>(false, false)), device_tolerance<T>()) << where;
       EXPECT_LT(norm_error(t.template on_device<T>(false, true), t.template on_host<T>(false, true)), device_tolerance<T>()) << where;
+      EXPECT_LT(norm_error(t.template on_device<float>(true, true), t.template on_host<float>(true, true)), 1e-5) << where;
     }
   }
 }
