@@ -40,7 +40,7 @@ VALUES = {
     "model.kinds": [..., '[{ name = "L", window = 5 }, { name = "G", positions = "none" }]', '[{ name = "L", window = 3, rope_theta = 500.0 }, { name = "G", window = 0 }]'],
     "model.embedding_scale": [..., '"sqrt_width"', "3.0"],
     "model.residual_scale": [..., "0.5"],
-    "model.gate_limit": [..., "1.0", "0.05"],
+    "model.gate_limit": [..., "1.0", "0.2"],
     "model.attention_scale": [..., "0.25"],
     "model.attention_softcap": [..., "2.0"],
     "model.logit_scale": [..., "0.5"],
