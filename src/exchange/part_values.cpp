@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "base/check.hpp"
@@ -24,6 +25,11 @@ float value_of(unsigned code) {
   return (code & 8u) ? -sizes[code & 7u] : sizes[code & 7u];
 }
 
+/// E8M0: a power of two; the last code is no number.
+float scaled(float value, float code) {
+  return code == 255 ? std::numeric_limits<float>::quiet_NaN() : std::ldexp(value, static_cast<int>(code) - 127);
+}
+
 /// Rows and columns of ours, row-major into `out`, of blocks and scales: (..., out, in / 32) where theirs is (..., in, out).
 void read_mxfp4(const io::SafetensorsModel& model, const FileTensor& tensor, const TensorPart& part, std::int64_t row, std::int64_t rows,
                 std::int64_t column, std::int64_t columns, std::span<float> out) {
@@ -43,7 +49,7 @@ void read_mxfp4(const io::SafetensorsModel& model, const FileTensor& tensor, con
       const std::int64_t at = r * part.step * n * block + column - first * block + c;
       const auto pair = static_cast<unsigned>(bytes[static_cast<std::size_t>(at / 2)]);  // the low half comes first
       out[static_cast<std::size_t>(r * columns + c)] =
-          std::ldexp(value_of(at % 2 == 0 ? pair & 15u : pair >> 4), static_cast<int>(scales[static_cast<std::size_t>(at / block)]) - 127);
+          scaled(value_of(at % 2 == 0 ? pair & 15u : pair >> 4), scales[static_cast<std::size_t>(at / block)]);
     }
 }
 

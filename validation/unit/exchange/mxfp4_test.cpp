@@ -145,7 +145,8 @@ TEST(Mxfp4, WhatIsWrongIsNamed) {
     const Scratch scratch;
     write_model(scratch / "m", gpt_oss(), [&](std::vector<Raw>& all) {
       Raw& scales = find(all, "down_proj_scales");
-      std::ranges::fill(scales.bytes, std::byte(255));
+      std::ranges::fill(scales.bytes, std::byte(255));  // no number, of whatever code
+      std::ranges::fill(find(all, "down_proj_blocks").bytes, std::byte(0x10));
     });
     const Deck deck = gpt_oss({"run.init=" + scratch / "m"});
     const InitialWeights weights(deck, false);
