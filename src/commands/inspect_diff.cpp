@@ -91,7 +91,7 @@ class ModelSide : public Side {
     std::set<std::string> known;
     for (const ExportTensor& tensor : tensors_of(folder, deck)) {
       known.insert(tensor.name);
-      const FileTensor there = find_values(model_, tensor.name);
+      const FileTensor there = find_values(model_, tensor);
       if (there.is_mxfp4()) known.insert({there.values->name, there.scales->name});
       if (there.values)
         for (const TensorPart& part : tensor.parts) add(part, there, has_shape(there, tensor.shape));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 #include "base/check.hpp"
 #include "base/clock.hpp"
@@ -64,8 +65,9 @@ void require_tensors(const io::SafetensorsModel& model, const Deck& deck, const 
   for (const ExportTensor& tensor : tensors) wanted.emplace(tensor.name, tensor.shape);
   std::vector<std::string> missing, shapes, types, others;
   std::set<std::string_view> parts;  // of tensors of four bits
-  for (const auto& [name, shape] : wanted) {
-    const FileTensor there = find_values(model, name);
+  for (const auto& tensor : tensors) {
+    const auto& [name, shape] = std::tie(tensor.name, tensor.shape);
+    const FileTensor there = find_values(model, tensor);
     if (!there.values) missing.push_back(name);
     if (!there.is_mxfp4()) continue;
     parts.insert({there.values->name, there.scales->name});
@@ -110,7 +112,7 @@ InitialWeights::InitialWeights(const Deck& deck, const ModelSource& source) : ar
   const std::vector<ExportTensor> tensors = tensors_by(names, parameter_table(of_files.model));
   require_tensors(model_, of_files, source, tensors);
   for (const ExportTensor& tensor : tensors)
-    for (const TensorPart& part : tensor.parts) places_.emplace(part.ours, Place{find_values(model_, tensor.name), part});
+    for (const TensorPart& part : tensor.parts) places_.emplace(part.ours, Place{find_values(model_, tensor), part});
   find_means(deck);
   if (!deck.model.lora.init.empty()) adapter_.emplace(deck, names);
 }

@@ -67,8 +67,10 @@ void read_apart(const io::SafetensorsModel& model, const FileTensor& tensor, con
 
 }  // namespace
 
-FileTensor find_values(const io::SafetensorsModel& model, const std::string& name) {
+FileTensor find_values(const io::SafetensorsModel& model, const ExportTensor& tensor) {
+  const std::string& name = tensor.name;
   if (const auto* there = model.find(name)) return {there};
+  if (!std::ranges::all_of(tensor.parts, &TensorPart::turned)) return {};
   const auto *blocks = model.find(name + "_blocks"), *scales = model.find(name + "_scales");
   return blocks && scales ? FileTensor{blocks, scales} : FileTensor{};
 }

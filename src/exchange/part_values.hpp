@@ -15,8 +15,8 @@ struct FileTensor {
   bool is_mxfp4() const { return scales != nullptr; }
 };
 
-/// The tensor as the files have it, as it is or in MXFP4.
-FileTensor find_values(const io::SafetensorsModel& model, const std::string& name);
+/// The tensor as the files have it, as it is or, where our matrices are turned in it, in MXFP4.
+FileTensor find_values(const io::SafetensorsModel& model, const ExportTensor& tensor);
 /// Whether it has this shape.
 bool has_shape(const FileTensor& tensor, const Shape& shape);
 

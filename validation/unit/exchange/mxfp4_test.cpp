@@ -137,6 +137,15 @@ TEST(Mxfp4, WhatIsWrongIsNamed) {
   const std::string missing =
       refused([&](std::vector<Raw>& all) { std::erase_if(all, [](const Raw& raw) { return raw.name.ends_with("down_proj_scales"); }); });
   EXPECT_TRUE(test::has(missing, "1 tensor is missing: model.layers.0.mlp.experts.down_proj")) << missing;
+  const std::string bias = refused([&](std::vector<Raw>& all) {  // whose shape blocks could have as well
+    Raw& raw = find(all, "gate_up_proj_bias");
+    raw.name += "_blocks", raw.type = "U8";
+    raw.bytes.resize(static_cast<std::size_t>(raw.shape.elements()));
+    Raw scales = raw;
+    scales.name = scales.name.substr(0, scales.name.size() - 7) + "_scales";
+    all.push_back(scales);
+  });
+  EXPECT_TRUE(test::has(bias, "1 tensor is missing: model.layers.0.mlp.experts.gate_up_proj_bias")) << bias;
   const std::string shape = refused([&](std::vector<Raw>& all) { find(all, "gate_up_proj_scales").shape = {2, 64, 2}; });
   EXPECT_TRUE(test::has(shape, "gate_up_proj_scales are 2 x 128 x 1 x 16 and 2 x 64 x 2, which make no 2 x 32 x 128")) << shape;
   const std::string type = refused([&](std::vector<Raw>& all) { find(all, "down_proj_blocks").type = "I8"; });
