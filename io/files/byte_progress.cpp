@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/clock.hpp"
+#include "base/progress.hpp"
 #include "base/types.hpp"
 
 namespace tessera::io {
@@ -30,7 +31,7 @@ void ByteProgress::set(std::int64_t done_bytes) {
     line += fmt::format("{:3.0f} %, {}/s", 100.0 * static_cast<double>(done_) / static_cast<double>(total_), human_bytes(rate));
   else
     line += fmt::format("{}, {}/s", human_bytes(static_cast<double>(done_)), human_bytes(rate));
-  if (total_ > 0 && rate > 0) line += fmt::format(", {:.0f} s left", left / rate);
+  if (total_ > 0 && rate > 0) line += fmt::format(", {} left", human_duration(left / rate));
   std::fputs(line.c_str(), stderr);
 }
 

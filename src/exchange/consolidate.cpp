@@ -11,9 +11,7 @@
 #include <optional>
 
 #include "base/check.hpp"
-#include "base/clock.hpp"
 #include "base/glob.hpp"
-#include "base/progress.hpp"
 #include "deck/deck.hpp"
 #include "exchange/adapter_export.hpp"
 #include "exchange/carried_files.hpp"
@@ -25,6 +23,7 @@
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/finite.hpp"
 #include "io/export/hdf5_export.hpp"
+#include "io/files/byte_progress.hpp"
 #include "io/files/posix_file.hpp"
 #include "io/safetensors/safetensors.hpp"
 #include "model/table/huggingface.hpp"
@@ -36,34 +35,9 @@ namespace tessera {
 namespace fs = std::filesystem;
 namespace {
 
-/// A line on the terminal with the share done and the time left.
-class Meter {
- public:
-  Meter(bool on, std::int64_t total) : on_(on && isatty(STDERR_FILENO)), total_(total), begin_(now_seconds()) {}
-  ~Meter() {
-    if (on_) std::fputs("\r\033[K", stderr);
-  }
-  void add(std::int64_t bytes) {
-    done_ += bytes;
-    const double now = now_seconds();
-    if (!on_ || now - shown_ < 0.2) return;
-    shown_ = now;
-    const double share = static_cast<double>(done_) / static_cast<double>(total_);
-    std::fputs(
-        fmt::format("\r\033[Kconsolidate {:.0f} %, {} left", 100 * share, human_duration((now - begin_) * (1 - share) / share)).c_str(),
-        stderr);
-    std::fflush(stderr);
-  }
-
- private:
-  bool on_;
-  std::int64_t total_, done_ = 0;
-  double begin_, shown_ = 0;
-};
-
 /// Passes a tensor's fp32 values on in chunks.
 void stream(const io::CheckpointReader& reader, const std::string& group, const std::string& name, std::int64_t n,
-            std::vector<float>& buffer, Meter& meter, const std::function<void(std::span<const float>)>& sink) {
+            std::vector<float>& buffer, io::ByteProgress& progress, const std::function<void(std::span<const float>)>& sink) {
   const io::CheckpointTensor* tensor = reader.find(group, name);
   if (!tensor) fail(ExitCode::checkpoint, "{} has no tensor {}, which its own deck asks for", reader.folder(), name);
   for (std::int64_t begin = 0; begin < n; begin += io::hash_block) {
@@ -73,7 +47,7 @@ void stream(const io::CheckpointReader& reader, const std::string& group, const 
       fail(ExitCode::numerics, "{}: {} of {}, element {}, is {}: a model with it would be of no use. Take an older checkpoint of the run.",
            reader.folder(), group, name, begin + bad, io::text_not_finite(chunk[static_cast<std::size_t>(bad)]));
     sink(chunk);
-    meter.add(static_cast<std::int64_t>(chunk.size_bytes()));
+    progress.add(static_cast<std::int64_t>(chunk.size_bytes()));
   }
 }
 
@@ -136,13 +110,13 @@ using Sink = std::function<void(std::span<const float>)>;
 /// Passes the values of parts of a tensor of the export on, with their adapters, each in its order.
 class ExportParts {
  public:
-  ExportParts(const Source& source, std::vector<float>& buffer, Meter& meter)
-      : source_(source), buffer_(buffer), meter_(meter), merge_(source.reader, source.deck.model.lora) {}
+  ExportParts(const Source& source, std::vector<float>& buffer, io::ByteProgress& progress)
+      : source_(source), buffer_(buffer), progress_(progress), merge_(source.reader, source.deck.model.lora) {}
 
   void stream_part(const TensorPart& part, const Sink& sink) {
     const bool adapted = merge_.adapts(part.ours);
     std::int64_t at = 0;
-    stream(source_.reader, "master", part.ours, part.shape.elements(), buffer_, meter_, [&](std::span<const float> values) {
+    stream(source_.reader, "master", part.ours, part.shape.elements(), buffer_, progress_, [&](std::span<const float> values) {
       if (!adapted) return sink(values);
       merged_.assign(values.begin(), values.end());
       merge_.add(part.ours, at, merged_);
@@ -170,14 +144,15 @@ class ExportParts {
  private:
   const Source& source_;
   std::vector<float>& buffer_;
-  Meter& meter_;
+  io::ByteProgress& progress_;
   LoraMerge merge_;
   std::vector<float> merged_;
 };
 
 /// Passes the values of a tensor of the export on: those of ours, or zeros.
-void stream_export(const Source& source, const ExportTensor& tensor, std::vector<float>& buffer, Meter& meter, const Sink& sink) {
-  ExportParts parts(source, buffer, meter);
+void stream_export(const Source& source, const ExportTensor& tensor, std::vector<float>& buffer, io::ByteProgress& progress,
+                   const Sink& sink) {
+  ExportParts parts(source, buffer, progress);
   if (std::ranges::any_of(tensor.parts, [](const TensorPart& part) { return !part.in_order(); })) return parts.stream_slabs(tensor, sink);
   for (const TensorPart& part : tensor.parts) parts.stream_part(part, sink);
   if (!tensor.parts.empty()) return;
@@ -251,11 +226,11 @@ struct WeightFile {
 };
 
 Hash128 write_weights(const WeightFile& weights, const Source& source, const ConsolidateOptions& o, std::vector<float>& buffer,
-                      Meter& meter) {
+                      io::ByteProgress& progress) {
   std::vector<std::byte> narrow;
   io::SafetensorsWriter writer(o.output + "/" + weights.file.name, weights.file.entries);
   for (const ExportTensor& tensor : weights.tensors)
-    stream_export(source, tensor, buffer, meter,
+    stream_export(source, tensor, buffer, progress,
                   [&](std::span<const float> values) { writer.append(elements_of(values, o.dtype, narrow)); });
   return writer.finish();
 }
@@ -270,14 +245,14 @@ Hash128 identity_of(const Source& source, const ConsolidateOptions& o, const std
 
 /// This rank's files, each of which is left as it is where an earlier start has finished it; how many those are.
 std::int64_t write_files(const std::vector<WeightFile>& files, const ExportRecords& records, const Ranks& ranks, const Source& source,
-                         const ConsolidateOptions& o, std::vector<float>& buffer, Meter& meter) {
+                         const ConsolidateOptions& o, std::vector<float>& buffer, io::ByteProgress& progress) {
   std::int64_t kept = 0;
   for (std::size_t i = static_cast<std::size_t>(ranks.rank); i < files.size(); i += static_cast<std::size_t>(ranks.count)) {
     const std::string& name = files[i].file.name;
     if (records.stands(name, io::safetensors_bytes(files[i].file)))
       ++kept;
     else
-      records.finished(name, write_weights(files[i], source, o, buffer, meter));
+      records.finished(name, write_weights(files[i], source, o, buffer, progress));
   }
   return kept;
 }
@@ -318,9 +293,9 @@ ConsolidateResult to_safetensors(const Source& source, const ConsolidateOptions&
   });
   std::int64_t elements = 0, kept = 0;
   for (const ExportTensor& t : tensors) elements += t.shape.elements();
-  Meter meter(o.progress && ranks.rank == 0, 4 * elements / ranks.count);
+  io::ByteProgress progress("consolidate", 4 * elements / ranks.count, o.progress && ranks.rank == 0);
   unless_gone(
-      source.reader, ranks, [&] { kept = write_files(weights, records, ranks, source, o, buffer, meter); },
+      source.reader, ranks, [&] { kept = write_files(weights, records, ranks, source, o, buffer, progress); },
       [&] { ranks.first([&] { records.remove(names); }); });
   ranks.first([&] {
     if (files.size() > 1) write_text(o.output + "/model.safetensors.index.json", io::safetensors_index(files));
@@ -374,18 +349,14 @@ ConsolidateResult to_hdf5(const Source& source, const ConsolidateOptions& o, std
   }
   refuse_other_files(o.output, result.files);
   make_folder(o.output);
-  Meter meter(o.progress, result.bytes);
+  io::ByteProgress progress("consolidate", result.bytes, o.progress);
   io::Hdf5ExportWriter writer(o.output + "/model.h5", entries, source.reader.meta().deck);
   for (const auto& [group, p] : rows)
-    stream(source.reader, group, p->name, source.reader.find(group, p->name)->shape.elements(), buffer, meter,
+    stream(source.reader, group, p->name, source.reader.find(group, p->name)->shape.elements(), buffer, progress,
            [&](std::span<const float> values) { writer.append(values); });
   writer.finish();
   return result;
 }
-
-}  // namespace
-
-namespace {
 
 ConsolidateResult consolidate_from(std::optional<io::CheckpointReader>& reader, const ConsolidateOptions& o, const Ranks& ranks) {
   std::optional<Source> opened;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <set>
-#include <tuple>
 
 #include "base/check.hpp"
 #include "base/clock.hpp"
@@ -66,14 +65,13 @@ void require_tensors(const io::SafetensorsModel& model, const Deck& deck, const 
   std::vector<std::string> missing, shapes, types, others;
   std::set<std::string_view> parts;  // of tensors of four bits
   for (const auto& tensor : tensors) {
-    const auto& [name, shape] = std::tie(tensor.name, tensor.shape);
     const FileTensor there = find_values(model, tensor);
-    if (!there.values) missing.push_back(name);
+    if (!there.values) missing.push_back(tensor.name);
     if (!there.is_mxfp4()) continue;
     parts.insert({there.values->name, there.scales->name});
-    if (!has_shape(there, shape))
+    if (!has_shape(there, tensor.shape))
       shapes.push_back(fmt::format("{} and {} are {} and {}, which make no {}", there.values->name, there.scales->name,
-                                   there.values->shape.str(), there.scales->shape.str(), shape.str()));
+                                   there.values->shape.str(), there.scales->shape.str(), tensor.shape.str()));
     for (const auto* part : {there.values, there.scales})
       if (part->type != "U8") types.push_back(fmt::format("{} is {}, and bytes (U8) are read", part->name, part->type));
   }
@@ -111,8 +109,10 @@ InitialWeights::InitialWeights(const Deck& deck, const ModelSource& source) : ar
   const TensorNames names(source.family);
   const std::vector<ExportTensor> tensors = tensors_by(names, parameter_table(of_files.model));
   require_tensors(model_, of_files, source, tensors);
-  for (const ExportTensor& tensor : tensors)
-    for (const TensorPart& part : tensor.parts) places_.emplace(part.ours, Place{find_values(model_, tensor), part});
+  for (const ExportTensor& tensor : tensors) {
+    const FileTensor there = find_values(model_, tensor);
+    for (const TensorPart& part : tensor.parts) places_.emplace(part.ours, Place{there, part});
+  }
   find_means(deck);
   if (!deck.model.lora.init.empty()) adapter_.emplace(deck, names);
 }
