@@ -191,7 +191,7 @@ template <class T>
 void backward(const Context& context, const RmsnormBackward& p) {
   constexpr int N = vector_elements<T>;
   const Grouping g(p.C, N, backward_vectors);
-  const RowBlocks blocks = backward_blocks(p);
+  const RowBlocks blocks = backward_blocks(p.rows, p.C, p.dtype);
   const bool on_sixteen = on_sixteen_bytes(p.d_x, p.d_out, p.d_residual, p.x, p.weight);
   auto* partial = reinterpret_cast<float*>(context.workspace.data());  // (blocks,C)
   with_whole(on_sixteen && whole_vectors(N, {p.C}), [&](auto whole) {

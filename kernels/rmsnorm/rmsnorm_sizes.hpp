@@ -1,7 +1,6 @@
-// How the GPU's RMSNorm lays rows over threads and blocks.
+// How the GPU's RMSNorm and LayerNorm lay rows over threads and blocks.
 #pragma once
 #include "kernels/cuda/sizes.hpp"
-#include "kernels/rmsnorm/rmsnorm.hpp"
 
 namespace tessera::kernels::cuda::rmsnorm_sizes {
 
@@ -24,9 +23,9 @@ struct Grouping {
 };
 
 /// What fits into an H200 at once (four blocks an SM, two where threads have two vectors), each of at least eight rows a group.
-inline tessera::cuda::RowBlocks backward_blocks(const RmsnormBackward& p) {
-  const Grouping g(p.C, tessera::cuda::vector_elements_of(p.dtype), backward_vectors);
-  return {p.rows, 8 * g.rows(), g.vectors == 1 ? 528 : 264};
+inline tessera::cuda::RowBlocks backward_blocks(std::int64_t rows, std::int64_t C, DType dtype) {
+  const Grouping g(C, tessera::cuda::vector_elements_of(dtype), backward_vectors);
+  return {rows, 8 * g.rows(), g.vectors == 1 ? 528 : 264};
 }
 
 }  // namespace tessera::kernels::cuda::rmsnorm_sizes

@@ -6,6 +6,7 @@
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/embedding/embedding.hpp"
 #include "kernels/gemm/gemm.hpp"
+#include "kernels/layer_norm/layer_norm.hpp"
 #include "kernels/qk_norm_rope/qk_norm_rope.hpp"
 #include "kernels/rmsnorm/rmsnorm.hpp"
 #include "kernels/sums/sums.hpp"
@@ -24,6 +25,8 @@ TEST(SizesOnGpus, RowSums) {
   EXPECT_EQ(rmsnorm_backward_workspace_bytes({.rows = 8192, .C = 8192, .dtype = DType::bf16}, gpu), 8650752u);
   EXPECT_EQ(rmsnorm_backward_workspace_bytes({.rows = 1000, .C = 768, .dtype = DType::f32}, gpu), 384000u);
   EXPECT_EQ(rmsnorm_backward_workspace_bytes({.rows = 5, .C = 12, .dtype = DType::bf16}, gpu), 48u);
+  EXPECT_EQ(layer_norm_backward_workspace_bytes({.rows = 8192, .C = 8192, .dtype = DType::bf16}, gpu), 17301504u);
+  EXPECT_EQ(layer_norm_backward_workspace_bytes({.rows = 5, .C = 12, .dtype = DType::bf16}, gpu), 96u);
   EXPECT_EQ(column_sums_workspace_bytes({.M = 8192, .N = 10240}, gpu), 5242880u);
   EXPECT_EQ(column_sums_workspace_bytes({.M = 33, .N = 7}, gpu), 28u);
   EXPECT_EQ(qk_norm_rope_backward_workspace_bytes({.M = 8192, .T = 8192, .H = 64, .G = 8, .D = 128, .dtype = DType::bf16}, gpu), 202752u);

@@ -16,6 +16,7 @@
 #include "kernels/fixed/fixed.hpp"
 #include "kernels/fp8/fp8.hpp"
 #include "kernels/gemm/gemm.hpp"
+#include "kernels/layer_norm/layer_norm.hpp"
 #include "kernels/qk_norm_rope/qk_norm_rope.hpp"
 #include "kernels/ring_attention/ring_attention.hpp"
 #include "kernels/rmsnorm/rmsnorm.hpp"
@@ -217,6 +218,30 @@ void rows() {
                                          .C = C,
                                          .dtype = dtype});
   print("rmsnorm", dtype, out, rstd, d_x, d_weight);
+
+  std::vector<float> mean(M), d_bias(C, 0.25f);
+  layer_norm_forward({}, {.out = out.data(),
+                          .mean = mean.data(),
+                          .rstd = rstd.data(),
+                          .x = x.data(),
+                          .weight = weight.data(),
+                          .bias = d_out.data(),
+                          .rows = M,
+                          .C = C,
+                          .dtype = dtype});
+  layer_norm_backward(workspace.context(), {.d_x = d_x.data(),
+                                            .d_weight = d_weight.data(),
+                                            .d_bias = d_bias.data(),
+                                            .d_out = d_out.data(),
+                                            .d_residual = x.data(),
+                                            .x = x.data(),
+                                            .weight = weight.data(),
+                                            .mean = mean.data(),
+                                            .rstd = rstd.data(),
+                                            .rows = M,
+                                            .C = C,
+                                            .dtype = dtype});
+  print("layer_norm", dtype, out, mean, rstd, d_x, d_weight, d_bias);
 
   std::vector<T> gate_up;
   for (float f : awkward_values(2 * M * C)) gate_up.push_back(T(std::isnan(f) ? 1.0f : f));
