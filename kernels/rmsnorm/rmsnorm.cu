@@ -3,30 +3,15 @@
 #include "kernels/rmsnorm/rmsnorm.hpp"
 
 #include "kernels/cuda/reduce.hpp"
-#include "kernels/cuda/row_blocks.hpp"
-#include "kernels/cuda/vector.hpp"
 #include "kernels/rmsnorm/formulas.hpp"
 #include "kernels/rmsnorm/rmsnorm_sizes.hpp"
+#include "kernels/rmsnorm/row_cuda.hpp"
 
 namespace tessera::kernels::cuda {
 namespace {
 
 using namespace tessera::cuda;
 using namespace rmsnorm_sizes;
-
-/// A thread's vectors of a row of C elements: at(0) .. at(K - 1), which it holds in registers, and the rest of a Long row.
-template <int N, int K, bool Long>
-struct Share {
-  int group, lane;
-  std::int64_t C;
-  __device__ std::int64_t at(int k) const { return static_cast<std::int64_t>(k * group + lane) * N; }
-  template <class F>
-  __device__ void rest(F&& f) const {
-    if constexpr (Long) {
-      for (std::int64_t i = at(K); i < C; i += static_cast<std::int64_t>(group) * N) f(i);
-    }
-  }
-};
 
 template <class Whole, int N, class T>
 __device__ void scale_vector(T* out, std::int64_t i, std::int64_t C, const Vector<T, N>& x, const Vector<T, N>& weight, float rstd,
@@ -49,7 +34,7 @@ __global__ void __launch_bounds__(most_threads) forward_kernel(RmsnormForward p,
   constexpr int N = vector_elements<T>;
   const int lane = static_cast<int>(threadIdx.x) % group, in_block = static_cast<int>(threadIdx.x) / group;
   const std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * (static_cast<int>(blockDim.x) / group) + in_block;
-  const Share<N, K, Long> share{group, lane, r < p.rows ? p.C : 0};  // a group without a row takes part in barriers
+  const norm::Share<N, K, Long> share{group, lane, r < p.rows ? p.C : 0};  // a group without a row takes part in barriers
   const T *x = static_cast<const T*>(p.x) + r * p.C, *weight = static_cast<const T*>(p.weight);
   T* out = static_cast<T*>(p.out) + r * p.C;
   const T* residual = p.residual ? static_cast<const T*>(p.residual) + r * p.C : nullptr;
@@ -101,20 +86,6 @@ struct BackwardVector {
   }
 };
 
-/// partial[i] = d_weight of this block. Rows that take several vectors a thread take the whole block, so there is one sum to write.
-template <class Whole, int N, int K, bool Long>
-__device__ void write_partial(float* partial, const float (&d_weight)[K][N], const Share<N, K, Long>& share) {
-  if (static_cast<int>(blockDim.x) == share.group) {
-#pragma unroll
-    for (int k = 0; k < K; ++k) store<Whole>(partial, share.at(k), share.C, d_weight[k]);
-    return;
-  }
-  sum_over_groups(d_weight[0], share.group, [&](int lane, int e, float sum) {
-    const int i = lane * N + e;
-    if (i < share.C) partial[i] = sum;
-  });
-}
-
 /// A block has one of the row blocks: its groups take the rows in turn, and sum d_weight in registers.
 /// d_x may be d_out or d_residual: a thread has read what it writes.
 template <class T, int K, bool Long, class Whole>
@@ -122,7 +93,7 @@ __global__ void __launch_bounds__(most_threads) backward_kernel(RmsnormBackward 
   constexpr int N = vector_elements<T>;
   const int lane = static_cast<int>(threadIdx.x) % group, groups = static_cast<int>(blockDim.x) / group;
   const T* weight = static_cast<const T*>(p.weight);
-  const Share<N, K, Long> columns{group, lane, p.C};
+  const norm::Share<N, K, Long> columns{group, lane, p.C};
   partial += blockIdx.x * p.C;
   float d_weight[K][N] = {};
   columns.rest([&](std::int64_t i) { store<Whole>(partial, i, p.C, d_weight[0]); });
@@ -133,7 +104,7 @@ __global__ void __launch_bounds__(most_threads) backward_kernel(RmsnormBackward 
   const std::int64_t end = blocks.end(blockIdx.x);
   for (std::int64_t first = blocks.begin(blockIdx.x); first < end; first += groups) {
     const std::int64_t r = first + static_cast<int>(threadIdx.x) / group;
-    const Share<N, K, Long> share{group, lane, r < end ? p.C : 0};
+    const norm::Share<N, K, Long> share{group, lane, r < end ? p.C : 0};
     const T *d_out = static_cast<const T*>(p.d_out) + r * p.C, *x = static_cast<const T*>(p.x) + r * p.C;
     const T* d_residual = p.d_residual ? static_cast<const T*>(p.d_residual) + r * p.C : nullptr;
     T* d_x = static_cast<T*>(p.d_x) + r * p.C;
@@ -170,7 +141,7 @@ __global__ void __launch_bounds__(most_threads) backward_kernel(RmsnormBackward 
       store<Whole>(d_x, i, share.C, value), store<Whole>(partial, i, share.C, sum);
     });
   }
-  write_partial<Whole>(partial, d_weight, columns);
+  norm::write_partial<Whole>(partial, d_weight, columns);
 }
 
 template <class T>
@@ -205,19 +176,17 @@ void backward(const Context& context, const RmsnormBackward& p) {
   add_partial_sums(stream_of(context), p.d_weight, partial, blocks.count, p.C);
 }
 
-bool rows_fit(std::int64_t rows) { return rows < std::int64_t{1} << 31; }
-
 }  // namespace
 
 void rmsnorm_forward(const Context& context, const RmsnormForward& p) {
   if (p.rows == 0 || p.C == 0) return;
-  TESSERA_CUDA_REQUIRE(rows_fit(p.rows));
+  TESSERA_CUDA_REQUIRE(norm::rows_fit(p.rows));
   with_float_type(p.dtype, [&](auto type) { forward<decltype(type)>(context, p); });
 }
 
 void rmsnorm_backward(const Context& context, const RmsnormBackward& p) {
   if (p.rows == 0 || p.C == 0) return;
-  TESSERA_CUDA_REQUIRE(rows_fit(p.rows));
+  TESSERA_CUDA_REQUIRE(norm::rows_fit(p.rows));
   TESSERA_CUDA_REQUIRE(context.workspace.size() >= cuda::rmsnorm_backward_workspace_bytes(p));
   with_float_type(p.dtype, [&](auto type) { backward<decltype(type)>(context, p); });
 }
