@@ -32,6 +32,22 @@ TESSERA_BOTH TESSERA_INLINE F exp2_nonpositive(F x) {
   return powers::exp2_of_parts<F>(x - (shifted - powers::round_to_whole), shifted);
 }
 
+/// 2^y - 1 for y <= 0, however small y is, within 2e-7 relative: a whole power of two and a polynomial without a constant (minimax of
+/// degree 6, relative error 1.1e-8), of which nothing cancels. NaN stays NaN.
+template <class F>
+TESSERA_BOTH TESSERA_INLINE F exp2_less_one(F y) {
+  using A = Arithmetic<F>;
+  using Unsigned = typename A::Unsigned;
+  y = A::at_least(A::splat(-126.0f), y);
+  const F shifted = y + powers::round_to_whole, r = y - (shifted - powers::round_to_whole), square = r * r;
+  const F high = A::fma(A::splat(1.540352312e-04f), r, A::splat(1.339073543e-03f));
+  const F middle = A::fma(A::splat(9.618237461e-03f), r, A::splat(5.550357434e-02f));
+  const F low = A::fma(A::splat(2.402264980e-01f), r, A::splat(6.931471879e-01f));
+  const F fraction = A::fma(A::fma(high, square, middle), square, low) * r;  // 2^r - 1
+  const F power = A::template bits<F>((A::template bits<Unsigned>(shifted) << 23) + 0x3f800000u);
+  return A::fma(power, fraction, power - 1.0f);
+}
+
 /// e^x for x <= 0, within 2.5e-7 relative; garbage below lowest_exponent. NaN gives NaN.
 inline constexpr float lowest_exponent = -87.33654f;  // e^x is normal
 template <class F>
@@ -64,6 +80,18 @@ TESSERA_BOTH TESSERA_INLINE F log_of_normal(F x) {
   series = A::fma(series, z, A::splat(2.0f / 3));
   F fraction = A::fma(series * z, s, s + s);
   return A::fma(e, A::splat(0x1.62e430p-1f), fraction);
+}
+
+TESSERA_BOTH inline float sigmoid(float x) {
+  const float e = exp_nonpositive(x < 0 ? x : -x);
+  return (x < 0 ? e : 1.0f) / (1.0f + e);
+}
+/// log(1 + e^x), however small it is; its derivative is the sigmoid.
+TESSERA_BOTH inline float softplus(float x) {
+  const float e = exp_nonpositive(x < 0 ? x : -x), sum = 1.0f + e;
+  // What the sum has lost of e, its logarithm has lost too.
+  const float rest = sum > 1.0f ? log_of_normal(sum) * (e / (sum - 1.0f)) : e;
+  return x > 0 ? x + rest : rest;
 }
 
 }  // namespace tessera::kernels

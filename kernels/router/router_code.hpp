@@ -24,11 +24,6 @@ TESSERA_BOTH inline Softmax softmax_of(const float* logits, std::int64_t E) {
   return s;
 }
 
-TESSERA_BOTH inline float sigmoid(float x) {
-  const float e = exp_nonpositive(x < 0 ? x : -x);
-  return (x < 0 ? e : 1.0f) / (1.0f + e);
-}
-
 /// What a token's experts are chosen by: their logits, or with a bias their probabilities and it.
 struct Scores {
   const float *logits, *bias;

@@ -2,6 +2,7 @@
 // inside what they ask for is tested beside each of them.
 #include <gtest/gtest.h>
 
+#include "kernels/activation/activation.hpp"
 #include "kernels/attention/attention.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/embedding/embedding.hpp"
@@ -27,6 +28,10 @@ TEST(SizesOnGpus, RowSums) {
   EXPECT_EQ(rmsnorm_backward_workspace_bytes({.rows = 5, .C = 12, .dtype = DType::bf16}, gpu), 48u);
   EXPECT_EQ(layer_norm_backward_workspace_bytes({.rows = 8192, .C = 8192, .dtype = DType::bf16}, gpu), 17301504u);
   EXPECT_EQ(layer_norm_backward_workspace_bytes({.rows = 5, .C = 12, .dtype = DType::bf16}, gpu), 96u);
+  EXPECT_EQ(activation_backward_workspace_bytes({.M = 8192, .F = 21504, .dtype = DType::bf16, .activation = PlainActivation::xielu}, gpu),
+            4224u);
+  EXPECT_EQ(activation_backward_workspace_bytes({.M = 5, .F = 12, .activation = PlainActivation::xielu}, gpu), 8u);
+  EXPECT_EQ(activation_backward_workspace_bytes({.M = 5, .F = 12, .activation = PlainActivation::gelu}, gpu), 0u);
   EXPECT_EQ(column_sums_workspace_bytes({.M = 8192, .N = 10240}, gpu), 5242880u);
   EXPECT_EQ(column_sums_workspace_bytes({.M = 33, .N = 7}, gpu), 28u);
   EXPECT_EQ(qk_norm_rope_backward_workspace_bytes({.M = 8192, .T = 8192, .H = 64, .G = 8, .D = 128, .dtype = DType::bf16}, gpu), 202752u);

@@ -2,6 +2,7 @@
 // vector_test.cpp. Sizes leave remainders everywhere.
 #include <numeric>
 
+#include "kernels/activation/activation.hpp"
 #include "kernels/adam8bit/adam8bit.hpp"
 #include "kernels/adamw/adamw.hpp"
 #include "kernels/argmax/argmax.hpp"
@@ -263,6 +264,23 @@ void rows() {
       for (T& v : *values)
         if (std::isnan(static_cast<float>(v))) v = T(0.0f);
     print(name, dtype, out, d_gate_up);
+  }
+
+  for (const auto activation : {PlainActivation::gelu, PlainActivation::gelu_tanh, PlainActivation::relu_squared, PlainActivation::xielu}) {
+    const bool xielu = activation == PlainActivation::xielu;
+    const void* alphas = xielu ? weight.data() : nullptr;
+    std::vector<float> d_alphas(2);
+    activation_forward({}, {.out = out.data(), .x = x.data(), .alphas = alphas, .M = M, .F = C, .dtype = dtype, .activation = activation});
+    activation_backward(workspace.context(), {.d_x = d_x.data(),
+                                              .d_alphas = xielu ? d_alphas.data() : nullptr,
+                                              .d_out = d_out.data(),
+                                              .x = x.data(),
+                                              .alphas = alphas,
+                                              .M = M,
+                                              .F = C,
+                                              .dtype = dtype,
+                                              .activation = activation});
+    print("activation", dtype, out, d_x, d_alphas);
   }
 
   constexpr std::int64_t D = 86;
