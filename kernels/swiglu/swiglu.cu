@@ -1,64 +1,15 @@
 // Bound by memory: forward reads two elements and writes one, backward reads three and writes two, or three where it makes
-// forward's output once more. In fp32 the exponential and the
-// division are the host's, and so are the bits; in bf16 the hardware's approximations (2^-21 or so) leave arithmetic well below the time
-// that memory takes. Not yet measured.
+// forward's output once more. In 16 bits the hardware's approximations leave arithmetic well below the time that memory takes. Not yet
+// measured.
 #include "kernels/swiglu/swiglu.hpp"
 
-#include <cmath>
-
 #include "kernels/cuda/rows.hpp"
-#include "kernels/exp.hpp"
-#include "kernels/swiglu/gates.hpp"
+#include "kernels/swiglu/gates_cuda.hpp"
 
 namespace tessera::kernels::cuda {
 namespace {
 
 using namespace tessera::cuda;
-
-/// e^-|g| in [0, 1], from which the sigmoids of g and -g come without a difference; what would be subnormal is 0.
-template <class T>
-__device__ float exp_of_minus_abs(float g) {
-  const float x = -fabsf(g);
-  if (sizeof(T) != 4) return __expf(x);
-  return x >= lowest_exponent ? exp_nonpositive_in_range(x) : 0.0f;
-}
-template <class T>
-__device__ float quotient(float x, float y) {
-  return sizeof(T) == 4 ? x / y : __fdividef(x, y);
-}
-
-/// silu(g), where e = e^-|g|.
-template <class T>
-__device__ float silu(float g, float e) {
-  return quotient<T>(std::signbit(g) ? g * e : g, e + 1.0f);
-}
-
-/// P(g), where e = e^(-g^2 / 2).
-template <class T>
-__device__ float normal_below(float g, float e) {
-  const float tail = e * gates::tail(quotient<T>(1.0f, gates::magnitude(g) + gates::tail_shift));
-  return std::signbit(g) ? tail : 1.0f - tail;
-}
-
-/// The exponential that a gate's activation is made of, and the activation.
-template <GateActivation activation, class T>
-__device__ float exponential_of_gate(float g) {
-  if constexpr (activation == GateActivation::gelu_tanh)
-    return exp_of_minus_abs<T>(gates::inner(g));
-  else if constexpr (activation == GateActivation::gelu)
-    return exp_of_minus_abs<T>(gates::half_square(g));
-  else if constexpr (activation == GateActivation::clamped_silu)
-    return exp_of_minus_abs<T>(g * gates::clamped_slope);
-  else
-    return exp_of_minus_abs<T>(g);
-}
-template <GateActivation activation, class T>
-__device__ float activated(float g, float e) {
-  if constexpr (activation == GateActivation::gelu)
-    return g * normal_below<T>(g, e);
-  else
-    return silu<T>(g, e);  // v has the sign of g
-}
 
 template <GateActivation activation, class T, class Whole>
 __global__ void __launch_bounds__(block_threads) forward_kernel(SwigluForward p, RowVectors vectors) {
@@ -72,7 +23,7 @@ __global__ void __launch_bounds__(block_threads) forward_kernel(SwigluForward p,
 #pragma unroll
   for (int k = 0; k < N; ++k) {
     gates::limit_operands<activation>(g[k], u[k], p.limit);
-    g[k] = activated<activation, T>(g[k], exponential_of_gate<activation, T>(g[k])) * u[k];
+    g[k] = gates::activated<activation, T>(g[k], gates::exponential_of_gate<activation, T>(g[k])) * u[k];
   }
   store<Whole>(static_cast<T*>(p.out) + row * p.F, i, p.F, g);
 }
@@ -93,22 +44,18 @@ __global__ void __launch_bounds__(block_threads) backward_kernel(SwigluBackward 
   for (int k = 0; k < N; ++k) {
     const float gate_as_read = g[k], up_as_read = u[k];
     gates::limit_operands<activation>(g[k], u[k], p.limit);
-    const float e = exponential_of_gate<activation, T>(g[k]);
+    const float e = gates::exponential_of_gate<activation, T>(g[k]);
     if constexpr (activation == GateActivation::gelu) {
-      const float below = normal_below<T>(g[k], e), slope = fmaf(g[k], e * gates::density_at_zero, below);
+      const float below = gates::normal_below<T>(g[k], e), slope = fmaf(g[k], e * gates::density_at_zero, below);
       if constexpr (again) out[k] = g[k] * below * u[k];
       const float d_gate = d[k] * u[k] * slope;
       u[k] = d[k] * (g[k] * below);
       d[k] = d_gate;
     } else {
-      const float larger = quotient<T>(1.0f, e + 1.0f), smaller = e * larger;
-      if constexpr (again) out[k] = silu<T>(g[k], e) * u[k];
-      const bool negative = std::signbit(g[k]);
-      const float ds = d[k] * (negative ? smaller : larger), complement = negative ? larger : smaller;
-      float growth = g[k];
-      if constexpr (activation == GateActivation::gelu_tanh) growth = gates::inner_growth(gates::bounded(g[k]));
-      if constexpr (activation == GateActivation::clamped_silu) growth = gates::clamped_growth(g[k]);
-      d[k] = ds * u[k] * fmaf(growth, complement, 1.0f);
+      const auto [s, complement] = gates::sigmoids<T>(g[k], e);
+      if constexpr (again) out[k] = gates::silu<T>(g[k], e) * u[k];
+      const float ds = d[k] * s;
+      d[k] = ds * u[k] * gates::growth<activation>(g[k], complement);
       u[k] = ds * g[k];
       gates::limit_gradients<activation>(d[k], u[k], gate_as_read, up_as_read, p.limit);
     }
