@@ -123,10 +123,15 @@ struct BackwardVector {
   }
 };
 
+/// Blocks of an SM at once: four small ones, as backward_blocks counts on.
+template <int K, bool Long, class Whole>
+constexpr int least_blocks = K == 1 && !Long && Whole::value ? 4 : 1;
+
 /// A block has one of the row blocks: its groups take the rows in turn, and sum d_weight and d_bias (which costs nothing where nobody
 /// writes it) in registers. d_x may be d_out or d_residual: a thread has read what it writes.
 template <class T, int K, bool Long, class Whole, bool Bias>
-__global__ void __launch_bounds__(most_threads) backward_kernel(LayerNormBackward p, float* weights, RowBlocks blocks, int group) {
+__global__ void __launch_bounds__(K == 1 && !Long ? block_threads : most_threads, least_blocks<K, Long, Whole>)
+    backward_kernel(LayerNormBackward p, float* weights, RowBlocks blocks, int group) {
   constexpr int N = vector_elements<T>;
   const int lane = static_cast<int>(threadIdx.x) % group, groups = static_cast<int>(blockDim.x) / group;
   const T* weight = static_cast<const T*>(p.weight);
