@@ -1,4 +1,6 @@
 // How blocks of a layer meet the residual stream, and what attention computes beside its products: keys of [model] that need each other.
+#include <fmt/format.h>
+
 #include "deck/draft.hpp"
 
 namespace tessera {
@@ -11,6 +13,24 @@ void check_blocks(Draft& draft) {
       draft.differs("model.gate_limit"))
     draft.idle("model.gate_limit", "model.activation",
                "has no effect without model.activation = \"clamped_silu\"; set that or leave this key out");
+  if (draft.good({"model.gated", "model.activation", "model.experts"})) {
+    const Activation activation = d.model.activation;
+    if (!d.model.gated && d.model.experts > 0)
+      draft.fault({"model.gated", "model.experts"},
+                  "experts without a gate are not in this version; set model.gated = true or model.experts = 0");
+    else if (!d.model.gated && (activation == Activation::silu || activation == Activation::clamped_silu))
+      draft.fault({"model.gated", "model.activation"},
+                  fmt::format("model.activation = \"{}\" is a gate's, and model.gated is false; set it to \"gelu\", \"gelu_tanh\" or "
+                              "\"relu_squared\", or model.gated = true",
+                              word_of(activation)));
+    else if (d.model.gated && activation == Activation::relu_squared)
+      draft.fault({"model.activation", "model.gated"},
+                  "model.activation = \"relu_squared\" is of features without a gate; set model.gated = false or another activation");
+  }
+  if (draft.good({"model.mlp_bias", "model.experts"}) && d.model.mlp_bias && d.model.experts > 0)
+    draft.fault({"model.mlp_bias", "model.experts"},
+                "model.mlp_bias is of feed-forward blocks that take every token, and this model's have experts; set model.expert_bias for "
+                "theirs, or model.mlp_bias = false");
   if (draft.good({"model.expert_bias", "model.experts", "model.shared_ff_width"}) && d.model.expert_bias) {
     if (d.model.experts == 0)
       draft.idle("model.expert_bias", "model.experts", "has no effect without experts; set model.experts or leave this key out");

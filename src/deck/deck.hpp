@@ -66,6 +66,7 @@ struct ModelKeys {
   NormPlacement norm_placement = NormPlacement::pre;
   NormForm norm_form = NormForm::weight;
   Activation activation = Activation::silu;
+  bool gated = true, mlp_bias = false;
   double gate_limit = 7;       // of clamped_silu
   double embedding_scale = 1;  // 0: the root of the width
   double residual_scale = 1, logit_scale = 1;

@@ -37,14 +37,15 @@ template <>
 inline constexpr auto enum_words<NormPlacement> = std::to_array<std::string_view>({"pre", "post", "both"});
 
 /// model.norm_form
-enum class NormForm : std::uint8_t { weight, one_plus_weight };
+enum class NormForm : std::uint8_t { weight, one_plus_weight, layer_norm };
 template <>
-inline constexpr auto enum_words<NormForm> = std::to_array<std::string_view>({"weight", "one_plus_weight"});
+inline constexpr auto enum_words<NormForm> = std::to_array<std::string_view>({"weight", "one_plus_weight", "layer_norm"});
 
 /// model.activation, of gates
-enum class Activation : std::uint8_t { silu, gelu_tanh, gelu, clamped_silu };
+enum class Activation : std::uint8_t { silu, gelu_tanh, gelu, clamped_silu, relu_squared };
 template <>
-inline constexpr auto enum_words<Activation> = std::to_array<std::string_view>({"silu", "gelu_tanh", "gelu", "clamped_silu"});
+inline constexpr auto enum_words<Activation> = std::to_array<std::string_view>({"silu", "gelu_tanh", "gelu", "clamped_silu",
+                                                                                "relu_squared"});
 
 /// model.router_balance
 enum class RouterBalance : std::uint8_t { loss, bias };

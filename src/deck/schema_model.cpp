@@ -19,9 +19,16 @@ std::vector<Key> model_keys() {
       {KEY(model.ff_width), .type = integer, .unit = "features", .limits = {.least = 1, .most = max_dim}, .identity = true,
        .help = "Inner width of the feed-forward block."},
       {KEY(model.activation), .type = text, .fallback = "\"silu\"", .identity = true, .silent = true,
-       .help = "Activation of the feed-forward block's gate, which its other half is multiplied with: \"silu\" (SwiGLU), \"gelu\" or its "
-               "approximation \"gelu_tanh\" (GeGLU); \"clamped_silu\" is g sigmoid(1.702 g), times the other half + 1, of gates g up to "
-               "model.gate_limit and halves within it (GPT-OSS)."},
+       .help =
+           "Activation of the feed-forward block's gate, which its other half is multiplied with: \"silu\" (SwiGLU), \"gelu\" or its "
+           "approximation \"gelu_tanh\" (GeGLU); \"clamped_silu\" is g sigmoid(1.702 g), times the other half + 1, of gates g up to "
+           "model.gate_limit and halves within it (GPT-OSS). Without a gate (model.gated): of all its features, \"gelu\", \"gelu_tanh\" or "
+           "\"relu_squared\"."},
+      {KEY(model.gated), .type = boolean, .fallback = "true", .identity = true, .silent = true,
+       .help = "Whether the feed-forward block multiplies its features with an activated gate of as many; false: they are activated "
+               "themselves."},
+      {KEY(model.mlp_bias), .type = boolean, .fallback = "false", .identity = true, .silent = true,
+       .help = "Adds biases to the products of the feed-forward block."},
       {KEY(model.gate_limit), .type = real, .limits = {.above = 0, .most = 1e6}, .fallback = "7.0", .identity = true, .silent = true,
        .help = "With model.activation = \"clamped_silu\": the limit of gates, and of what they multiply on both sides."},
       {KEY(model.vocab), .type = integer, .unit = "tokens", .limits = {.least = 1, .most = 2147483647}, .identity = true,
@@ -44,7 +51,8 @@ std::vector<Key> model_keys() {
        .help = "Where a layer's attention and feed-forward block have their norm: \"pre\" on what they read of the residual stream, "
                "\"post\" on what they add to it (OLMo 2), \"both\" (Gemma)."},
       {KEY(model.norm_form), .type = text, .fallback = "\"weight\"", .identity = true, .silent = true,
-       .help = "What norms scale by: their \"weight\", or \"one_plus_weight\" (Gemma), whose weights begin at zero."},
+       .help = "What norms are: RMSNorm that scales by its \"weight\" or by \"one_plus_weight\" (Gemma), whose weights begin at zero; "
+               "\"layer_norm\" takes the mean off too and adds a bias, but for norms of queries and keys."},
       {KEY(model.embedding_scale), .type = real, .limits = {.above = 0, .most = 1e6}, .zero = "sqrt_width", .fallback = "1.0",
        .identity = true, .silent = true,
        .help = "What the embedding's rows are multiplied with where the residual stream begins, rounded to precision.compute; "

@@ -14,6 +14,7 @@ constexpr auto rows = std::to_array<std::pair<std::string_view, Activation>>({{"
                                                                               {"gelu", Activation::gelu},
                                                                               {"gelu_pytorch_tanh", Activation::gelu_tanh},
                                                                               {"gelu_new", Activation::gelu_tanh},
+                                                                              {"relu2", Activation::relu_squared},
                                                                               {"silu", Activation::clamped_silu}});
 
 }  // namespace

@@ -1,5 +1,6 @@
 // What differs from layer to layer, as files say it and as decks do: windows of attention, and layers that are not rotated.
 #pragma once
+#include <initializer_list>
 #include <vector>
 
 #include "base/json.hpp"
@@ -35,6 +36,9 @@ bool slides_but_each(std::int64_t layer, std::int64_t pattern);
 
 /// 1 / x, a whole number where it is one but for rounding.
 double inverse_of(double x);
+
+/// A note of each of these keys whose file, or whose class where the file does not say it, asks for dropout in training.
+void note_dropout(ConfigReader& config, std::initializer_list<const char*> keys, double standard);
 
 /// sliding_window, use_sliding_window, max_window_layers and layer_types, as the family means them.
 void read_windows(ConfigReader& config, const WindowRule& rule, std::vector<LayerKeys>& layers);

@@ -35,6 +35,16 @@ constexpr auto usual_names = std::to_array<TensorName>({{"embedding.weight", "mo
                                                         {"layers.#.moe.shared.w_up", "model.layers.#.mlp.shared_expert.up_proj.weight"},
                                                         {"layers.#.moe.shared.w_down", "model.layers.#.mlp.shared_expert.down_proj.weight"},
                                                         {"layers.#.moe.router_bias", ""},  // no class that is exported has it
+                                                        {"layers.#.attention.norm_bias", "model.layers.#.input_layernorm.bias"},
+                                                        {"layers.#.attention.post_norm_bias", ""},
+                                                        {"layers.#.mlp.norm_bias", "model.layers.#.post_attention_layernorm.bias"},
+                                                        {"layers.#.mlp.post_norm_bias", ""},
+                                                        {"layers.#.moe.norm_bias", "model.layers.#.post_attention_layernorm.bias"},
+                                                        {"layers.#.moe.post_norm_bias", ""},
+                                                        {"layers.#.mlp.b_gate", "model.layers.#.mlp.gate_proj.bias"},
+                                                        {"layers.#.mlp.b_up", "model.layers.#.mlp.up_proj.bias"},
+                                                        {"layers.#.mlp.b_down", "model.layers.#.mlp.down_proj.bias"},
+                                                        {"head.norm_bias", "model.norm.bias"},
                                                         {"layers.#.attention.sinks", ""},  // of families that say them
                                                         {"layers.#.moe.b_router", ""},
                                                         {"layers.#.moe.experts.#.b_gate", ""},

@@ -6,11 +6,7 @@
 namespace tessera {
 namespace {
 
-/// Its files, and its class where they do not say it, ask for dropout in training.
-void note_dropout(ConfigReader& config, ModelKeys&) {
-  for (const char* key : {"attention_dropout", "residual_dropout"})
-    if (config.real(key, 0.1) != 0) config.unused(std::string(key) + " (there is no dropout in this version)");
-}
+void read_seed_oss(ConfigReader& config, ModelKeys&) { note_dropout(config, {"attention_dropout", "residual_dropout"}, 0.1); }
 
 constexpr auto seed_oss_keys = std::to_array<FamilyKey>({{.name = "attention_bias", .field = &ModelKeys::qkv_bias},
                                                          {.name = "attention_out_bias", .field = &ModelKeys::attention_out_bias},
@@ -24,7 +20,7 @@ Family seed_oss_family() {
   return {.type = "seed_oss",
           .architecture = "SeedOssForCausalLM",
           .standard = {.kv_heads = 8, .head_dim = 128, .norm_eps = 1e-6, .qkv_bias = true},
-          .read_model = note_dropout,
+          .read_model = read_seed_oss,
           .dropout = true,
           .keys = seed_oss_keys};
 }

@@ -136,7 +136,7 @@ static ModelKeys with_usual_scales(ModelKeys m) {
 
 std::vector<std::string> model_differences(const ModelKeys& deck, const ModelSource& theirs) {
   // Our key, and where the same stands in a config.json.
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 42> compared = {{
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 44> compared = {{
       {"model.layers", "num_hidden_layers"},
       {"model.width", "hidden_size"},
       {"model.heads", "num_attention_heads"},
@@ -151,6 +151,8 @@ std::vector<std::string> model_differences(const ModelKeys& deck, const ModelSou
       {"model.norm_form", "what the norms of its model_type scale by"},
       {"model.activation", "hidden_act"},
       {"model.gate_limit", "swiglu_limit"},
+      {"model.gated", "the gate that the feed-forward blocks of its model_type have"},
+      {"model.mlp_bias", "the biases of their products"},
       {"model.embedding_scale", "the scale of its embedding"},
       {"model.residual_scale", "residual_multiplier"},
       {"model.attention_scale", "the scale of its attention"},

@@ -27,14 +27,14 @@ BlockEnds block_ends(Recorder& r) {
   const ModelShape& s = r.s;
   BlockEnds ends;
   ends.input = ends.x = r.stream_in();
-  if (s.block.norms_input()) ends.input = r.remade("normed", {s.rows(), s.C}), ends.rstd = r.value("rstd", {s.rows()}, DType::f32);
+  if (s.block.norms_input()) ends.input = r.remade("normed", {s.rows(), s.C}), ends.rstd = norm_rows(r, "rstd");
   if (!s.block.joins_at_once()) ends.made = r.value("made", {s.rows(), s.C});
-  if (s.block.norms_output()) ends.made_rstd = r.value("made_rstd", {s.rows()}, DType::f32);
+  if (s.block.norms_output()) ends.made_rstd = norm_rows(r, "made_rstd");
   return ends;
 }
 
 void enter_block(Recorder& r, const BlockEnds& ends, const std::string& w) {
-  if (r.s.block.norms_input()) rmsnorm(r, ends.input, ends.rstd, ends.x, w + "norm");
+  if (r.s.block.norms_input()) norm(r, ends.input, ends.rstd, ends.x, w + "norm");
 }
 
 void leave_block(Recorder& r, const BlockEnds& ends, const std::string& w, Value y, const LeavingProduct& product) {
@@ -45,7 +45,7 @@ void leave_block(Recorder& r, const BlockEnds& ends, const std::string& w, Value
 }
 
 void join_stream(Recorder& r, const BlockEnds& ends, const std::string& w) {
-  r.s.block.norms_output() ? rmsnorm(r, r.stream_out(), ends.made_rstd, ends.made, w + "post_norm", ends.x)
+  r.s.block.norms_output() ? norm(r, r.stream_out(), ends.made_rstd, ends.made, w + "post_norm", ends.x)
                            : add_scaled(r, r.stream_out(), ends.x, ends.made);
 }
 
@@ -53,7 +53,7 @@ Value enter_block_backward(Recorder& r, const BlockEnds& ends, const std::string
   const Value d_stream = r.d_stream();
   if (r.s.block.joins_at_once()) return d_stream;
   const Value d_made = r.value("d_made", {r.s.rows(), r.s.C});
-  r.s.block.norms_output() ? rmsnorm_backward(r, d_made, d_stream, ends.made, w + "post_norm", ends.made_rstd, false)
+  r.s.block.norms_output() ? norm_backward(r, d_made, d_stream, ends.made, w + "post_norm", ends.made_rstd, false)
                            : add_scaled(r, d_made, {}, d_stream);
   return d_made;
 }
@@ -65,7 +65,7 @@ Value gradient_of_input(Recorder& r, const BlockEnds& ends) {
 
 void leave_block_backward(Recorder& r, const BlockEnds& ends, const std::string& w, Value d_input) {
   const Value d_stream = r.d_stream();
-  if (r.s.block.norms_input()) return rmsnorm_backward(r, d_stream, d_input, ends.x, w + "norm", ends.rstd, true);
+  if (r.s.block.norms_input()) return norm_backward(r, d_stream, d_input, ends.x, w + "norm", ends.rstd, true);
   r.call({.name = "add d_normed", .touches = {{d_stream, Access::add}, {d_input, read}}, .run = [=, s = r.s](const At& at) {
             kernels::add(at.context, at.get(d_stream), at.get(d_stream), at.get(d_input), s.rows() * s.C, s.dtype);
           }});

@@ -8,9 +8,9 @@ namespace tessera {
 struct BlockEnds {
   Value x;          ///< (R,C): the stream
   Value input;      ///< (R,C): what the block reads, norm(x); without a norm x
-  Value rstd;       ///< (R) fp32, of that norm
+  Value rstd;       ///< what that norm notes of each row (norm_rows)
   Value made;       ///< (R,C): what the block has made, where that does not join the stream at once
-  Value made_rstd;  ///< (R) fp32, of its norm
+  Value made_rstd;  ///< the same of its norm
 };
 
 /// The stream, and the values of both ends.

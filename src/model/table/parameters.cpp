@@ -16,6 +16,15 @@ bool norms_output(const ModelKeys& m) { return m.norm_placement != NormPlacement
 /// With which a norm scales by 1.
 Init norm_init(const ModelKeys& m) { return m.norm_form == NormForm::one_plus_weight ? Init::zeros : Init::ones; }
 
+/// A norm's weight, and its bias where it has one.
+void add_norm(std::vector<Parameter>& table, const ModelKeys& m, Parameter norm) {
+  norm.init = norm_init(m);
+  table.push_back(norm);
+  if (m.norm_form != NormForm::layer_norm) return;
+  norm.name += "_bias", norm.init = Init::zeros;
+  table.push_back(std::move(norm));
+}
+
 /// Norm, router and the expert of all tokens belong to the layer's unit; the experts' matrices are a unit of their own, in which matrices
 /// that one product takes are neighbours: (E, 2F, C), then (E, C, F), then biases. No axis cuts a tensor: tensor-parallel ranks share the
 /// tokens.
@@ -27,8 +36,8 @@ void add_experts(std::vector<Parameter>& table, const ModelKeys& m, int layer) {
     table.push_back(
         {.name = ours + name, .shape = {rows, columns}, .part = part, .layer = layer, .std = s, .decay = true, .joined = joined});
   };
-  if (norms_input(m)) table.push_back({.name = ours + "norm", .shape = {C}, .layer = layer, .init = norm_init(m)});
-  if (norms_output(m)) table.push_back({.name = ours + "post_norm", .shape = {C}, .layer = layer, .init = norm_init(m)});
+  if (norms_input(m)) add_norm(table, m, {.name = ours + "norm", .shape = {C}, .layer = layer});
+  if (norms_output(m)) add_norm(table, m, {.name = ours + "post_norm", .shape = {C}, .layer = layer});
   matrix(Part::layer, "router", m.experts, C, std, false);
   if (m.expert_bias) table.push_back({.name = ours + "b_router", .shape = {m.experts}, .layer = layer, .init = Init::zeros});
   if (S > 0) {
@@ -76,7 +85,8 @@ void add_layer(std::vector<Parameter>& table, const ModelKeys& m, int layer) {
     table.push_back(
         {.name = ours + name, .shape = {rows, columns}, .layer = layer, .std = s, .decay = true, .joined = joined, .tp_dim = tp_dim});
   };
-  if (norms_input(m)) vector("attention.norm", C, norm_init(m));
+  const auto norm = [&](const char* name) { add_norm(table, m, {.name = ours + name, .shape = {C}, .layer = layer}); };
+  if (norms_input(m)) norm("attention.norm");
   matrix("attention.wq", Q, C, std, 0, false);
   matrix("attention.wk", K, C, std, 0, true);
   matrix("attention.wv", K, C, std, 0, true);
@@ -93,13 +103,16 @@ void add_layer(std::vector<Parameter>& table, const ModelKeys& m, int layer) {
   if (m.attention_sinks) vector("attention.sinks", m.heads, Init::zeros, 0);
   matrix("attention.wo", C, Q, residual_std, 1, false);
   if (m.attention_out_bias) vector("attention.bo", C, Init::zeros);
-  if (norms_output(m)) vector("attention.post_norm", C, norm_init(m));
+  if (norms_output(m)) norm("attention.post_norm");
   if (m.experts > 0) return add_experts(table, m, layer);
-  if (norms_input(m)) vector("mlp.norm", C, norm_init(m));
-  matrix("mlp.w_gate", F, C, std, 0, false);
-  matrix("mlp.w_up", F, C, std, 0, true);
+  if (norms_input(m)) norm("mlp.norm");
+  if (m.gated) matrix("mlp.w_gate", F, C, std, 0, false);
+  matrix("mlp.w_up", F, C, std, 0, m.gated);
+  if (m.mlp_bias && m.gated) vector("mlp.b_gate", F, Init::zeros, 0);
+  if (m.mlp_bias) vector("mlp.b_up", F, Init::zeros, 0, m.gated);
   matrix("mlp.w_down", C, F, residual_std, 1, false);
-  if (norms_output(m)) vector("mlp.post_norm", C, norm_init(m));
+  if (m.mlp_bias) vector("mlp.b_down", C, Init::zeros);
+  if (norms_output(m)) norm("mlp.post_norm");
 }
 
 }  // namespace
@@ -109,7 +122,7 @@ std::vector<Parameter> parameter_table(const ModelKeys& m) {
   table.push_back(
       {.name = "embedding.weight", .shape = {m.vocab, m.width}, .part = Part::embedding, .std = m.init_std, .decay = true, .tp_dim = 0});
   for (int layer = 0; layer < m.layers; ++layer) add_layer(table, m, layer);
-  table.push_back({.name = "head.norm", .shape = {m.width}, .part = Part::head, .init = norm_init(m)});
+  add_norm(table, m, {.name = "head.norm", .shape = {m.width}, .part = Part::head});
   if (!m.tied)
     table.push_back(
         {.name = "head.weight", .shape = {m.vocab, m.width}, .part = Part::head, .std = m.init_std, .decay = true, .tp_dim = 0});

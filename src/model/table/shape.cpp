@@ -83,8 +83,14 @@ kernels::GateActivation activation_of(Activation activation) {
       return gelu;
     case Activation::clamped_silu:
       return clamped_silu;
+    case Activation::relu_squared:
+      break;  // has no gate
   }
   return silu;
+}
+kernels::PlainActivation plain_activation_of(Activation activation) {
+  using enum kernels::PlainActivation;
+  return activation == Activation::relu_squared ? relu_squared : activation == Activation::gelu_tanh ? gelu_tanh : gelu;
 }
 
 /// Tokens of a chunk of logits where the deck says auto.
@@ -128,6 +134,7 @@ ModelShape model_shape(const Deck& deck) {
                .backend = deck.run.device == RunDevice::cuda ? kernels::Backend::cuda : kernels::Backend::host,
                .norm_eps = static_cast<float>(m.norm_eps),
                .norm_offset = m.norm_form == NormForm::one_plus_weight ? 1.0f : 0.0f,
+               .layer_norm = m.norm_form == NormForm::layer_norm,
                .block = {.norm = m.norm_placement, .scale = static_cast<float>(m.residual_scale)},
                .tied = m.tied,
                .qkv_bias = m.qkv_bias,
@@ -141,6 +148,9 @@ ModelShape model_shape(const Deck& deck) {
                .logit_map = {.scale = static_cast<float>(m.logit_scale), .cap = static_cast<float>(m.logit_softcap)},
                .activation = activation_of(m.activation),
                .gate_limit = static_cast<float>(m.gate_limit),
+               .gated = m.gated,
+               .plain = plain_activation_of(m.activation),
+               .mlp_bias = m.mlp_bias,
                .experts = experts_of(deck),
                .rotated = rotated_features(m),
                .neighbours = m.rope_pairs == RopePairs::neighbours,

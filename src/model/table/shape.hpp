@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "deck/deck.hpp"
+#include "kernels/activation/activation.hpp"
 #include "kernels/attention/attention.hpp"
 #include "kernels/cross_entropy/cross_entropy.hpp"
 #include "kernels/swiglu/swiglu.hpp"
@@ -65,7 +66,8 @@ struct ModelShape {
   DType dtype = DType::f32;  ///< compute type
   kernels::Backend backend = kernels::Backend::host;
   float norm_eps = 1e-5f;
-  float norm_offset = 0;  ///< norms scale by offset + weight
+  float norm_offset = 0;    ///< norms scale by offset + weight
+  bool layer_norm = false;  ///< norms of the stream take the mean off too, and add a bias
   BlockShape block = {};
   bool tied = false, qkv_bias = false, out_bias = false;  ///< biases of attention's projections
   bool sinks = false;                                     ///< of attention: a logit of each query head
@@ -76,6 +78,9 @@ struct ModelShape {
   kernels::LogitMap logit_map = {};
   kernels::GateActivation activation = kernels::GateActivation::silu;
   float gate_limit = 7;  ///< of GateActivation::clamped_silu
+  bool gated = true;     ///< else a feed-forward block has `plain`
+  kernels::PlainActivation plain = kernels::PlainActivation::gelu;
+  bool mlp_bias = false;
   ExpertShape experts = {};
   std::int64_t rotated = 0;              ///< features of a head that rotations turn, as in kernels::Rope
   bool neighbours = false;               ///< in pairs (2i, 2i+1), as there
@@ -124,6 +129,8 @@ struct ModelShape {
   Range vocabulary() const { return part_of(V, tp, tp_index); }
   /// Features of a head that rotations turn: numbers in a row of their tables.
   std::int64_t turned() const { return rotated == 0 ? D : rotated; }
+  /// Features of a feed-forward block's first product on this rank.
+  std::int64_t up_width() const { return gated ? 2 * F : F; }
   std::int64_t qkv_width() const { return (H + 2 * G) * D; }
   bool shares_keys() const { return keys_shared > 1; }
   /// Elements of a token's queries, keys and values that this rank's product makes.

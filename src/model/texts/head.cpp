@@ -11,10 +11,10 @@ Segment head_segment(const ModelShape& s) {
   Recorder r(s, "head");
   const std::int64_t M = s.tokens(), R = s.rows(), C = s.C, V = r.vocabulary(), m = s.loss_chunk;
   const std::string w = s.tied ? "embedding.weight" : "head.weight";
-  const Value x = r.stream_in(), normed = r.value("normed", {R, C}), rstd = r.value("rstd", {R}, DType::f32);
+  const Value x = r.stream_in(), normed = r.value("normed", {R, C}), rstd = norm_rows(r, "rstd");
   const Value whole = whole_of(r, normed, "normed_whole", C);
 
-  rmsnorm(r, normed, rstd, x, "head.norm");
+  norm(r, normed, rstd, x, "head.norm");
   gather_rows(r, whole, normed);
   if (s.feed != Feed::samples) {
     next_token(r, whole, w);
@@ -35,7 +35,7 @@ Segment head_segment(const ModelShape& s) {
   const bool in_place = s.dtype == DType::f32;
   const Value d_normed = r.value("d_normed", {R, C}), d_whole = s.tp == 1 ? d_normed : r.value("d_normed_whole", {M, C}),
               d_logits = in_place ? logits : r.value("d_logits", {m, V});
-  rmsnorm(r, normed, rstd, x, "head.norm");
+  norm(r, normed, rstd, x, "head.norm");
   gather_rows(r, whole, normed);
   for (const Rows& rows : r.chunks(m)) {
     linear(r, logits, whole, w, V, C, {.rows = rows, .fp32 = true});
@@ -46,7 +46,7 @@ Segment head_segment(const ModelShape& s) {
   sum_losses(r, sum, losses);
   add_group_losses(r, losses);
   add_loss(r, sum);
-  rmsnorm_backward(r, r.d_stream(), d_normed, x, "head.norm", rstd, false);
+  norm_backward(r, r.d_stream(), d_normed, x, "head.norm", rstd, false);
   return r.take();
 }
 
