@@ -64,6 +64,7 @@ MODELS = {
     "phi3": ({**DEFAULTS, "kv_heads": 2, "type": "phi3"}, ("float32", "bfloat16")),
     "phi3_windows": ({**DEFAULTS, "kv_heads": 2, "window": 7, "type": "phi3"}, ("bfloat16",)),
     "olmoe": ({**DEFAULTS, **EXPERTS, "qk_norm": True, "wide_qk_norm": True, "shared_ff_width": 0, "normalize_top_k": False}, ("bfloat16",)),
+    "starcoder2": (model_keys("starcoder2"), ("float32", "bfloat16")),
     "gpt_oss": (model_keys("gpt_oss"), ("float32", "bfloat16")),
     "mixtral": (model_keys("mixtral"), ("float32", "bfloat16")),
     "qwen2_moe": (model_keys("qwen_moe"), ("bfloat16",)),

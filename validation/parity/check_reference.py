@@ -55,7 +55,10 @@ def layers_of(a):
     return [kinds[pattern[n % len(pattern)]] if pattern else plain for n in range(a["layers"])]
 
 
-def norm(x, weight, a):
+def norm(x, weight, a, bias=None):
+    if bias is not None:
+        x = x - x.mean(-1, keepdim=True)
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + a["norm_eps"]) * weight + bias
     factor = 1 + weight if a.get("norm_form") == "one_plus_weight" else weight
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + a["norm_eps"]) * factor
 
@@ -141,14 +144,18 @@ def forward(w, a, tokens):
 
     for n, layer in enumerate(layers_of(a)):
         p = {k.removeprefix(f"layers.{n}."): v for k, v in w.items() if k.startswith(f"layers.{n}.")}
-        enter = lambda x, name: norm(x, p[f"{name}.norm"], a) if f"{name}.norm" in p else x  # noqa: E731
+        enter = lambda x, name: norm(x, p[f"{name}.norm"], a, p.get(f"{name}.norm_bias")) if f"{name}.norm" in p else x  # noqa: E731
         x = join(x, p, "attention", attention(p, a, layer, enter(x, "attention")))
         if "experts" in a:
             out, loss = experts(p, a, enter(x, "moe"))
             x, lost = join(x, p, "moe", out), lost + loss
             continue
+        if not a.get("gated", True):
+            y = act(enter(x, "mlp") @ p["mlp.w_up"].T + p.get("mlp.b_up", 0), a) @ p["mlp.w_down"].T + p.get("mlp.b_down", 0)
+            x = join(x, p, "mlp", y)
+            continue
         x = join(x, p, "mlp", block(a, enter(x, "mlp"), p["mlp.w_gate"], p["mlp.w_up"], p["mlp.w_down"]))
-    logits = norm(x, w["head.norm"], a) @ w["embedding.weight" if a["tied"] else "head.weight"].T
+    logits = norm(x, w["head.norm"], a, w.get("head.norm_bias")) @ w["embedding.weight" if a["tied"] else "head.weight"].T
     return cap(logits * a.get("logit_scale", 1.0), a.get("logit_softcap", 0)), lost
 
 

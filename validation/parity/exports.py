@@ -93,6 +93,9 @@ def keys_of_config(config):
     if kind == "mixtral":
         keys |= {"experts": config["num_local_experts"], "expert_ff_width": config["intermediate_size"], "shared_ff_width": 0,
                  "normalize_top_k": True}
+    elif kind == "starcoder2":
+        biased = config.get("use_bias", True)
+        keys |= {"norm_form": "layer_norm", "gated": False, "mlp_bias": biased, "qkv_bias": biased, "attention_out_bias": biased}
     elif kind == "gpt_oss":
         biased = config.get("attention_bias", True)
         keys |= {"experts": config["num_local_experts"], "expert_ff_width": config["intermediate_size"], "shared_ff_width": 0, "normalize_top_k": True,

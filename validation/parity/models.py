@@ -5,7 +5,7 @@ import re
 import torch
 import transformers
 
-from names import BLOCK_KEYS, expert_part, is_glm, is_gpt_oss, has_experts, is_mixtral, layers_of, norms_input, norms_output, tensor_table
+from names import BLOCK_KEYS, expert_part, is_glm, is_gpt_oss, is_starcoder, has_experts, is_mixtral, layers_of, norms_input, norms_output, tensor_table
 
 DEFAULTS = {"layers": 2, "width": 32, "heads": 4, "kv_heads": 4, "head_dim": 8, "ff_width": 48, "vocab": 96, "norm_eps": 1e-5, "tied": False,
             "qk_norm": False, "qkv_bias": False, "rope_theta": 10000.0, "rope_scaling": "none", "rope_factor": 8.0,
@@ -56,6 +56,9 @@ SHAPES = {
                                      "expert_ff_width": 16, "shared_ff_width": 0, "normalize_top_k": True, "expert_bias": True, "router_aux_loss": 0.05,
                                      "router_z_loss": 0.0, "rope_theta": 150000.0, "rope_scaling": "yarn", "rope_factor": 4.0, "rope_original_context": 8,
                                      "rope_truncate": False, "pattern": "LG", "kinds": [{"name": "L", "window": 6}, {"name": "G"}]}),
+    # LayerNorm, no gate, biases everywhere.
+    "starcoder2": (32, 18, (0.3, 0.3), {"kv_heads": 2, "vocab": 64, "tied": True, "qkv_bias": True, "attention_out_bias": True, "mlp_bias": True, "gated": False,
+                                        "norm_form": "layer_norm", "activation": "gelu_tanh", "window": 7}),
     "qkv_bias": (9, 17, (0.3, 0.3), {"kv_heads": 2, "qkv_bias": True, "norm_eps": 1e-6, "rope_theta": 1000000.0, "vocab": 131}),
 }
 
@@ -87,6 +90,10 @@ def block_config(keys, common, layers, rope):
     if is_gpt_oss(keys):
         return transformers.GptOssConfig(**{**common, **sliding, "intermediate_size": keys["expert_ff_width"]}, num_local_experts=keys["experts"],
                                          num_experts_per_tok=keys["experts_per_token"], swiglu_limit=keys["gate_limit"], attention_bias=keys["qkv_bias"])
+    if is_starcoder(keys):
+        del common["rms_norm_eps"]
+        return transformers.Starcoder2Config(**common, norm_epsilon=keys["norm_eps"], use_bias=keys["qkv_bias"], sliding_window=windows[0] if windows else None,
+                                             residual_dropout=0.0, embedding_dropout=0.0)
     if is_glm(keys):
         kind = transformers.Glm4Config if norms_output(keys) else transformers.GlmConfig
         return kind(**{**common, "rope_parameters": {**rope, "partial_rotary_factor": keys["rotary_fraction"]}}, attention_bias=keys["qkv_bias"])
@@ -207,7 +214,7 @@ def make_model(keys):
             "qwen3_moe": transformers.Qwen3MoeForCausalLM, "gemma": transformers.GemmaForCausalLM, "gemma2": transformers.Gemma2ForCausalLM,
             "gemma3_text": transformers.Gemma3ForCausalLM, "olmo2": transformers.Olmo2ForCausalLM, "olmo3": transformers.Olmo3ForCausalLM,
             "olmoe": transformers.OlmoeForCausalLM, "exaone4": transformers.Exaone4ForCausalLM, "granite": transformers.GraniteForCausalLM,
-            "granitemoe": transformers.GraniteMoeForCausalLM, "gpt_oss": transformers.GptOssForCausalLM, "phi3": transformers.Phi3ForCausalLM,
+            "granitemoe": transformers.GraniteMoeForCausalLM, "gpt_oss": transformers.GptOssForCausalLM, "starcoder2": transformers.Starcoder2ForCausalLM, "phi3": transformers.Phi3ForCausalLM,
             "glm": transformers.GlmForCausalLM, "glm4": transformers.Glm4ForCausalLM}
     model = kind[config.model_type](config).to(torch.float32).train()
     if model.config._attn_implementation != "eager":

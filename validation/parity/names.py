@@ -12,7 +12,7 @@ LAYER_KEYS = ("window", "positions", "pattern", "kinds")
 # Of a model whose blocks are not a Llama's.
 BLOCK_KEYS = ("norm_placement", "norm_form", "wide_qk_norm", "activation", "embedding_scale", "residual_scale", "attention_scale", "attention_softcap",
               "logit_scale", "logit_softcap", "rotary_fraction", "rope_pairs", "gate_limit", "attention_out_bias", "attention_sinks", "rope_truncate",
-              "expert_bias")
+              "expert_bias", "gated", "mlp_bias")
 
 # Of a model with experts.
 EXPERT_KEYS = ("experts", "experts_per_token", "expert_ff_width", "shared_ff_width", "normalize_top_k", "router_aux_loss", "router_z_loss")
@@ -37,6 +37,10 @@ def is_glm(keys):
 
 def is_gpt_oss(keys):
     return keys.get("attention_sinks", False)
+
+
+def is_starcoder(keys):
+    return keys.get("norm_form") == "layer_norm"
 
 
 def norms_input(keys):
@@ -124,6 +128,8 @@ def tensor_table(keys):
         ours, theirs = f"layers.{n}.", f"model.layers.{n}."
         if norms_input(keys):
             rows.append((ours + "attention.norm", theirs + "input_layernorm.weight", (width,)))
+            if is_starcoder(keys):
+                rows.append((ours + "attention.norm_bias", theirs + "input_layernorm.bias", (width,)))
         rows += [
             (ours + "attention.wq", theirs + "self_attn.q_proj.weight", (query, width)),
             (ours + "attention.wk", theirs + "self_attn.k_proj.weight", (key_value, width)),
@@ -154,6 +160,13 @@ def tensor_table(keys):
         if norms_input(keys):
             before = "pre_feedforward_layernorm" if norms_output(keys) and not is_glm(keys) else "post_attention_layernorm"
             rows.append((ours + "mlp.norm", f"{theirs}{before}.weight", (width,)))
+            if is_starcoder(keys):
+                rows.append((ours + "mlp.norm_bias", f"{theirs}{before}.bias", (width,)))
+        if is_starcoder(keys):
+            rows += [(ours + "mlp.w_up", theirs + "mlp.c_fc.weight", (ff, width)), (ours + "mlp.w_down", theirs + "mlp.c_proj.weight", (width, ff))]
+            if keys.get("mlp_bias"):
+                rows += [(ours + "mlp.b_up", theirs + "mlp.c_fc.bias", (ff,)), (ours + "mlp.b_down", theirs + "mlp.c_proj.bias", (width,))]
+            continue
         rows += [
             (ours + "mlp.w_gate", theirs + "mlp.gate_proj.weight", (ff, width)),
             (ours + "mlp.w_up", theirs + "mlp.up_proj.weight", (ff, width)),
@@ -162,6 +175,8 @@ def tensor_table(keys):
         if norms_output(keys):
             rows.append((ours + "mlp.post_norm", theirs + ("post_mlp_layernorm" if is_glm(keys) else "post_feedforward_layernorm") + ".weight", (width,)))
     rows.append(("head.norm", "model.norm.weight", (width,)))
+    if is_starcoder(keys):
+        rows.append(("head.norm_bias", "model.norm.bias", (width,)))
     if not keys["tied"]:
         rows.append(("head.weight", "lm_head.weight", (keys["vocab"], width)))
     return rows
