@@ -16,8 +16,10 @@ void check_blocks(Draft& draft) {
   if (draft.good({"model.gated", "model.activation", "model.experts"})) {
     const Activation activation = d.model.activation;
     if (!d.model.gated && d.model.experts > 0)
-      draft.fault({"model.gated", "model.experts"},
-                  "experts without a gate are not in this version; set model.gated = true or model.experts = 0");
+      draft.fault(
+          {"model.gated", "model.experts"},
+          "model.gated = false is of feed-forward blocks that take every token, and this model's have experts; set model.gated = true "
+          "or model.experts = 0");
     else if (!d.model.gated && (activation == Activation::silu || activation == Activation::clamped_silu))
       draft.fault({"model.gated", "model.activation"},
                   fmt::format("model.activation = \"{}\" is a gate's, and model.gated is false; set it to \"gelu\", \"gelu_tanh\" or "

@@ -85,7 +85,7 @@ struct Family {
   /// attention_bias is one switch for the biases of q, k, v and of the output. A deck that says the former alone is exported with zeros for
   /// the latter, where it is no model of another family.
   bool output_bias = false;
-  bool dropout = false;                    ///< its files ask for dropout in training, which a note says is left out
+  bool dropout = false;                    ///< its files may ask for dropout in training, which a note says is left out
   bool mxfp4 = false;                      ///< experts' matrices of its files may be MXFP4 (exchange/part_values.hpp), which is read alone
   bool own_code = false;                   ///< its first files bring code (auto_map), which is the class of transformers since
   std::span<const FamilyKey> keys = {};    ///< beyond those of all families (shared_keys)

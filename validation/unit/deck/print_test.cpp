@@ -198,6 +198,8 @@ TEST(Print, AKeyThatCameLaterLeavesTheIdentityOfEarlierRuns) {
                                             "model.attention_sinks",
                                             "model.rope_truncate",
                                             "model.expert_bias",
+                                            "model.gated",
+                                            "model.mlp_bias",
                                             "model.embedding_scale",
                                             "model.residual_scale",
                                             "model.attention_scale",

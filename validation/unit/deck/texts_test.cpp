@@ -50,9 +50,9 @@ TEST(Texts, KeysThatTheyNameAreThere) {
   std::set<std::string> sections;
   for (const Key& key : deck_keys()) sections.emplace(key.name.substr(0, key.name.find('.')));
   // Files, parts of memory and tensors of Hugging Face.
-  const std::set<std::string> others = {"run.lock",         "metrics.jsonl", "events.jsonl", "kernels.json",
-                                        "nvme.requests",    "checkpoint.h5", "model.h5",     "model.embed_tokens.weight",
-                                        "model.norm.weight"};
+  const std::set<std::string> others = {"run.lock",          "metrics.jsonl",  "events.jsonl", "kernels.json",
+                                        "nvme.requests",     "checkpoint.h5",  "model.h5",     "model.embed_tokens.weight",
+                                        "model.norm.weight", "model.norm.bias"};
   const std::regex path(R"((^|[^a-z_0-9./])([a-z_]+(?:\.[a-z_0-9]+)+))");
   int named = 0;
   for (const Text& text : literals()) {

@@ -65,6 +65,10 @@ std::vector<ModelKeys> models() {
     some.layers = 3, some.pattern = "GL", some.kinds = {{.name = "G"}, {.name = "L", .window = 9}};
     unrotated.layers = 3, unrotated.pattern = "GGN", unrotated.kinds = {{.name = "G"}, {.name = "N", .positions = PositionMode::none}};
     for (const ModelKeys& one : {windowed, some, unrotated}) all.push_back(one);
+    ModelKeys starcoder = m;
+    starcoder.norm_form = NormForm::layer_norm, starcoder.gated = false, starcoder.activation = Activation::gelu_tanh;
+    starcoder.mlp_bias = starcoder.attention_out_bias = m.qkv_bias, starcoder.window = bit(3) ? 7 : 0;
+    all.push_back(starcoder);
     ModelKeys biased = m;
     biased.attention_out_bias = true;
     all.push_back(biased);
