@@ -22,12 +22,13 @@ void check_blocks(Draft& draft) {
           "or model.experts = 0");
     else if (!d.model.gated && (activation == Activation::silu || activation == Activation::clamped_silu))
       draft.fault({"model.gated", "model.activation"},
-                  fmt::format("model.activation = \"{}\" is a gate's, and model.gated is false; set it to \"gelu\", \"gelu_tanh\" or "
-                              "\"relu_squared\", or model.gated = true",
+                  fmt::format("model.activation = \"{}\" is a gate's, and model.gated is false; set it to \"gelu\", \"gelu_tanh\", "
+                              "\"relu_squared\" or \"xielu\", or model.gated = true",
                               word_of(activation)));
-    else if (d.model.gated && activation == Activation::relu_squared)
+    else if (d.model.gated && (activation == Activation::relu_squared || activation == Activation::xielu))
       draft.fault({"model.activation", "model.gated"},
-                  "model.activation = \"relu_squared\" is of features without a gate; set model.gated = false or another activation");
+                  fmt::format("model.activation = \"{}\" is of features without a gate; set model.gated = false or another activation",
+                              word_of(activation)));
   }
   if (draft.good({"model.mlp_bias", "model.experts"}) && d.model.mlp_bias && d.model.experts > 0)
     draft.fault({"model.mlp_bias", "model.experts"},

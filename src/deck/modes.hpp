@@ -41,11 +41,11 @@ enum class NormForm : std::uint8_t { weight, one_plus_weight, layer_norm };
 template <>
 inline constexpr auto enum_words<NormForm> = std::to_array<std::string_view>({"weight", "one_plus_weight", "layer_norm"});
 
-/// model.activation, of gates
-enum class Activation : std::uint8_t { silu, gelu_tanh, gelu, clamped_silu, relu_squared };
+/// model.activation
+enum class Activation : std::uint8_t { silu, gelu_tanh, gelu, clamped_silu, relu_squared, xielu };
 template <>
-inline constexpr auto enum_words<Activation> = std::to_array<std::string_view>({"silu", "gelu_tanh", "gelu", "clamped_silu",
-                                                                                "relu_squared"});
+inline constexpr auto enum_words<Activation> = std::to_array<std::string_view>({"silu", "gelu_tanh", "gelu", "clamped_silu", "relu_squared",
+                                                                                "xielu"});
 
 /// model.router_balance
 enum class RouterBalance : std::uint8_t { loss, bias };

@@ -22,8 +22,8 @@ std::vector<Key> model_keys() {
        .help =
            "Activation of the feed-forward block's gate, which its other half is multiplied with: \"silu\" (SwiGLU), \"gelu\" or its "
            "approximation \"gelu_tanh\" (GeGLU); \"clamped_silu\" is g sigmoid(1.702 g), times the other half + 1, of gates g up to "
-           "model.gate_limit and halves within it (GPT-OSS). Without a gate (model.gated): of all its features, \"gelu\", \"gelu_tanh\" or "
-           "\"relu_squared\"."},
+           "model.gate_limit and halves within it (GPT-OSS). Without a gate (model.gated): of all its features, \"gelu\", \"gelu_tanh\", "
+           "\"relu_squared\" or \"xielu\", whose two shapes are learned (Apertus)."},
       {KEY(model.gated), .type = boolean, .fallback = "true", .identity = true, .silent = true,
        .help = "Whether the feed-forward block multiplies its features with an activated gate of as many; false: they are activated "
                "themselves."},

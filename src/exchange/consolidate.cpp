@@ -149,7 +149,7 @@ class ExportParts {
   std::vector<float> merged_;
 };
 
-/// Passes the values of a tensor of the export on: those of ours, or zeros.
+/// Passes the values of a tensor of the export on: those of ours, or its one value.
 void stream_export(const Source& source, const ExportTensor& tensor, std::vector<float>& buffer, io::ByteProgress& progress,
                    const Sink& sink) {
   ExportParts parts(source, buffer, progress);
@@ -158,7 +158,7 @@ void stream_export(const Source& source, const ExportTensor& tensor, std::vector
   if (!tensor.parts.empty()) return;
   for (std::int64_t left = tensor.shape.elements(); left > 0;) {
     const std::span<float> chunk(buffer.data(), static_cast<std::size_t>(std::min(io::hash_block, left)));
-    std::fill(chunk.begin(), chunk.end(), 0.0f);
+    std::ranges::fill(chunk, tensor.value);
     sink(chunk);
     left -= static_cast<std::int64_t>(chunk.size());
   }

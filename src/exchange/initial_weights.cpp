@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "base/check.hpp"
@@ -56,13 +57,21 @@ bool says_nothing(const std::string& name, const Deck& deck, const TensorNames& 
   return name.ends_with("rotary_emb.inv_freq") || (deck.model.tied && name == names.of("head.weight"));
 }
 
+/// But for rounding to 16 bits.
+bool is_constant(const io::SafetensorsModel& model, const io::SafetensorsModel::Tensor& tensor, double value) {
+  if (tensor.shape.elements() != 1 || (tensor.type != "F32" && tensor.type != "BF16" && tensor.type != "F16")) return false;
+  float there = 0;
+  model.read_box(tensor, whole_box(tensor.shape), {&there, 1});
+  return std::abs(there - value) <= 0.01 * std::abs(value);
+}
+
 /// Every tensor of the deck's model, and no other.
 void require_tensors(const io::SafetensorsModel& model, const Deck& deck, const ModelSource& source,
                      const std::vector<ExportTensor>& tensors) {
   const TensorNames names(source.family);
   std::map<std::string, Shape, std::less<>> wanted;
   for (const ExportTensor& tensor : tensors) wanted.emplace(tensor.name, tensor.shape);
-  std::vector<std::string> missing, shapes, types, others;
+  std::vector<std::string> missing, shapes, types, constants, others;
   std::set<std::string_view> parts;  // of tensors of four bits
   for (const auto& tensor : tensors) {
     const FileTensor there = find_values(model, tensor);
@@ -78,7 +87,9 @@ void require_tensors(const io::SafetensorsModel& model, const Deck& deck, const 
   for (const io::SafetensorsModel::Tensor& t : model.tensors()) {
     if (parts.contains(t.name)) continue;
     const auto found = wanted.find(t.name);
-    if (found == wanted.end() && !says_nothing(t.name, deck, names))
+    if (const std::optional<double> value = names.constant(t.name)) {
+      if (!is_constant(model, t, *value)) constants.push_back(fmt::format("{} is not {}", t.name, *value));
+    } else if (found == wanted.end() && !says_nothing(t.name, deck, names))
       others.push_back(t.name);
     else if (found != wanted.end() && !(found->second == t.shape))
       shapes.push_back(fmt::format("{} is {} and must be {}", t.name, t.shape.str(), found->second.str()));
@@ -92,6 +103,7 @@ void require_tensors(const io::SafetensorsModel& model, const Deck& deck, const 
   add(missing, missing.size() == 1 ? "tensor is missing" : "tensors are missing");
   add(shapes, "of another shape");
   add(types, "of a type other than F32, BF16 and F16");
+  add(constants, "with another value than its class computes with here");
   add(others, "that such a model does not have");
   if (!faults.empty())
     fail(ExitCode::data,

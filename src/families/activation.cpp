@@ -15,9 +15,19 @@ constexpr auto rows = std::to_array<std::pair<std::string_view, Activation>>({{"
                                                                               {"gelu_pytorch_tanh", Activation::gelu_tanh},
                                                                               {"gelu_new", Activation::gelu_tanh},
                                                                               {"relu2", Activation::relu_squared},
+                                                                              {"xielu", Activation::xielu},
                                                                               {"silu", Activation::clamped_silu}});
 
+constexpr auto gates = std::to_array({Activation::silu, Activation::gelu, Activation::gelu_tanh});
+constexpr auto plain = std::to_array({Activation::gelu, Activation::gelu_tanh, Activation::relu_squared, Activation::xielu});
+
 }  // namespace
+
+KnownActivations known_activations(const ModelKeys& standard) {
+  if (standard.gated) return {gates, R"("silu", "gelu" and "gelu_pytorch_tanh")"};
+  if (standard.activation == Activation::xielu) return {plain, R"("xielu", "gelu", "gelu_pytorch_tanh" and "relu2")"};
+  return {std::span(plain).first(3), R"("gelu", "gelu_pytorch_tanh" and "relu2")"};
+}
 
 std::optional<Activation> activation_named(std::string_view theirs) {
   const auto found = std::ranges::find(rows, theirs, &std::pair<std::string_view, Activation>::first);

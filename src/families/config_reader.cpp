@@ -74,9 +74,11 @@ std::string ConfigReader::text(std::string_view key, const std::string& standard
   return wrong(*node, "a text"), standard;
 }
 
-Activation ConfigReader::activation(const JsonNode& node) {
-  if (const auto known = activation_named(node.written)) return *known;
-  return fault(node, fmt::format("{} is not in this version; {} are", shortened(node.literal.str()), activation_words)), Activation::silu;
+Activation ConfigReader::activation(const JsonNode& node, const ModelKeys& standard) {
+  const auto known = activation_named(node.written);
+  const auto [taken, words] = known_activations(standard);
+  if (known && std::ranges::find(taken, *known) != taken.end()) return *known;
+  return fault(node, fmt::format("{} is not in this version; {} are", shortened(node.literal.str()), words)), standard.activation;
 }
 
 std::vector<std::string> ConfigReader::notes() const {

@@ -36,7 +36,7 @@ class ConfigReader {
   std::int64_t needed(std::string_view key);  ///< without the key a fault, and 0
   double real(std::string_view key, double standard);
   bool truth(std::string_view key, bool standard);
-  Activation activation(const JsonNode& node);
+  Activation activation(const JsonNode& node, const ModelKeys& standard);
   std::string text(std::string_view key, const std::string& standard);
 
   /// What is known, and says nothing of the model.

@@ -38,6 +38,12 @@ struct TensorName {
   bool interleaved = false;  ///< of two that are fused the rows lie in turns: the first one's first, the other's first, and so on
 };
 
+/// A scalar in files that is the same in all of them: exports have it behind `after`, a tensor of ours.
+struct ConstantTensor {
+  std::string_view after, theirs;  ///< as in TensorName
+  double value = 0;
+};
+
 /// What config.json says of windows, and what it means by what it leaves out.
 struct WindowRule {
   enum class Key : std::uint8_t {
@@ -90,6 +96,7 @@ struct Family {
   bool own_code = false;                   ///< its first files bring code (auto_map), which is the class of transformers since
   std::span<const FamilyKey> keys = {};    ///< beyond those of all families (shared_keys)
   std::span<const TensorName> names = {};  ///< that differ from those of most families (names.cpp)
+  std::span<const ConstantTensor> constants = {};
 };
 
 /// Keys that all families have, to which an export adds others.

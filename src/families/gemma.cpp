@@ -37,8 +37,8 @@ bool is_gemma3(const ModelKeys& m) {
 /// The class takes hidden_activation alone, and files have both.
 void read_activation(ConfigReader& config, ModelKeys& m) {
   const JsonNode *taken = config.find("hidden_activation"), *other = config.find("hidden_act");
-  m.activation = taken ? config.activation(*taken) : Activation::gelu_tanh;
-  if (other && config.activation(*other) != m.activation)
+  m.activation = taken ? config.activation(*taken, m) : Activation::gelu_tanh;
+  if (other && config.activation(*other, m) != m.activation)
     config.fault(*other, "is another activation than hidden_activation, which the class of this model_type takes alone; leave it out");
 }
 

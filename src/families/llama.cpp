@@ -7,13 +7,15 @@
 namespace tessera {
 namespace {
 
-/// With biases of all four projections of attention, or of none.
+/// With biases of all four projections of attention, or of none, and of the feed-forward block or not.
 bool is_plain_but_for_biases(const ModelKeys& m) {
-  const LayerTraits traits = traits_of(without_output_bias(m));
+  ModelKeys usual = without_output_bias(m);
+  usual.mlp_bias = false;
+  const LayerTraits traits = traits_of(usual);
   return traits.usual_blocks && m.experts == 0 && !m.qk_norm && m.qkv_bias == m.attention_out_bias && traits.one_rotation &&
          traits.all_rotated && traits.one_window;
 }
-bool is_plain(const ModelKeys& m) { return is_plain_but_for_biases(m) && !m.qkv_bias; }
+bool is_plain(const ModelKeys& m) { return is_plain_but_for_biases(m) && !m.qkv_bias && !m.mlp_bias; }
 
 // A Llama's configuration is refused where the width is no multiple of the heads, even with a head_dim; a Mistral's is not.
 bool is_mistral(const ModelKeys& m) {
@@ -28,7 +30,8 @@ bool is_llama(const ModelKeys& m) {
   return is_plain_but_for_biases(m) && traits_of(m).no_window && !is_mistral(m) && (m.heads == 0 || m.width % m.heads == 0);
 }
 
-constexpr auto llama_keys = std::to_array<FamilyKey>({{.name = "mlp_bias", .fixed = "false"}});
+constexpr auto llama_keys = std::to_array<FamilyKey>({{.name = "mlp_bias", .field = &ModelKeys::mlp_bias}});
+constexpr auto cwm_keys = std::to_array<FamilyKey>({{.name = "mlp_bias", .fixed = "false"}});
 
 }  // namespace
 
@@ -72,7 +75,7 @@ Family cwm_family() {
                      .standard = 8192,
                      .lists = true,
                      .slides = [](std::int64_t i, std::int64_t) { return i % 4 != 0; }},
-          .keys = llama_keys};
+          .keys = cwm_keys};
 }
 
 }  // namespace tessera

@@ -46,6 +46,8 @@ constexpr auto usual_names = std::to_array<TensorName>({{"embedding.weight", "mo
                                                         {"layers.#.mlp.b_down", "model.layers.#.mlp.down_proj.bias"},
                                                         {"head.norm_bias", "model.norm.bias"},
                                                         {"layers.#.attention.sinks", ""},  // of families that say them
+                                                        {"layers.#.mlp.alpha_p", ""},
+                                                        {"layers.#.mlp.alpha_n", ""},
                                                         {"layers.#.moe.b_router", ""},
                                                         {"layers.#.moe.experts.#.b_gate", ""},
                                                         {"layers.#.moe.experts.#.b_up", ""},
@@ -80,6 +82,13 @@ NumberedName numbered(std::string_view name) {
   return found;
 }
 
+std::string with_numbers(std::string_view pattern, const NumberedName& name) {
+  std::string text;
+  std::size_t next = 0;
+  for (const char c : pattern) c == '#' ? text += name.numbers[next++] : text += c;
+  return text;
+}
+
 std::string_view word_of_module(const TensorName& name) {
   std::string_view module = name.theirs;
   if (module.ends_with(of_weight)) module.remove_suffix(of_weight.size());
@@ -93,10 +102,22 @@ TensorNames::Name TensorNames::name(std::string_view ours) const {
   const TensorName* row = family_ ? find_name(family_->names, name.pattern) : nullptr;
   if (!row) row = find_name(usual_names, name.pattern);
   if (!row) return {};
-  Name found{.theirs = "", .fused = row->fused, .turned = row->turned, .interleaved = row->interleaved};
-  std::size_t next = 0;
-  for (const char c : row->theirs) c == '#' ? found.theirs += name.numbers[next++] : found.theirs += c;
+  return {.theirs = with_numbers(row->theirs, name), .fused = row->fused, .turned = row->turned, .interleaved = row->interleaved};
+}
+
+std::vector<std::pair<std::string, double>> TensorNames::constants_after(std::string_view ours) const {
+  std::vector<std::pair<std::string, double>> found;
+  const NumberedName name = numbered(ours);
+  for (const ConstantTensor& row : family_ ? family_->constants : std::span<const ConstantTensor>())
+    if (row.after == name.pattern) found.emplace_back(with_numbers(row.theirs, name), row.value);
   return found;
+}
+
+std::optional<double> TensorNames::constant(std::string_view theirs) const {
+  const NumberedName name = numbered(theirs);
+  for (const ConstantTensor& row : family_ ? family_->constants : std::span<const ConstantTensor>())
+    if (row.theirs == name.pattern) return row.value;
+  return std::nullopt;
 }
 
 bool TensorNames::has(std::string_view ours) const { return find_name(usual_names, numbered(ours).pattern) != nullptr; }

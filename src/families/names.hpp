@@ -1,7 +1,9 @@
 // What transformers calls the tensors of a deck's model, and PEFT the modules that they belong to.
 #pragma once
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "families/family.hpp"
@@ -23,6 +25,10 @@ class TensorNames {
   /// "model.layers.3.self_attn.q_proj.weight" of "layers.3.attention.wq"; "" where no file of transformers has such a tensor.
   Name name(std::string_view ours) const;
   std::string of(std::string_view ours) const { return name(ours).theirs; }
+  /// Constants that exports have behind it, with their names.
+  std::vector<std::pair<std::string, double>> constants_after(std::string_view ours) const;
+  /// What the constant of this name is; nullopt: it names none.
+  std::optional<double> constant(std::string_view theirs) const;
   /// Whether a model may have such a tensor, whatever files call it.
   bool has(std::string_view ours) const;
 

@@ -61,7 +61,8 @@ class FamilyReader {
     if (!node) return;
     if (const auto* real = std::get_if<double ModelKeys::*>(&key.field)) m.** real = config_.number(*node);
     if (const auto* truth = std::get_if<bool ModelKeys::*>(&key.field)) m.** truth = config_.truth(*node);
-    if (const auto* activation = std::get_if<Activation ModelKeys::*>(&key.field)) m.** activation = config_.activation(*node);
+    if (const auto* activation = std::get_if<Activation ModelKeys::*>(&key.field))
+      m.** activation = config_.activation(*node, family_.standard);
     const bool empty = node->kind == JsonNode::Kind::list && node->children.empty();
     if (!key.why.empty() && (empty ? "[]" : node->literal.str()) != key.fixed) config_.fault(*node, std::string(key.why));
   }
@@ -110,7 +111,8 @@ class FamilyReader {
   void refuse_others() {
     if (!family_.output_bias && !has_key("attention_bias") && config_.truth("attention_bias", false))
       config_.fault("attention_bias", "a bias on the attention's output is not in this version");
-    if (config_.truth("mlp_bias", false)) config_.fault("mlp_bias", "biases in the feed-forward block are not in this version");
+    if (family_.type != "llama" && config_.truth("mlp_bias", false))
+      config_.fault("mlp_bias", "biases in the feed-forward block of this model_type are not in this version");
     for (const Refused& row : refused_keys)
       if (config_.find(row.key) && !(row.key == "auto_map" && is_class_of_transformers(*config_.find(row.key))) &&
           !(row.key == "quantization_config" && is_mxfp4(*config_.find(row.key))))

@@ -46,7 +46,6 @@ const std::vector<RefusedFamily>& refused_families() {
         "a router that scales what experts are given"}},
       {{"glm4_moe"}, {groups, dense_first, partial}},
       {{"minimax_m2"}, {"routers by sigmoid", wide_norm, partial}},
-      {{"apertus"}, {"xIELU, an activation with weights (hidden_act)"}},
       {{"cohere", "cohere2"}, {"attention and MLP side by side", "LayerNorm without a bias"}},
       {{"mamba", "mamba2", "jamba", "bamba", "falcon_h1", "nemotron_h"}, {mamba}},
       {{"lfm2", "lfm2_moe"}, {"short convolutions in the place of attention (layer_types \"conv\")"}},

@@ -12,8 +12,8 @@ bool is_starcoder2(const ModelKeys& m) {
   usual.norm_form = plain.norm_form, usual.gated = true, usual.mlp_bias = usual.attention_out_bias = false;
   const LayerTraits traits = traits_of(usual);
   return m.norm_form == NormForm::layer_norm && !m.gated && m.mlp_bias == m.qkv_bias && m.attention_out_bias == m.qkv_bias &&
-         m.experts == 0 && !m.qk_norm && traits.usual_blocks && traits.one_rotation && traits.all_rotated &&
-         (traits.no_window || traits.all_windows);
+         m.experts == 0 && !m.qk_norm && m.activation != Activation::xielu && traits.usual_blocks && traits.one_rotation &&
+         traits.all_rotated && (traits.no_window || traits.all_windows);
 }
 
 void read_starcoder2(ConfigReader& config, ModelKeys& m) {

@@ -42,6 +42,7 @@ FAMILIES = {
     "qwen2_moe": ("Qwen1.5-MoE, Qwen2-MoE", "experts in every layer"),
     "qwen3_moe": ("Qwen3-MoE", "experts in every layer"),
     "olmoe": ("OLMoE", "without `clip_qkv`"),
+    "apertus": ("Apertus", "with xIELU or another activation"),
     "starcoder2": ("StarCoder2", "its dropout is told of and left out"),
     "gpt_oss": ("GPT-OSS 20B, 120B", "weights of experts are read out of MXFP4 too, and written in the type of the export"),
 }

@@ -20,7 +20,7 @@ except ImportError as error:
     sys.exit(77)
 
 from exports import bf16_bits, fail, keys_of_config, read_export, read_json, read_tensor
-from names import expert_part, tensor_table
+from names import expert_part, fused_table, tensor_table
 
 
 def missing_sources(folder, dataset):
@@ -64,7 +64,7 @@ def compare(path, tensors, table, keys):
         master = file["master"]
         expected = {name: (hf_name, shape) for name, hf_name, shape in table}
         faults += [f"/master/{name} is not a tensor of this model" for name in master if name not in expected]
-        faults += [f"the export has {name}, which is not a tensor of this model" for name in set(tensors) - {hf for hf, _ in expected.values()}]
+        faults += [f"the export has {name}, which is not a tensor of this model" for name in set(tensors) - {hf for hf, _ in fused_table(keys)}]
         for name, (hf_name, shape) in expected.items():
             if name not in master:
                 faults.append(f"/master/{name} is missing")

@@ -68,6 +68,14 @@ def act(x, a):
     return x * torch.sigmoid(x) if kind == "silu" else torch.nn.functional.gelu(x, approximate="tanh" if kind == "gelu_tanh" else "none")
 
 
+def activated(x, p, a):
+    """Without a gate."""
+    if a.get("activation") != "xielu":
+        return act(x, a)
+    positive, negative = (torch.nn.functional.softplus(p[f"mlp.alpha_{side}"]) for side in "pn")
+    return 0.5 * x + torch.where(x > 0, positive * x.square(), (0.5 + negative) * (torch.expm1(x.clamp(max=-1e-6)) - x))
+
+
 def cap(x, most):
     return most * torch.tanh(x / most) if most else x
 
@@ -151,7 +159,7 @@ def forward(w, a, tokens):
             x, lost = join(x, p, "moe", out), lost + loss
             continue
         if not a.get("gated", True):
-            y = act(enter(x, "mlp") @ p["mlp.w_up"].T + p.get("mlp.b_up", 0), a) @ p["mlp.w_down"].T + p.get("mlp.b_down", 0)
+            y = activated(enter(x, "mlp") @ p["mlp.w_up"].T + p.get("mlp.b_up", 0), p, a) @ p["mlp.w_down"].T + p.get("mlp.b_down", 0)
             x = join(x, p, "mlp", y)
             continue
         x = join(x, p, "mlp", block(a, enter(x, "mlp"), p["mlp.w_gate"], p["mlp.w_up"], p["mlp.w_down"]))

@@ -14,7 +14,7 @@ from exports import read_export
 from models import make_model, model_keys
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "exports")
-NAMES = ("tied", "gqa4", "rope_llama3", "qk_norm", "qkv_bias", "mixtral", "qwen_moe", "gemma2", "gemma3", "olmo3", "granite", "granitemoe", "gpt_oss", "starcoder2")  # gqa4 and rope_llama3 have their own head
+NAMES = ("tied", "gqa4", "rope_llama3", "qk_norm", "qkv_bias", "mixtral", "qwen_moe", "gemma2", "gemma3", "olmo3", "granite", "granitemoe", "gpt_oss", "starcoder2", "apertus")  # gqa4 and rope_llama3 have their own head
 
 
 def main():
@@ -22,7 +22,7 @@ def main():
     for name in NAMES:
         with tempfile.TemporaryDirectory() as out:
             make_model(model_keys(name)).save_pretrained(out)
-            lines = [f"{tensor} {dtype} {'x'.join(map(str, shape))}" for tensor, (_, dtype, shape, _, _) in sorted(read_export(out).items())]
+            lines = [f"{tensor} {dtype} {'x'.join(map(str, shape))}".rstrip() for tensor, (_, dtype, shape, _, _) in sorted(read_export(out).items())]
             with open(os.path.join(FOLDER, f"{name}.txt"), "w", encoding="utf-8") as file:
                 file.write("\n".join(lines) + "\n")
             shutil.copyfile(os.path.join(out, "config.json"), os.path.join(FOLDER, f"{name}.json"))

@@ -5,7 +5,7 @@ import re
 import torch
 import transformers
 
-from names import BLOCK_KEYS, expert_part, is_glm, is_gpt_oss, is_starcoder, has_experts, is_mixtral, layers_of, norms_input, norms_output, tensor_table
+from names import BLOCK_KEYS, expert_part, is_apertus, is_glm, is_gpt_oss, is_starcoder, has_experts, is_mixtral, layers_of, norms_input, norms_output, tensor_table
 
 DEFAULTS = {"layers": 2, "width": 32, "heads": 4, "kv_heads": 4, "head_dim": 8, "ff_width": 48, "vocab": 96, "norm_eps": 1e-5, "tied": False,
             "qk_norm": False, "qkv_bias": False, "rope_theta": 10000.0, "rope_scaling": "none", "rope_factor": 8.0,
@@ -59,6 +59,8 @@ SHAPES = {
     # LayerNorm, no gate, biases everywhere.
     "starcoder2": (32, 18, (0.3, 0.3), {"kv_heads": 2, "vocab": 64, "tied": True, "qkv_bias": True, "attention_out_bias": True, "mlp_bias": True, "gated": False,
                                         "norm_form": "layer_norm", "activation": "gelu_tanh", "window": 7}),
+    "apertus": (33, 18, (0.3, 0.3), {"kv_heads": 2, "vocab": 64, "qk_norm": True, "gated": False, "activation": "xielu", "rope_theta": 12e6, "rope_scaling": "llama3",
+                                     "rope_factor": 8.0, "rope_low_freq_factor": 1.0, "rope_high_freq_factor": 4.0, "rope_original_context": 64}),
     "qkv_bias": (9, 17, (0.3, 0.3), {"kv_heads": 2, "qkv_bias": True, "norm_eps": 1e-6, "rope_theta": 1000000.0, "vocab": 131}),
 }
 
@@ -75,7 +77,7 @@ def model_keys(name):
     return {**DEFAULTS, **(OTHERS[name] if name in OTHERS else SHAPES[name][3])}
 
 
-TYPES_OF_ACTIVATIONS = {"silu": "silu", "clamped_silu": "silu", "gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}
+TYPES_OF_ACTIVATIONS = {"silu": "silu", "clamped_silu": "silu", "gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "xielu": "xielu"}
 
 
 def block_config(keys, common, layers, rope):
@@ -94,6 +96,8 @@ def block_config(keys, common, layers, rope):
         del common["rms_norm_eps"]
         return transformers.Starcoder2Config(**common, norm_epsilon=keys["norm_eps"], use_bias=keys["qkv_bias"], sliding_window=windows[0] if windows else None,
                                              residual_dropout=0.0, embedding_dropout=0.0)
+    if is_apertus(keys):
+        return transformers.ApertusConfig(**common, attention_bias=keys["qkv_bias"], dtype="float32")
     if is_glm(keys):
         kind = transformers.Glm4Config if norms_output(keys) else transformers.GlmConfig
         return kind(**{**common, "rope_parameters": {**rope, "partial_rotary_factor": keys["rotary_fraction"]}}, attention_bias=keys["qkv_bias"])
@@ -145,7 +149,7 @@ def make_config(keys):
     layers = layers_of(keys)
     windows = [layer["window"] for layer in layers if layer["window"]]
     types = ["sliding_attention" if layer["window"] else "full_attention" for layer in layers]
-    if any(key in keys for key in BLOCK_KEYS if key not in ("activation", "attention_out_bias")):
+    if any(key in keys for key in BLOCK_KEYS if key not in ("activation", "attention_out_bias", "mlp_bias")):
         return block_config(keys, common, layers, rope)
     if has_experts(keys):
         return make_expert_config(keys, common)
@@ -165,7 +169,7 @@ def make_config(keys):
         return transformers.Qwen2Config(**common)
     if keys["width"] % keys["heads"]:
         return transformers.MistralConfig(**common, sliding_window=None)
-    return transformers.LlamaConfig(**common, attention_bias=keys["qkv_bias"], mlp_bias=False)
+    return transformers.LlamaConfig(**common, attention_bias=keys["qkv_bias"], mlp_bias=keys.get("mlp_bias", False))
 
 
 def make_expert_config(keys, common):
@@ -214,7 +218,7 @@ def make_model(keys):
             "qwen3_moe": transformers.Qwen3MoeForCausalLM, "gemma": transformers.GemmaForCausalLM, "gemma2": transformers.Gemma2ForCausalLM,
             "gemma3_text": transformers.Gemma3ForCausalLM, "olmo2": transformers.Olmo2ForCausalLM, "olmo3": transformers.Olmo3ForCausalLM,
             "olmoe": transformers.OlmoeForCausalLM, "exaone4": transformers.Exaone4ForCausalLM, "granite": transformers.GraniteForCausalLM,
-            "granitemoe": transformers.GraniteMoeForCausalLM, "gpt_oss": transformers.GptOssForCausalLM, "starcoder2": transformers.Starcoder2ForCausalLM, "phi3": transformers.Phi3ForCausalLM,
+            "granitemoe": transformers.GraniteMoeForCausalLM, "gpt_oss": transformers.GptOssForCausalLM, "starcoder2": transformers.Starcoder2ForCausalLM, "apertus": transformers.ApertusForCausalLM, "phi3": transformers.Phi3ForCausalLM,
             "glm": transformers.GlmForCausalLM, "glm4": transformers.Glm4ForCausalLM}
     model = kind[config.model_type](config).to(torch.float32).train()
     if model.config._attn_implementation != "eager":

@@ -43,6 +43,10 @@ def is_starcoder(keys):
     return keys.get("norm_form") == "layer_norm"
 
 
+def is_apertus(keys):
+    return keys["qk_norm"] and not keys.get("gated", True)
+
+
 def norms_input(keys):
     return keys.get("norm_placement", "pre") != "post"
 
@@ -82,6 +86,8 @@ def fused_table(keys):
         experts = keys["experts"] if theirs.endswith(("input_linear.weight", "output_linear.weight")) else 0
         rows = 2 * shape[0] if theirs.endswith("input_linear.weight") else shape[0]
         files[theirs] = (experts, rows, *shape[1:]) if experts else shape
+    if keys.get("activation") == "xielu":
+        files |= {f"model.layers.{n}.mlp.act_fn.{constant}": () for n in range(keys["layers"]) for constant in ("beta", "eps")}
     return list(files.items())
 
 
@@ -127,7 +133,7 @@ def tensor_table(keys):
     for n in range(keys["layers"]):
         ours, theirs = f"layers.{n}.", f"model.layers.{n}."
         if norms_input(keys):
-            rows.append((ours + "attention.norm", theirs + "input_layernorm.weight", (width,)))
+            rows.append((ours + "attention.norm", theirs + ("attention_layernorm" if is_apertus(keys) else "input_layernorm") + ".weight", (width,)))
             if is_starcoder(keys):
                 rows.append((ours + "attention.norm_bias", theirs + "input_layernorm.bias", (width,)))
         rows += [
@@ -158,7 +164,7 @@ def tensor_table(keys):
             rows += expert_table(keys, n)
             continue
         if norms_input(keys):
-            before = "pre_feedforward_layernorm" if norms_output(keys) and not is_glm(keys) else "post_attention_layernorm"
+            before = "feedforward_layernorm" if is_apertus(keys) else "pre_feedforward_layernorm" if norms_output(keys) and not is_glm(keys) else "post_attention_layernorm"
             rows.append((ours + "mlp.norm", f"{theirs}{before}.weight", (width,)))
             if is_starcoder(keys):
                 rows.append((ours + "mlp.norm_bias", f"{theirs}{before}.bias", (width,)))
@@ -167,11 +173,12 @@ def tensor_table(keys):
             if keys.get("mlp_bias"):
                 rows += [(ours + "mlp.b_up", theirs + "mlp.c_fc.bias", (ff,)), (ours + "mlp.b_down", theirs + "mlp.c_proj.bias", (width,))]
             continue
-        rows += [
-            (ours + "mlp.w_gate", theirs + "mlp.gate_proj.weight", (ff, width)),
-            (ours + "mlp.w_up", theirs + "mlp.up_proj.weight", (ff, width)),
-            (ours + "mlp.w_down", theirs + "mlp.down_proj.weight", (width, ff)),
-        ]
+        parts = [("gate", (ff, width)), ("up", (ff, width)), ("down", (width, ff))][1 if is_apertus(keys) else 0:]
+        rows += [(f"{ours}mlp.w_{part}", f"{theirs}mlp.{part}_proj.weight", shape) for part, shape in parts]
+        if keys.get("mlp_bias"):
+            rows += [(f"{ours}mlp.b_{part}", f"{theirs}mlp.{part}_proj.bias", shape[:1]) for part, shape in parts]
+        if keys.get("activation") == "xielu":
+            rows += [(f"{ours}mlp.alpha_{side}", f"{theirs}mlp.act_fn.alpha_{side}", (1,)) for side in "pn"]
         if norms_output(keys):
             rows.append((ours + "mlp.post_norm", theirs + ("post_mlp_layernorm" if is_glm(keys) else "post_feedforward_layernorm") + ".weight", (width,)))
     rows.append(("head.norm", "model.norm.weight", (width,)))

@@ -228,7 +228,7 @@ class StoredLists(unittest.TestCase):
         lists = [f[:-4] for f in os.listdir(os.path.join(FOLDER, "exports")) if f.endswith(".txt")]
         self.assertGreaterEqual(len(lists), 2)
         for name in lists:
-            want = sorted(f"{hf} F32 {'x'.join(map(str, shape))}" for hf, shape in fused_table(model_keys(name)))
+            want = sorted(f"{hf} F32 {'x'.join(map(str, shape))}".rstrip() for hf, shape in fused_table(model_keys(name)))
             with open(os.path.join(FOLDER, "exports", f"{name}.txt")) as file:
                 self.assertEqual(file.read().splitlines(), want)
 

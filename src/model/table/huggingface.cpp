@@ -74,6 +74,8 @@ std::vector<ExportTensor> huggingface_tensors(const Deck& deck, const std::vecto
   for (ExportTensor& tensor : tensors_by(names, table)) {
     const std::string ours = tensor.parts.front().ours;
     tensors.push_back(std::move(tensor));
+    for (auto& [name, value] : names.constants_after(ours))
+      tensors.push_back({.name = std::move(name), .shape = {}, .parts = {}, .value = static_cast<float>(value)});
     // One switch has the biases of all four projections: with ours on q, k and v comes one of the output, which adds nothing.
     if (constexpr std::string_view wo = ".wo";
         family.output_bias && deck.model.qkv_bias && !deck.model.attention_out_bias && ours.ends_with(".attention.wo"))

@@ -28,7 +28,8 @@ struct TensorPart {
 struct ExportTensor {
   std::string name;
   Shape shape;
-  std::vector<TensorPart> parts;  ///< whose values follow one another in it; none: zeros
+  std::vector<TensorPart> parts;  ///< whose values follow one another in it; none: all are `value`
+  float value = 0;
 };
 
 /// All tensors of files with such names, in the order of `table`: without adapters, and without what is not trained.

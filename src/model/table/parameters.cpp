@@ -110,6 +110,11 @@ void add_layer(std::vector<Parameter>& table, const ModelKeys& m, int layer) {
   matrix("mlp.w_up", F, C, std, 0, m.gated);
   if (m.mlp_bias && m.gated) vector("mlp.b_gate", F, Init::zeros, 0);
   if (m.mlp_bias) vector("mlp.b_up", F, Init::zeros, 0, m.gated);
+  if (m.activation == Activation::xielu) {
+    // Softplus makes 0.8 and, with the 0.5 that is added to it, 0.8 of them.
+    vector("mlp.alpha_p", 1, Init::constant), table.back().value = std::log(std::expm1(0.8));
+    vector("mlp.alpha_n", 1, Init::constant, -1, true), table.back().value = std::log(std::expm1(0.3));
+  }
   matrix("mlp.w_down", C, F, residual_std, 1, false);
   if (m.mlp_bias) vector("mlp.b_down", C, Init::zeros);
   if (norms_output(m)) norm("mlp.post_norm");

@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-enum class Init : std::uint8_t { zeros, ones, normal, uniform };
+enum class Init : std::uint8_t { zeros, ones, constant, normal, uniform };
 /// `shared`: the matrices of the expert that takes every token.
 enum class Part : std::uint8_t { embedding, layer, shared, experts, head };
 
@@ -21,6 +21,7 @@ struct Parameter {
   int layer = -1;   ///< of all parts but embedding and head
   int expert = -1;  ///< for Part::experts
   Init init = Init::normal;
+  double value = 0;              ///< of Init::constant
   double std = 0;                ///< of Init::normal, and of Init::uniform, which goes sqrt(3) of it to either side of 0
   bool decay = false;            ///< weight decay: matrices only
   bool joined = false;           ///< begins where the tensor before it ends, so that one GEMM takes both

@@ -84,13 +84,23 @@ kernels::GateActivation activation_of(Activation activation) {
     case Activation::clamped_silu:
       return clamped_silu;
     case Activation::relu_squared:
-      break;  // has no gate
+    case Activation::xielu:
+      break;  // have no gate
   }
   return silu;
 }
 kernels::PlainActivation plain_activation_of(Activation activation) {
   using enum kernels::PlainActivation;
-  return activation == Activation::relu_squared ? relu_squared : activation == Activation::gelu_tanh ? gelu_tanh : gelu;
+  switch (activation) {
+    case Activation::gelu_tanh:
+      return gelu_tanh;
+    case Activation::relu_squared:
+      return relu_squared;
+    case Activation::xielu:
+      return xielu;
+    default:
+      return gelu;
+  }
 }
 
 /// Tokens of a chunk of logits where the deck says auto.

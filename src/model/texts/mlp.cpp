@@ -31,7 +31,7 @@ Mlp mlp_forward(Recorder& r, const std::string& w) {
   enter_block(r, ends, w);
   gather_rows(r, v.whole, ends.input);
   linear(r, v.gate_up, v.whole, first_of(r.s, w, "w_"), r.s.up_width(), C, {.bias = r.s.mlp_bias ? first_of(r.s, w, "b_") : ""});
-  activate(r, v.activated, v.gate_up, M, F);
+  activate(r, v.activated, v.gate_up, M, F, w);
   leave_block(r, ends, w, v.activated, {w + "w_down", F, r.s.mlp_bias ? w + "b_down" : ""});
   return v;
 }
@@ -48,7 +48,7 @@ void backward(Recorder& r, const std::string& w, const Mlp& v) {
   // reads both makes beside it. So no pass of its own makes it, and nobody keeps it.
   const Value d_gate_up = v.gate_up, activated = d_activated;
   const Value d_input = gradient_of_input(r, v.ends);
-  activate_backward(r, d_gate_up, d_activated, v.gate_up, M, F, activated);
+  activate_backward(r, d_gate_up, d_activated, v.gate_up, M, F, activated, w);
   weight_gradient(r, d_out, activated, w + "w_down", C, F);
   if (r.s.mlp_bias) bias_backward(r, d_gate_up, first_of(r.s, w, "b_"), r.s.up_width());
   linear_backward_to_part(r, d_input, d_gate_up, v.whole, first_of(r.s, w, "w_"), r.s.up_width(), C);

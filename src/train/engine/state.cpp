@@ -118,7 +118,10 @@ void ModelState::draw(const Held& held, const Piece& piece) const {
     case Init::zeros:
       return;
     case Init::ones:
-      return on_host([](std::int64_t, std::span<float> out) { std::ranges::fill(out, 1.0f); });
+    case Init::constant:
+      return on_host([value = p.init == Init::ones ? 1.0f : static_cast<float>(p.value)](std::int64_t, std::span<float> out) {
+        std::ranges::fill(out, value);
+      });
     case Init::uniform:
       return on_host([&](std::int64_t at, std::span<float> out) {
         runs(at, out.data(), std::ssize(out), [&](float* to, std::int64_t count, std::uint64_t first) {

@@ -16,10 +16,12 @@ namespace tessera::huggingface_config_test {
 namespace {
 
 /// `more` comes after what every configuration has; a key that stands in both is a fault.
-std::string config(const std::string& type, const std::string& more) {
+std::string config(const std::string& type, const std::string& more, std::string activation = "") {
+  const Family* family = family_named(type);
+  if (activation.empty()) activation = type.starts_with("gemma") || (family && !family->standard.gated) ? "gelu_pytorch_tanh" : "silu";
   return fmt::format(R"({{"model_type": "{}", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 8,
 "vocab_size": 300, "max_position_embeddings": 2048, "hidden_act": "{}", "torch_dtype": "bfloat16", "use_cache": true{}{}}})",
-                     type, type.starts_with("gemma") ? "gelu_pytorch_tanh" : "silu", more.empty() ? "" : ",\n", more);
+                     type, activation, more.empty() ? "" : ",\n", more);
 }
 
 std::string faults_of_config(const std::string& text, ModelSource* source = nullptr) {
@@ -184,7 +186,7 @@ TEST(HuggingfaceConfig, RefusesByName) {
       {"llama", R"("rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5})",
        "partial_rotary_factor: is a part of a rotation"},
       {"mistral", R"("attention_bias": true)", "attention_bias: a bias on the attention's output"},
-      {"llama", R"("mlp_bias": true)", "mlp_bias: "},
+      {"cwm", R"("mlp_bias": true)", "mlp_bias: "},
       {"llama", R"("attention_dropout": 0.1)", "attention_dropout: dropout is not in this version"},
       {"llama", R"("quantization_config": {"quant_method": "gptq"})", "quantization_config: quantized weights"},
       {"llama", R"("auto_map": {"AutoModel": "modeling_x.X"})", "auto_map: the model brings code of its own"},
@@ -207,6 +209,23 @@ TEST(HuggingfaceConfig, RefusesByName) {
   }
   const std::string broken = faults_of_config("{\"model_type\": \"llama\",");
   EXPECT_TRUE(test::has(broken, "config.json:1:")) << broken;
+}
+
+TEST(HuggingfaceConfig, ActivationsAreOfGatesOrOfFeaturesWithoutOne) {
+  const auto taken = [](const char* type, const char* activation) {
+    ModelSource source;
+    const std::string faults = faults_of_config(config(type, "", activation), &source);
+    if (!faults.empty()) {
+      EXPECT_TRUE(test::has(faults, fmt::format("hidden_act: \"{}\" is not in this version", activation))) << faults;
+    }
+    return faults.empty();
+  };
+  for (const char* word : {"silu", "swish", "gelu", "gelu_new"}) EXPECT_TRUE(taken("llama", word)) << word;
+  for (const char* word : {"relu2", "xielu", "relu"}) EXPECT_FALSE(taken("llama", word)) << word;
+  for (const char* word : {"gelu", "gelu_pytorch_tanh", "relu2"}) EXPECT_TRUE(taken("starcoder2", word)) << word;
+  for (const char* word : {"silu", "xielu"}) EXPECT_FALSE(taken("starcoder2", word)) << word;
+  for (const char* word : {"gelu", "relu2", "xielu"}) EXPECT_TRUE(taken("apertus", word)) << word;
+  EXPECT_FALSE(taken("apertus", "silu"));
 }
 
 /// A configuration of the family that says all that its reader must be told.

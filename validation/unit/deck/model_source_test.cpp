@@ -130,7 +130,7 @@ TEST(ModelSource, RefusesWhatADeckCannotSay) {
       text_of(faults),
       "config.json:1:16: model_type: \"gpt2\" is not a model that a deck can say; llama, mistral, ministral, cwm, smollm3, gemma, "
       "gemma2, gemma3_text, olmo2, olmo3, exaone4, glm, glm4, granite, seed_oss, phi3, qwen2, qwen3, mixtral, qwen2_moe, qwen3_moe, olmoe, "
-      "granitemoe, gpt_oss, starcoder2 are\n");
+      "granitemoe, gpt_oss, starcoder2, apertus are\n");
   faults.clear();
   read_huggingface_config(
       "{\"model_type\": \"mistral\", \"hidden_size\": \"wide\",\n \"intermediate_size\": 1, \"num_hidden_layers\": 1, "
@@ -145,7 +145,7 @@ TEST(ModelSource, RefusesWhatADeckCannotSay) {
       "config.json: vocab_size: is missing\n"
       "config.json:4:27: type: \"longrope\" is not in this version; \"default\", \"llama3\", \"linear\", \"dynamic\" and \"yarn\" are\n"
       "config.json:3:84: attention_bias: a bias on the attention's output is not in this version\n"
-      "config.json:3:60: mlp_bias: biases in the feed-forward block are not in this version\n");
+      "config.json:3:60: mlp_bias: biases in the feed-forward block of this model_type are not in this version\n");
   faults.clear();
   read_model("no/such/config.json", faults);
   ASSERT_EQ(faults.size(), 1u);

@@ -69,6 +69,14 @@ std::vector<ModelKeys> models() {
     starcoder.norm_form = NormForm::layer_norm, starcoder.gated = false, starcoder.activation = Activation::gelu_tanh;
     starcoder.mlp_bias = starcoder.attention_out_bias = m.qkv_bias, starcoder.window = bit(3) ? 7 : 0;
     all.push_back(starcoder);
+    for (const Activation activation : {Activation::xielu, Activation::relu_squared, Activation::gelu}) {
+      ModelKeys apertus = m;
+      apertus.qk_norm = true, apertus.gated = false, apertus.activation = activation, apertus.attention_out_bias = m.qkv_bias;
+      all.push_back(apertus);
+    }
+    ModelKeys wide = m;  // a Llama with more biases, where it is a Llama
+    wide.mlp_bias = !m.qk_norm, wide.attention_out_bias = m.qkv_bias;
+    all.push_back(wide);
     ModelKeys biased = m;
     biased.attention_out_bias = true;
     all.push_back(biased);
