@@ -1,6 +1,8 @@
 // Rotary position embedding (Su et al., arXiv:2104.09864) in the half-split convention of Llama and Hugging Face, pairs (i, i + D/2), or of
 // neighbouring features (GLM-4), of whole heads or of the first features of each.
 #pragma once
+#include <span>
+
 #include "kernels/context.hpp"
 
 namespace tessera::kernels {
@@ -11,17 +13,21 @@ enum class RopeMethod : std::uint8_t {
   llama3,   ///< of Llama 3.1: long waves are slowed by the factor, those between blend
   linear,   ///< all waves are slowed by the factor (Chen et al., arXiv:2306.15595)
   dynamic,  ///< NTK-aware: where sequences are longer than original_context, the base grows with them
-  yarn  ///< Peng et al., arXiv:2309.00071: waves that turn often are left, those that turn less than once slowed, and cos and sin scaled
+  yarn,  ///< Peng et al., arXiv:2309.00071: waves that turn often are left, those that turn less than once slowed, and cos and sin scaled
+  longrope  ///< Ding et al., arXiv:2402.13753: each wave is slowed by a factor of its own, and cos and sin scaled
 };
 struct RopeScaling {
   RopeMethod method = RopeMethod::none;
   double factor = 1;
   double low_freq_factor = 1, high_freq_factor = 4;  ///< of llama3
-  std::int64_t original_context = 8192;              ///< of llama3, dynamic and yarn
+  std::int64_t original_context = 8192;              ///< of all but linear
   double beta_fast = 32, beta_slow = 1;              ///< of yarn: turns within original_context
-  double attention_factor = 0;                       ///< of yarn: what cos and sin are multiplied with; 0: 0.1 ln(factor) + 1
-  bool truncate = true;                              ///< of yarn: the pairs between which waves are slowed in part are whole ones
-  std::int64_t sequence = 0;                         ///< of dynamic: positions that a sequence has
+  double attention_factor =
+      0;  ///< what cos and sin are multiplied with; 0: of yarn 0.1 ln(factor) + 1, of longrope sqrt(1 + ln(factor) / ln(original_context))
+  bool truncate = true;       ///< of yarn: the pairs between which waves are slowed in part are whole ones
+  std::int64_t sequence = 0;  ///< of dynamic and longrope: positions that a sequence has
+  /// Of longrope, (D/2): of sequences up to original_context and of longer ones.
+  std::span<const double> short_factors = {}, long_factors = {};
 };
 /// Fills table (T, D/2, 2), where D features are turned, with cos and sin of position * frequency, positions first .. first+T-1. Computed
 /// in fp64.

@@ -82,13 +82,20 @@ float frequency(std::int64_t i, std::int64_t D, double theta, const RopeScaling&
       break;
     case RopeMethod::yarn:
       return yarn_frequency(i, D, theta, scaling);
+    case RopeMethod::longrope: {
+      const std::span<const double> factors = scaling.sequence > scaling.original_context ? scaling.long_factors : scaling.short_factors;
+      return 1.0f / product(static_cast<float>(factors[static_cast<std::size_t>(i)]), turn(i, D, theta));
+    }
   }
   return 1.0f / turn(i, D, theta);
 }
 
 float attention_factor(const RopeScaling& scaling) {
-  if (scaling.method != RopeMethod::yarn) return 1;
+  if (scaling.method != RopeMethod::yarn && scaling.method != RopeMethod::longrope) return 1;
   if (scaling.attention_factor > 0) return static_cast<float>(scaling.attention_factor);
+  if (scaling.method == RopeMethod::longrope && scaling.factor <= 1) return 1;
+  if (scaling.method == RopeMethod::longrope)
+    return static_cast<float>(std::sqrt(1 + std::log(scaling.factor) / std::log(static_cast<double>(scaling.original_context))));
   return static_cast<float>(0.1 * std::log(scaling.factor) + 1);
 }
 

@@ -77,7 +77,8 @@ struct ModelKeys {
   double rope_factor = 8, rope_low_freq_factor = 1, rope_high_freq_factor = 4;
   std::int64_t rope_original_context = 8192;
   double rope_beta_fast = 32, rope_beta_slow = 1;
-  double rope_attention_factor = 0;  // 0: by the factor
+  double rope_attention_factor = 0;                                     // 0: by the factor
+  std::vector<double> rope_short_factors = {}, rope_long_factors = {};  // of longrope, for each pair of features
   bool rope_truncate = true;
   double rotary_fraction = 1;  // of a head's features, those that are turned
   RopePairs rope_pairs = RopePairs::halves;

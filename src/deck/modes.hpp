@@ -17,9 +17,9 @@ template <>
 inline constexpr auto enum_words<RunLanes> = std::to_array<std::string_view>({"auto", "threads", "inline"});
 
 /// model.rope_scaling
-enum class RopeMode : std::uint8_t { none, llama3, linear, dynamic, yarn };
+enum class RopeMode : std::uint8_t { none, llama3, linear, dynamic, yarn, longrope };
 template <>
-inline constexpr auto enum_words<RopeMode> = std::to_array<std::string_view>({"none", "llama3", "linear", "dynamic", "yarn"});
+inline constexpr auto enum_words<RopeMode> = std::to_array<std::string_view>({"none", "llama3", "linear", "dynamic", "yarn", "longrope"});
 
 /// model.positions
 enum class PositionMode : std::uint8_t { rope, none };

@@ -19,16 +19,18 @@ struct Use {
   std::string_view key;
   std::vector<RopeMode> scalings;
 };
-const std::array<Use, 8>& uses() {
+const std::array<Use, 10>& uses() {
   using enum RopeMode;
-  static const std::array<Use, 8> all = {{{"model.rope_factor", {llama3, linear, dynamic, yarn}},
-                                          {"model.rope_low_freq_factor", {llama3}},
-                                          {"model.rope_high_freq_factor", {llama3}},
-                                          {"model.rope_original_context", {llama3, dynamic, yarn}},
-                                          {"model.rope_beta_fast", {yarn}},
-                                          {"model.rope_beta_slow", {yarn}},
-                                          {"model.rope_attention_factor", {yarn}},
-                                          {"model.rope_truncate", {yarn}}}};
+  static const std::array<Use, 10> all = {{{"model.rope_factor", {llama3, linear, dynamic, yarn, longrope}},
+                                           {"model.rope_low_freq_factor", {llama3}},
+                                           {"model.rope_high_freq_factor", {llama3}},
+                                           {"model.rope_original_context", {llama3, dynamic, yarn, longrope}},
+                                           {"model.rope_beta_fast", {yarn}},
+                                           {"model.rope_beta_slow", {yarn}},
+                                           {"model.rope_attention_factor", {yarn, longrope}},
+                                           {"model.rope_short_factors", {longrope}},
+                                           {"model.rope_long_factors", {longrope}},
+                                           {"model.rope_truncate", {yarn}}}};
   return all;
 }
 
@@ -42,6 +44,22 @@ std::string words_of(const std::vector<RopeMode>& scalings) {
 void require_above(Draft& draft, std::string_view key, double value, std::string_view least_key, double least) {
   if (!draft.good({key, least_key}) || value > least) return;
   draft.fault({key, least_key}, fmt::format("{} {} must be above {} {}", key, shortest(value), least_key, shortest(least)));
+}
+
+void check_longrope(Draft& draft) {
+  const ModelKeys& m = draft.deck.model;
+  const std::int64_t pairs = rotated_features(m) / 2;
+  const std::pair<std::string_view, const std::vector<double>*> lists[] = {{"model.rope_short_factors", &m.rope_short_factors},
+                                                                           {"model.rope_long_factors", &m.rope_long_factors}};
+  if (draft.good({"model.rope_original_context"}) && m.rope_original_context < 2)
+    draft.fault({"model.rope_original_context", "model.rope_scaling"},
+                "model.rope_original_context is 1, and longrope divides by its logarithm, which is 0; set it to 2 tokens or more");
+  for (const auto& [key, factors] : lists)
+    if (draft.good({key, "model.head_dim", "model.rotary_fraction"}) && std::ssize(*factors) != pairs)
+      draft.fault({key, "model.rope_scaling"},
+                  fmt::format("{} has {} numbers, and {} pairs of features of a head are rotated; give one for each, or set "
+                              "model.rope_scaling to another than \"longrope\"",
+                              key, factors->size(), pairs));
 }
 
 void check_turned(Draft& draft) {
@@ -77,6 +95,7 @@ void check_rotation(Draft& draft) {
     require_above(draft, "model.rope_high_freq_factor", m.rope_high_freq_factor, "model.rope_low_freq_factor", m.rope_low_freq_factor);
   if (m.rope_scaling == RopeMode::yarn)
     require_above(draft, "model.rope_beta_fast", m.rope_beta_fast, "model.rope_beta_slow", m.rope_beta_slow);
+  if (m.rope_scaling == RopeMode::longrope) check_longrope(draft);
   check_turned(draft);
 }
 

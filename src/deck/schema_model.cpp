@@ -72,23 +72,33 @@ std::vector<Key> model_keys() {
       {KEY(model.rope_theta), .type = real, .limits = {.above = 1, .most = 1e12}, .fallback = "10000.0", .identity = true,
        .help = "Base of the rotary frequencies."},
       {KEY(model.rope_scaling), .type = text, .fallback = "\"none\"", .identity = true,
-       .refused = {{"longrope", "LongRoPE scaling is not in this version; set \"none\", \"llama3\", \"linear\", \"dynamic\" or \"yarn\""}},
        .help = "Scaling of the rotary frequencies for long contexts, as Hugging Face's classes do it."},
       {KEY(model.rope_factor), .type = real, .unit = "ratio", .limits = {.least = 1, .most = 1e6}, .fallback = "8.0", .identity = true,
-       .help = "Scaling: factor by which frequencies are slowed, with llama3 and yarn the low ones alone."},
+       .help = "Scaling: factor by which frequencies are slowed, with llama3 and yarn the low ones alone; by longrope cosines and sines "
+               "grow with it."},
       {KEY(model.rope_low_freq_factor), .type = real, .unit = "ratio", .limits = {.above = 0, .most = 1e6}, .fallback = "1.0",
        .identity = true,
        .help = "llama3 scaling: wavelengths longer than rope_original_context divided by this are slowed by the whole factor."},
       {KEY(model.rope_high_freq_factor), .type = real, .unit = "ratio", .limits = {.above = 0, .most = 1e6}, .fallback = "4.0",
        .identity = true, .help = "llama3 scaling: wavelengths shorter than rope_original_context divided by this are left as they are."},
       {KEY(model.rope_original_context), .type = integer, .unit = "tokens", .limits = {.least = 1, .most = max_dim}, .fallback = "8192",
-       .identity = true, .help = "llama3, yarn and dynamic scaling: context length that the unscaled frequencies were made for."},
+       .identity = true, .help = "llama3, yarn, dynamic and longrope scaling: context length that the unscaled frequencies were made for."},
       {KEY(model.rope_beta_fast), .type = real, .unit = "turns", .limits = {.above = 0, .most = 1e6}, .fallback = "32.0", .identity = true,
        .silent = true, .help = "yarn scaling: waves that turn more often within rope_original_context are left as they are."},
       {KEY(model.rope_beta_slow), .type = real, .unit = "turns", .limits = {.above = 0, .most = 1e6}, .fallback = "1.0", .identity = true,
        .silent = true, .help = "yarn scaling: waves that turn less often are slowed by the whole factor."},
       {KEY(model.rope_attention_factor), .type = real, .unit = "ratio", .limits = {.least = 0, .most = 1e3}, .fallback = "0.0",
-       .identity = true, .silent = true, .help = "yarn scaling: what cosines and sines are multiplied with; 0: 0.1 ln(rope_factor) + 1."},
+       .identity = true, .silent = true,
+       .help = "yarn and longrope scaling: what cosines and sines are multiplied with; 0: by yarn 0.1 ln(rope_factor) + 1, by longrope "
+               "sqrt(1 + ln(rope_factor) / ln(rope_original_context))."},
+      {KEY(model.rope_short_factors), .type = reals, .limits = {.above = 0, .most = 1e6}, .fallback = "[]", .identity = true,
+       .silent = true,
+       .help =
+           "longrope scaling: by what each pair of features is slowed where sequences have up to rope_original_context tokens, a number "
+           "for each."},
+      {KEY(model.rope_long_factors), .type = reals, .limits = {.above = 0, .most = 1e6}, .fallback = "[]", .identity = true, .silent = true,
+       .help =
+           "longrope scaling: the same where they are longer (batch.sequence_length, or a text with all tokens that it may come to have)."},
       {KEY(model.rope_truncate), .type = boolean, .fallback = "true", .identity = true, .silent = true,
        .help = "yarn scaling: the waves between rope_beta_fast and rope_beta_slow begin and end at whole pairs of features; false: between "
                "pairs (GPT-OSS)."},

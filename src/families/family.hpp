@@ -67,6 +67,7 @@ struct RotationRule {
   double theta = 0;                 ///< base of layers with a window, of a file that does not say it
   std::string_view theta_key = {};  ///< where transformers 4 says it; "": nowhere
   bool partial = false;             ///< partial_rotary_factor says which part of a head is rotated
+  bool longrope_alone = false;      ///< what is scaled is longrope ("su" and "yarn" are), by a key beside it for its original context
 };
 
 class ConfigReader;

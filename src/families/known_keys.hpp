@@ -127,16 +127,18 @@ constexpr auto idle =
 struct RotationKey {
   std::string_view key, types;
 };
-constexpr std::array<RotationKey, 13> rotation_keys = {{{"rope_type", ""},
+constexpr std::array<RotationKey, 15> rotation_keys = {{{"rope_type", ""},
                                                         {"type", ""},
                                                         {"rope_theta", ""},
-                                                        {"factor", "llama3 linear dynamic yarn"},
+                                                        {"factor", "llama3 linear dynamic yarn longrope"},
                                                         {"low_freq_factor", "llama3"},
                                                         {"high_freq_factor", "llama3"},
-                                                        {"original_max_position_embeddings", "llama3 yarn"},
+                                                        {"original_max_position_embeddings", "llama3 yarn longrope"},
                                                         {"beta_fast", "yarn"},
                                                         {"beta_slow", "yarn"},
-                                                        {"attention_factor", "yarn"},
+                                                        {"attention_factor", "yarn longrope"},
+                                                        {"short_factor", "longrope"},
+                                                        {"long_factor", "longrope"},
                                                         {"mscale", "yarn"},
                                                         {"mscale_all_dim", "yarn"},
                                                         {"truncate", "yarn"}}};

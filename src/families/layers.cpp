@@ -84,6 +84,23 @@ ModelKeys without_output_bias(ModelKeys m) {
   return m;
 }
 
+bool is_llama_but_for_biases(const ModelKeys& m) {
+  ModelKeys usual = without_output_bias(m);
+  usual.mlp_bias = false;
+  const LayerTraits traits = traits_of(usual);
+  return traits.usual_blocks && m.experts == 0 && !m.qk_norm && m.qkv_bias == m.attention_out_bias && traits.one_rotation &&
+         traits.all_rotated && traits.one_window;
+}
+
+bool is_phi3(const ModelKeys& m) {
+  ModelKeys usual = m;
+  usual.rotary_fraction = 1;
+  const LayerTraits traits = traits_of(usual);
+  return is_llama_but_for_biases(usual) && !m.qkv_bias && !m.mlp_bias && (traits.no_window || traits.all_windows) &&
+         (m.rotary_fraction != 1 || m.rope_scaling == RopeMode::longrope) &&
+         (m.rope_scaling == RopeMode::none || m.rope_scaling == RopeMode::longrope) && m.heads * m.head_dim == m.width;
+}
+
 void note_dropout(ConfigReader& config, std::initializer_list<const char*> keys, double standard) {
   for (const char* key : keys)
     if (config.real(key, standard) != 0) config.unused(std::string(key) + " (there is no dropout in this version)");

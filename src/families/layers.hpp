@@ -28,6 +28,10 @@ struct LayerTraits {
   bool usual_blocks = true;
 };
 LayerTraits traits_of(const ModelKeys& model);
+/// Whether it is a Llama but for windows, biases of all four projections of attention and of the feed-forward block.
+bool is_llama_but_for_biases(const ModelKeys& model);
+/// A Phi-3: the same without biases, of whose heads a part is rotated, or by longrope.
+bool is_phi3(const ModelKeys& model);
 /// The model without the bias of its attention's output, where queries, keys and values have theirs: of a class with one switch for both.
 ModelKeys without_output_bias(ModelKeys model);
 

@@ -7,15 +7,7 @@
 namespace tessera {
 namespace {
 
-/// With biases of all four projections of attention, or of none, and of the feed-forward block or not.
-bool is_plain_but_for_biases(const ModelKeys& m) {
-  ModelKeys usual = without_output_bias(m);
-  usual.mlp_bias = false;
-  const LayerTraits traits = traits_of(usual);
-  return traits.usual_blocks && m.experts == 0 && !m.qk_norm && m.qkv_bias == m.attention_out_bias && traits.one_rotation &&
-         traits.all_rotated && traits.one_window;
-}
-bool is_plain(const ModelKeys& m) { return is_plain_but_for_biases(m) && !m.qkv_bias && !m.mlp_bias; }
+bool is_plain(const ModelKeys& m) { return is_llama_but_for_biases(m) && !m.qkv_bias && !m.mlp_bias && !is_phi3(m); }
 
 // A Llama's configuration is refused where the width is no multiple of the heads, even with a head_dim; a Mistral's is not.
 bool is_mistral(const ModelKeys& m) {
@@ -27,7 +19,7 @@ bool is_cwm(const ModelKeys& m) {
   return is_plain(m) && !traits.no_window && !traits.all_windows;
 }
 bool is_llama(const ModelKeys& m) {
-  return is_plain_but_for_biases(m) && traits_of(m).no_window && !is_mistral(m) && (m.heads == 0 || m.width % m.heads == 0);
+  return is_llama_but_for_biases(m) && traits_of(m).no_window && !is_mistral(m) && !is_phi3(m) && (m.heads == 0 || m.width % m.heads == 0);
 }
 
 constexpr auto llama_keys = std::to_array<FamilyKey>({{.name = "mlp_bias", .field = &ModelKeys::mlp_bias}});

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "deck/kinds_of_layers.hpp"
 #include "families/config_reader.hpp"
 #include "families/family.hpp"
 #include "families/known_keys.hpp"
@@ -60,7 +61,7 @@ class RotationReader {
     if (!older && !newer) return;  // the class's own
     const ModelKeys plain;
     m.rope_scaling = plain.rope_scaling, m.rope_factor = plain.rope_factor, m.rope_original_context = plain.rope_original_context;
-    m.rope_truncate = plain.rope_truncate;
+    m.rope_truncate = plain.rope_truncate, m.rope_short_factors.clear(), m.rope_long_factors.clear();
     ModelKeys other = m;
     read_one(m, older ? *older : *newer);
     if (!older || !newer) return;
@@ -97,12 +98,48 @@ class RotationReader {
       m.rope_theta = config_.number(*theta);
     }
     if (const JsonNode* part = rotation.member("partial_rotary_factor"); part && rule_.partial) m.rotary_fraction = config_.number(*part);
-    check_keys(rotation, kind);
+    const bool is_longrope = kind && (kind->is("longrope") || (rule_.longrope_alone && (kind->is("su") || kind->is("yarn"))));
+    check_keys(rotation, is_longrope ? "longrope" : kind ? std::string_view(kind->written) : "");
     if (!kind || kind->is("default")) return;
+    if (is_longrope) return m.rope_scaling = RopeMode::longrope, read_longrope(m, rotation);
+    if (rule_.longrope_alone)
+      return config_.fault(*kind, fmt::format("{} is no rotation of this model_type's class; \"default\" and \"longrope\" are",
+                                              shortened(kind->literal.str())));
     for (const RopeMode scaling : {RopeMode::llama3, RopeMode::linear, RopeMode::dynamic, RopeMode::yarn})
       if (kind->is(word_of(scaling))) return m.rope_scaling = scaling, read_scaling(m, rotation);
-    config_.fault(*kind, fmt::format("{} is not in this version; \"default\", \"llama3\", \"linear\", \"dynamic\" and \"yarn\" are",
-                                     shortened(kind->literal.str())));
+    config_.fault(*kind,
+                  fmt::format("{} is not in this version; \"default\", \"llama3\", \"linear\", \"dynamic\", \"yarn\" and \"longrope\" are",
+                              shortened(kind->literal.str())));
+  }
+
+  void read_longrope(ModelKeys& m, const JsonNode& rotation) {
+    const auto factors = [&](std::string_view key, std::vector<double>& out) {
+      const JsonNode* list = rotation.member(key);
+      if (!list) return config_.fault(rotation, fmt::format("has no {}, which a rotation of type longrope needs", key));
+      if (list->kind != JsonNode::Kind::list) return config_.wrong(*list, "a list of numbers");
+      for (const JsonNode& factor : list->children)
+        if (out.push_back(config_.number(factor)); !(out.back() > 0)) config_.fault(factor, "is no number above 0");
+      const auto pairs = static_cast<std::size_t>(rotated_features(m) / 2);
+      if (m.head_dim > 0 && out.size() != pairs)
+        config_.fault(*list, fmt::format("has {} numbers, and {} pairs of features of a head are rotated", out.size(), pairs));
+    };
+    factors("short_factor", m.rope_short_factors), factors("long_factor", m.rope_long_factors);
+    const std::int64_t context = config_.whole("max_position_embeddings", 0);
+    const JsonNode* original = rotation.member("original_max_position_embeddings");
+    m.rope_original_context = rule_.longrope_alone ? config_.whole("original_max_position_embeddings", 4096)
+                              : original           ? static_cast<std::int64_t>(config_.number(*original))
+                                                   : config_.needed("max_position_embeddings");
+    if (rule_.longrope_alone && original && config_.number(*original) != static_cast<double>(m.rope_original_context))
+      config_.fault(*original,
+                    "is another than original_max_position_embeddings of config.json, which the class takes alone; leave it out");
+    if (m.rope_original_context < 2) return config_.fault(rotation, "has no original_max_position_embeddings of 2 tokens or more");
+    if (const JsonNode* factor = rotation.member("factor"))
+      m.rope_factor = config_.number(*factor);
+    else if (context > 0)
+      m.rope_factor = static_cast<double>(context) / static_cast<double>(m.rope_original_context);
+    else
+      config_.needed("max_position_embeddings");
+    if (const JsonNode* attention = rotation.member("attention_factor")) m.rope_attention_factor = config_.number(*attention);
   }
 
   /// What a rotation of the model's type has, or the default of what it lacks.
@@ -138,15 +175,14 @@ class RotationReader {
   }
 
   /// What says nothing of a rotation of such a type is named; what says something and is not known is refused.
-  void check_keys(const JsonNode& rotation, const JsonNode* kind) {
-    const std::string_view type = kind ? std::string_view(kind->written) : "default";
+  void check_keys(const JsonNode& rotation, std::string_view type) {
     for (const JsonNode& part : rotation.children) {
       const bool whole_head = part.name == "partial_rotary_factor" && (rule_.partial || config_.number(part) == 1);
       if (part.kind == JsonNode::Kind::null || whole_head) continue;
       const auto row = std::ranges::find(huggingface::rotation_keys, std::string_view(part.name), &huggingface::RotationKey::key);
       if (row == huggingface::rotation_keys.end())
         config_.fault(part, "is a part of a rotation that is not in this version");
-      else if (!row->types.empty() && !kind)
+      else if (!row->types.empty() && type.empty())
         config_.fault(part, fmt::format("stands in {} without a rope_type, which says what it is for", rotation.name));
       else if (!row->types.empty() && row->types.find(type) == std::string_view::npos)
         config_.unused(fmt::format("{}.{}", rotation.name, part.name));

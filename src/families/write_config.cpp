@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "base/byte_tokenizer.hpp"
 #include "base/check.hpp"
 #include "base/json.hpp"
@@ -32,6 +35,28 @@ std::string torch_name(DType dtype) {
   return std::string(row_of(dtype).torch);
 }
 
+/// Of longrope cosines and sines are scaled by it, as its factor times the original context.
+std::int64_t context_of(const Deck& deck) {
+  const ModelKeys& m = deck.model;
+  const std::int64_t context = m.max_context > 0 ? m.max_context : deck.batch.sequence_length;
+  if (m.rope_scaling == RopeMode::dynamic) return m.rope_original_context;
+  return m.rope_scaling == RopeMode::longrope
+             ? std::max<std::int64_t>(context, std::llround(m.rope_factor * static_cast<double>(m.rope_original_context)))
+             : context;
+}
+
+/// By the three keys that files of the class have, and the factor of cosines and sines where the context does not say it.
+Json longrope_alone(const Deck& deck) {
+  const ModelKeys& m = deck.model;
+  Json c{{"type", "longrope"}, {"short_factor", m.rope_short_factors}, {"long_factor", m.rope_long_factors}};
+  const auto original = static_cast<double>(m.rope_original_context);
+  if (m.rope_attention_factor > 0)
+    c["attention_factor"] = m.rope_attention_factor;
+  else if (static_cast<double>(context_of(deck)) / original != m.rope_factor)
+    c["attention_factor"] = m.rope_factor <= 1 ? 1.0 : std::sqrt(1 + std::log(m.rope_factor) / std::log(original));
+  return c;
+}
+
 /// The scaling of the rotary frequencies, in the form of transformers 4.
 Json rotation(const ModelKeys& m) {
   Json c{{"rope_type", word_of(m.rope_scaling)}, {"factor", m.rope_factor}};
@@ -46,6 +71,11 @@ Json rotation(const ModelKeys& m) {
       c["beta_fast"] = m.rope_beta_fast, c["beta_slow"] = m.rope_beta_slow;
       if (m.rope_attention_factor > 0) c["attention_factor"] = m.rope_attention_factor;
       if (!m.rope_truncate) c["truncate"] = false;
+      c["original_max_position_embeddings"] = m.rope_original_context;
+      break;
+    case RopeMode::longrope:
+      c["short_factor"] = m.rope_short_factors, c["long_factor"] = m.rope_long_factors;
+      if (m.rope_attention_factor > 0) c["attention_factor"] = m.rope_attention_factor;
       c["original_max_position_embeddings"] = m.rope_original_context;
       break;
     case RopeMode::linear:
@@ -90,9 +120,7 @@ std::string huggingface_config(const Deck& deck, DType dtype, const std::optiona
   c["architectures"] = {family.architecture};
   c["model_type"] = family.type;
   put_keys(c, m, shared_keys());
-  c["max_position_embeddings"] = m.rope_scaling == RopeMode::dynamic ? m.rope_original_context
-                                 : m.max_context > 0                 ? m.max_context
-                                                                     : deck.batch.sequence_length;
+  c["max_position_embeddings"] = context_of(deck);
   c["initializer_range"] = m.init_std;
   c["attention_bias"] = family.output_bias && m.qkv_bias;
   put_keys(c, m, family.keys);
@@ -102,7 +130,7 @@ std::string huggingface_config(const Deck& deck, DType dtype, const std::optiona
   c["attention_dropout"] = 0.0;
   // The keys of transformers 4, which version 5 reads as well.
   c["rope_theta"] = m.rope_theta;
-  c["rope_scaling"] = rotation(m);
+  c["rope_scaling"] = family.rotation.longrope_alone && m.rope_scaling == RopeMode::longrope ? longrope_alone(deck) : rotation(m);
   if (family.rotation.by_window) put_window_rotation(c, family.rotation, m);
   if (m.rope_scaling == RopeMode::none && family.standard.rope_scaling != RopeMode::none)
     c["rope_scaling"] = Json{{"rope_type", "default"}};  // null is the class's own

@@ -33,14 +33,18 @@ double frequency(std::int64_t i, std::int64_t D, double theta, const RopeScaling
   if (s.method == RopeMethod::llama3) return llama3_frequency(f, s);
   if (s.method == RopeMethod::linear) return f / s.factor;
   if (s.method == RopeMethod::yarn) return yarn_frequency(i, D, theta, f, s);
+  if (s.method == RopeMethod::longrope)
+    return f / (s.sequence > s.original_context ? s.long_factors : s.short_factors)[static_cast<std::size_t>(i)];
   if (s.method != RopeMethod::dynamic || s.sequence <= s.original_context) return f;
   double longer = s.factor * static_cast<double>(s.sequence) / static_cast<double>(s.original_context) - (s.factor - 1);
   return std::pow(theta * std::pow(longer, static_cast<double>(D) / static_cast<double>(D - 2)), -share);
 }
 
 double amplitude(const RopeScaling& s) {
-  if (s.method != RopeMethod::yarn) return 1;
-  return s.attention_factor > 0 ? s.attention_factor : 0.1 * std::log(s.factor) + 1;
+  if (s.method != RopeMethod::yarn && s.method != RopeMethod::longrope) return 1;
+  if (s.attention_factor > 0) return s.attention_factor;
+  if (s.method == RopeMethod::longrope) return std::sqrt(1 + std::log(s.factor) / std::log(static_cast<double>(s.original_context)));
+  return 0.1 * std::log(s.factor) + 1;
 }
 
 struct TableCase {
@@ -48,6 +52,7 @@ struct TableCase {
   double theta;
   RopeScaling scaling;
 };
+constexpr std::array short_factors = {1.0, 1.08, 1.25, 2.0}, long_factors = {1.0, 1.5, 12.75, 63.5};
 const TableCase table_cases[] = {
     {2, 10000, {}},
     {48, 10000, {}},
@@ -60,7 +65,32 @@ const TableCase table_cases[] = {
     {64, 1e6, {.method = RopeMethod::yarn, .factor = 4, .original_context = 32768}},
     {64, 150000, {.method = RopeMethod::yarn, .factor = 32, .original_context = 4096, .truncate = false}},
     {128, 10000, {.method = RopeMethod::yarn, .factor = 40, .original_context = 4096, .attention_factor = 1}},
-    {8, 10000, {.method = RopeMethod::yarn, .factor = 2, .original_context = 16, .beta_fast = 2}}};
+    {8, 10000, {.method = RopeMethod::yarn, .factor = 2, .original_context = 16, .beta_fast = 2}},
+    {8,
+     10000,
+     {.method = RopeMethod::longrope,
+      .factor = 32,
+      .original_context = 64,
+      .sequence = 64,
+      .short_factors = short_factors,
+      .long_factors = long_factors}},
+    {8,
+     250000,
+     {.method = RopeMethod::longrope,
+      .factor = 32,
+      .original_context = 64,
+      .sequence = 65,
+      .short_factors = short_factors,
+      .long_factors = long_factors}},
+    {8,
+     10000,
+     {.method = RopeMethod::longrope,
+      .factor = 32,
+      .original_context = 64,
+      .attention_factor = 1.5,
+      .sequence = 2,
+      .short_factors = short_factors,
+      .long_factors = long_factors}}};
 
 // Angles carry the rounding of a frequency whose exponent is held in fp32, as in Hugging Face: log(theta) ulp of the angle.
 TEST(Rope, TableHoldsCosineAndSineOfPositionTimesFrequency) {

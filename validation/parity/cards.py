@@ -34,7 +34,7 @@ FAMILIES = {
     "glm4": ("GLM-4-0414, GLM-Z1", ""),
     "granite": ("Granite 3 and 4, dense", "without Mamba's layers"),
     "granitemoe": ("Granite 3 with experts", "without a shared expert (`granitemoeshared`)"),
-    "phi3": ("Phi-3 of 4k tokens, Phi-4 (not mini)", "without longrope; exported as the Llama, or with a window the Mistral, that it is"),
+    "phi3": ("Phi-3, Phi-4, Phi-4-mini", "longrope too; one that is rotated as a Llama is exported as the Llama, or with a window the Mistral, that it is"),
     "seed_oss": ("Seed-OSS", "exported as the Qwen2 that it is; its dropout is told of and left out"),
     "qwen2": ("Qwen2, Qwen2.5", "windows where `use_sliding_window` is true"),
     "qwen3": ("Qwen3", "`attention_bias`"),

@@ -20,7 +20,7 @@ except ImportError as error:
     sys.exit(77)
 
 from exports import bf16_bits, fail, keys_of_config, read_export, read_json, read_tensor
-from names import expert_part, fused_table, tensor_table
+from names import expert_part, fused_rows, fused_table, tensor_table
 
 
 def missing_sources(folder, dataset):
@@ -46,8 +46,10 @@ def difference(master, exported, dtype):
             f"checkpoint {master[first]!r} (0x{want[first]:0{width}x}), export 0x{got[first]:0{width}x}")
 
 
-def ours_of(values, name, keys):
+def ours_of(values, name, rows, keys):
     """What of the values of a tensor of the export the tensor of this name is."""
+    if rows:
+        return values[rows[1]:rows[2]]
     part = expert_part(name, keys)
     if part is None:
         return values
@@ -69,6 +71,8 @@ def compare(path, tensors, table, keys):
             if name not in master:
                 faults.append(f"/master/{name} is missing")
                 continue
+            rows = fused_rows(hf_name, keys)
+            hf_name = rows[0] if rows else hf_name
             if hf_name not in tensors:
                 faults.append(f"the export has no {hf_name} (/master/{name})")
                 continue
@@ -79,7 +83,7 @@ def compare(path, tensors, table, keys):
                 faults.append(f"/master/{name} is mapped onto {', '.join(missing)}, missing beside {path}")
             elif dataset.shape != shape:
                 faults.append(f"/master/{name} is {dataset.shape}, its natural shape is {shape}")
-            elif (found := ours_of(read_tensor(tensors[hf_name]), name, keys)).shape != shape:
+            elif (found := ours_of(read_tensor(tensors[hf_name]), name, rows, keys)).shape != shape:
                 faults.append(f"the export's {hf_name} has {found.shape} of {name}, whose natural shape is {shape}")
             elif dataset.dtype != np.dtype("<f4"):
                 faults.append(f"/master/{name} has the dtype {dataset.dtype}, not float32")

@@ -26,11 +26,15 @@ FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fixtures")
 LIMITS = {"logits": 2e-6, "loss": 5e-7, "gradients": 1e-5, "losses": 1e-6, "grad_norms": 3e-6, "moves": 2e-3}
 
 
-def frequencies(a, layer):
+def frequencies(a, length, layer):
     """Angle per position of each pair; Llama 3 stretches the long waves and blends the middle ones, as YaRN does by pairs."""
     base = layer["rope_theta"] ** (-torch.arange(0, a["head_dim"], 2, dtype=torch.float64) / a["head_dim"])
     if layer["rope_scaling"] == "none":
         return base
+    if layer["rope_scaling"] == "longrope":
+        turned = int(a["head_dim"] * a.get("rotary_fraction", 1.0))
+        factors = json.loads(a["rope_long_factors" if length > a["rope_original_context"] else "rope_short_factors"])
+        return layer["rope_theta"] ** (-torch.arange(0, turned, 2, dtype=torch.float64) / turned) / torch.tensor(factors, dtype=torch.float64)
     if layer["rope_scaling"] == "linear":
         return base / a["rope_factor"]
     if layer["rope_scaling"] == "yarn":
@@ -80,11 +84,12 @@ def cap(x, most):
     return most * torch.tanh(x / most) if most else x
 
 
-def rotate(x, angle):
-    """RoPE on (B, T, heads, D): dim i pairs with dim i + D/2."""
-    first, second = x.chunk(2, -1)
-    cos, sin = torch.cos(angle)[:, None], torch.sin(angle)[:, None]
-    return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
+def rotate(x, angle, scale):
+    """RoPE on the first 2 n features of (B, T, heads, D), by n angles: dim i pairs with dim i + n."""
+    turned = 2 * angle.shape[-1]
+    first, second = x[..., :turned].chunk(2, -1)
+    cos, sin = torch.cos(angle)[:, None] * scale, torch.sin(angle)[:, None] * scale
+    return torch.cat([first * cos - second * sin, second * cos + first * sin, x[..., turned:]], -1)
 
 
 def block(a, x, gate, up, down, b_gate=0, b_up=0, b_down=0):
@@ -124,9 +129,10 @@ def attention(p, a, layer, y):
         q, k = norm(q, p["attention.q_norm"], a), norm(k, p["attention.k_norm"], a)
     at = torch.arange(length)
     if layer["positions"] == "rope":
-        longer = 0.1 * math.log(a["rope_factor"]) + 1 if layer["rope_scaling"] == "yarn" else 1
-        angle = at[:, None].double() * frequencies(a, layer)
-        q, k = rotate(q, angle) * longer, rotate(k, angle) * longer
+        by = math.log(a["rope_factor"])
+        scale = {"yarn": 0.1 * by + 1, "longrope": math.sqrt(1 + by / math.log(a["rope_original_context"]))}.get(layer["rope_scaling"], 1)
+        angle = at[:, None].double() * frequencies(a, length, layer)
+        q, k = rotate(q, angle, scale), rotate(k, angle, scale)
     k, v = (t.repeat_interleave(heads // kv_heads, 2) for t in (k, v))
     scores = cap(torch.einsum("bthd,bshd->bhts", q, k) * (a.get("attention_scale") or 1 / math.sqrt(dim)), a.get("attention_softcap", 0))
     unseen = at[None] > at[:, None]

@@ -98,6 +98,8 @@ def keys_of_config(config):
         keys |= {"norm_form": "layer_norm", "gated": False, "mlp_bias": biased, "qkv_bias": biased, "attention_out_bias": biased}
     elif kind == "apertus":
         keys |= {"gated": False, "activation": config["hidden_act"], "attention_out_bias": config.get("attention_bias", False), "qk_norm": True}
+    elif kind == "phi3":
+        keys |= {"rope_scaling": "longrope"}
     elif kind == "gpt_oss":
         biased = config.get("attention_bias", True)
         keys |= {"experts": config["num_local_experts"], "expert_ff_width": config["intermediate_size"], "shared_ff_width": 0, "normalize_top_k": True,

@@ -29,7 +29,7 @@ KEYS = {
     "llama": model_keys("rope_llama3"), "mistral": model_keys("window"), "ministral": {**DEFAULTS, "kv_heads": 2, **WINDOWS, "class": "ministral"},
     "cwm": MODELS["cwm"][0], "smollm3": model_keys("no_rope"), "gemma": MODELS["gemma"][0], "gemma2": model_keys("gemma2"), "gemma3_text": model_keys("gemma3"),
     "olmo2": MODELS["olmo2"][0], "olmo3": model_keys("olmo3"), "exaone4": MODELS["exaone4_windows"][0], "granite": model_keys("granite"),
-    "granitemoe": {**model_keys("granitemoe"), "attention_scale": 0.2, "router_aux_loss": 0.05, "router_z_loss": 0.0}, "phi3": MODELS["phi3_windows"][0],
+    "granitemoe": {**model_keys("granitemoe"), "attention_scale": 0.2, "router_aux_loss": 0.05, "router_z_loss": 0.0}, "phi3": model_keys("phi3_long"),
     # What is not rotated of a key's bias moves all scores of a query alike: its gradient is zero but for rounding, which AdamW makes as large as others.
     "glm": {**MODELS["glm"][0], "qkv_bias": False}, "glm4": {**MODELS["glm4"][0], "qkv_bias": False},
     "gpt_oss": model_keys("gpt_oss"), "starcoder2": model_keys("starcoder2"), "apertus": model_keys("apertus"),
@@ -45,7 +45,7 @@ RATE_EXPERTS = ["model.expert_ff_width=704"]
 
 def parity(kind, keys, work):
     """Errors of test_parity on a fixture of the model."""
-    SHAPES["card"] = (40 + list(KEYS).index(kind), 20, (0.3, 0.3), {**keys, "config": check_import.phi3_config(keys)} if kind == "phi3" else keys)
+    SHAPES["card"] = (40 + list(KEYS).index(kind), 20, (0.3, 0.3), keys)
     _, data = make_fixtures.compute("card")
     make_fixtures.write(os.path.join(work, "card.h5"), "card", {**DEFAULTS, **keys}, data)
     out = os.path.join(work, "parity.json")
@@ -77,11 +77,13 @@ def texts(keys, work):
     return got[-20:] == ids[0, len(prompt):].tolist()
 
 
-def rate(work, experts):
+def rate(work, keys):
     """Tokens a second of training steps, the median of all but the first."""
     run, data = os.path.join(work, "rate"), os.path.join(work, "rate.bin")
+    factors = [1.0] * int(32 * keys.get("rotary_fraction", 1))
+    more = RATE_EXPERTS if keys.get("experts", 0) > 0 else [f"model.rope_{kind}_factors={factors}" for kind in ("short", "long") if "rope_long_factors" in keys]
     np.random.default_rng(1).integers(0, 8192, 20000).astype("<u2").tofile(data)
-    check_import.tessera("train", os.path.join(work, "deck.toml"), *RATE, *(RATE_EXPERTS if experts else []), f"data.train={data}", f"run.output_dir={run}")
+    check_import.tessera("train", os.path.join(work, "deck.toml"), *RATE, *more, f"data.train={data}", f"run.output_dir={run}")
     with open(os.path.join(run, "metrics.jsonl"), encoding="utf-8") as lines:
         rates = sorted(row["tokens_per_second"] for row in map(json.loads, lines) if "loss" in row and row["step"] > 1)
     return rates[len(rates) // 2]
@@ -94,7 +96,7 @@ def measure(kind):
         if not check_import.check(kind, keys, "float32", work):
             sys.exit(f"{kind}: an import does not come back")
         figures["texts of the likeliest tokens"] = "the same 20" if texts(keys, work) else "no"
-        speed = rate(work, keys.get("experts", 0) > 0)
+        speed = rate(work, keys)
     with tempfile.TemporaryDirectory() as work:
         figures["import and export in bf16"] = "the same bytes" if check_import.check(kind, keys, "bfloat16", work) else "no"
     return figures, speed

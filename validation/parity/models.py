@@ -5,7 +5,7 @@ import re
 import torch
 import transformers
 
-from names import BLOCK_KEYS, expert_part, is_apertus, is_glm, is_gpt_oss, is_starcoder, has_experts, is_mixtral, layers_of, norms_input, norms_output, tensor_table
+from names import BLOCK_KEYS, expert_part, is_apertus, is_glm, is_phi3, is_gpt_oss, is_starcoder, has_experts, is_mixtral, layers_of, norms_input, norms_output, tensor_table
 
 DEFAULTS = {"layers": 2, "width": 32, "heads": 4, "kv_heads": 4, "head_dim": 8, "ff_width": 48, "vocab": 96, "norm_eps": 1e-5, "tied": False,
             "qk_norm": False, "qkv_bias": False, "rope_theta": 10000.0, "rope_scaling": "none", "rope_factor": 8.0,
@@ -61,6 +61,8 @@ SHAPES = {
                                         "norm_form": "layer_norm", "activation": "gelu_tanh", "window": 7}),
     "apertus": (33, 18, (0.3, 0.3), {"kv_heads": 2, "vocab": 64, "qk_norm": True, "gated": False, "activation": "xielu", "rope_theta": 12e6, "rope_scaling": "llama3",
                                      "rope_factor": 8.0, "rope_low_freq_factor": 1.0, "rope_high_freq_factor": 4.0, "rope_original_context": 64}),
+    "phi3_long": (34, 18, (0.3, 0.3), {"kv_heads": 2, "vocab": 64, "layers": 1, "tied": True, "rotary_fraction": 0.5, "rope_scaling": "longrope", "rope_factor": 8.0,
+                                       "rope_original_context": 4, "rope_short_factors": [1.0, 1.25], "rope_long_factors": [1.5, 3.75]}),
     "qkv_bias": (9, 17, (0.3, 0.3), {"kv_heads": 2, "qkv_bias": True, "norm_eps": 1e-6, "rope_theta": 1000000.0, "vocab": 131}),
 }
 
@@ -137,6 +139,13 @@ def make_config(keys):
         if keys["rope_scaling"] == "yarn":
             rope |= {"original_max_position_embeddings": keys["rope_original_context"], "beta_fast": 32.0, "beta_slow": 1.0}
             rope |= {"truncate": keys["rope_truncate"]} if "rope_truncate" in keys else {}
+    if is_phi3(keys):
+        return transformers.Phi3Config(
+            vocab_size=keys["vocab"], hidden_size=keys["width"], num_hidden_layers=keys["layers"],
+            num_attention_heads=keys["heads"], num_key_value_heads=keys["kv_heads"], intermediate_size=keys["ff_width"], rms_norm_eps=keys["norm_eps"],
+            tie_word_embeddings=keys["tied"], partial_rotary_factor=keys.get("rotary_fraction", 1.0), rope_theta=keys["rope_theta"], pad_token_id=None,
+            original_max_position_embeddings=keys["rope_original_context"], max_position_embeddings=round(keys["rope_factor"] * keys["rope_original_context"]),
+            rope_scaling={"type": "longrope", "short_factor": keys["rope_short_factors"], "long_factor": keys["rope_long_factors"]})
     # A dynamic rotation changes where sequences are longer than max_position_embeddings.
     positions = keys["rope_original_context"] if keys["rope_scaling"] == "dynamic" else 8192
     common = dict(hidden_size=keys["width"], num_hidden_layers=keys["layers"], num_attention_heads=keys["heads"],

@@ -12,7 +12,7 @@ LAYER_KEYS = ("window", "positions", "pattern", "kinds")
 # Of a model whose blocks are not a Llama's.
 BLOCK_KEYS = ("norm_placement", "norm_form", "wide_qk_norm", "activation", "embedding_scale", "residual_scale", "attention_scale", "attention_softcap",
               "logit_scale", "logit_softcap", "rotary_fraction", "rope_pairs", "gate_limit", "attention_out_bias", "attention_sinks", "rope_truncate",
-              "expert_bias", "gated", "mlp_bias")
+              "expert_bias", "gated", "mlp_bias", "rope_short_factors", "rope_long_factors")
 
 # Of a model with experts.
 EXPERT_KEYS = ("experts", "experts_per_token", "expert_ff_width", "shared_ff_width", "normalize_top_k", "router_aux_loss", "router_z_loss")
@@ -47,6 +47,11 @@ def is_apertus(keys):
     return keys["qk_norm"] and not keys.get("gated", True)
 
 
+def is_phi3(keys):
+    """As it is exported."""
+    return keys.get("rope_scaling") == "longrope"
+
+
 def norms_input(keys):
     return keys.get("norm_placement", "pre") != "post"
 
@@ -74,12 +79,24 @@ def expert_part(ours, keys):
     return (int(expert[1]), *([slice(None)] if matrix and turn else []), *turn), matrix
 
 
+def fused_rows(theirs, keys):
+    """Of a matrix whose rows a Phi-3 has in a tensor with others: (that tensor, its first row, its last), or None."""
+    query, key, ff = keys["heads"] * keys["head_dim"], keys["kv_heads"] * keys["head_dim"], keys["ff_width"]
+    rows = {"q_proj": ("qkv_proj", 0, query), "k_proj": ("qkv_proj", query, query + key), "v_proj": ("qkv_proj", query + key, query + 2 * key),
+            "gate_proj": ("gate_up_proj", 0, ff), "up_proj": ("gate_up_proj", ff, 2 * ff)}
+    module = theirs.split(".")[-2] if theirs.endswith(".weight") else ""
+    return (theirs.replace(module, rows[module][0]), *rows[module][1:]) if is_phi3(keys) and module in rows else None
+
+
 def fused_table(keys):
     """[(Hugging Face name, shape)] of the files: of several experts' matrices in one tensor that tensor, once."""
     files = {}
     ff, width = keys.get("expert_ff_width"), keys["width"]
     turned = {"gate_up_proj": (width, 2 * ff), "down_proj": (ff, width), "gate_up_proj_bias": (2 * ff,), "down_proj_bias": (width,)} if is_gpt_oss(keys) else {}
     for _, theirs, shape in tensor_table(keys):
+        if rows := fused_rows(theirs, keys):
+            files[rows[0]] = (rows[2], *shape[1:])  # of the last one all
+            continue
         if (last := theirs.rsplit(".", 1)[1]) in turned:
             files[theirs] = (keys["experts"], *turned[last])
             continue

@@ -136,7 +136,7 @@ static ModelKeys with_usual_scales(ModelKeys m) {
 
 std::vector<std::string> model_differences(const ModelKeys& deck, const ModelSource& theirs) {
   // Our key, and where the same stands in a config.json.
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 44> compared = {{
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 46> compared = {{
       {"model.layers", "num_hidden_layers"},
       {"model.width", "hidden_size"},
       {"model.heads", "num_attention_heads"},
@@ -173,6 +173,8 @@ std::vector<std::string> model_differences(const ModelKeys& deck, const ModelSou
       {"model.rope_beta_slow", "beta_slow"},
       {"model.rope_attention_factor", "attention_factor"},
       {"model.rope_truncate", "truncate"},
+      {"model.rope_short_factors", "short_factor"},
+      {"model.rope_long_factors", "long_factor"},
       {"model.rotary_fraction", "partial_rotary_factor"},
       {"model.rope_pairs", "the pairs of features that its model_type rotates"},
       {"model.experts", "the number of experts"},

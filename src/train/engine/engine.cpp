@@ -40,6 +40,8 @@ kernels::RopeMethod rope_method(RopeMode scaling) {
       return dynamic;
     case RopeMode::yarn:
       return yarn;
+    case RopeMode::longrope:
+      return longrope;
   }
   fail(ExitCode::internal, "model.rope_scaling {} has no method", static_cast<int>(scaling));
 }
@@ -155,7 +157,9 @@ void Engine::fill_rope_table(int rotation) const {
                                      .beta_slow = m.rope_beta_slow,
                                      .attention_factor = m.rope_attention_factor,
                                      .truncate = m.rope_truncate,
-                                     .sequence = text > 0 ? text : plan_.request.deck.batch.sequence_length};
+                                     .sequence = text > 0 ? text : plan_.request.deck.batch.sequence_length,
+                                     .short_factors = m.rope_short_factors,
+                                     .long_factors = m.rope_long_factors};
   const std::span<float> table = host_values<float>(name_of_rotation("rope", rotation));
   if (of.still) {  // cosines and sines in turns
     for (std::size_t i = 0; i < table.size(); ++i) table[i] = i % 2 == 0 ? 1.0f : 0.0f;

@@ -34,6 +34,8 @@ VALUES = {
     "model.rope_beta_fast": [..., "4.0"],
     "model.rope_beta_slow": [..., "0.5"],
     "model.rope_attention_factor": [..., "1.5"],
+    "model.rope_short_factors": [..., "[1.0, 1.25, 1.5, 2.0]"],
+    "model.rope_long_factors": [..., "[1.0, 2.0, 4.0, 9.0]"],
     "model.rotary_fraction": [..., "0.5", "0.34"],
     "model.window": [..., "1", "5", "100"],
     "model.pattern": [..., '"LG"', '"LLG"'],

@@ -91,6 +91,13 @@ TEST(HuggingfaceConfig, Rotations) {
   m.rope_original_context = 512, m.rope_beta_fast = 16, m.rope_beta_slow = 2, m.rope_attention_factor = 1.25;
   const std::string original = R"("rope_type": "yarn", "original_max_position_embeddings": 512, )";
   EXPECT_EQ(model(original + R"("factor": 4.0, "beta_fast": 16, "beta_slow": 2, "attention_factor": 1.25)"), m);
+  ModelKeys longer = plain();
+  longer.kv_heads = 2, longer.norm_eps = 1e-6, longer.rope_scaling = RopeMode::longrope, longer.rope_original_context = 512;
+  longer.rope_short_factors = {1, 1.5, 2, 2}, longer.rope_long_factors = {1, 3, 5, 9.5}, longer.rope_factor = 4;
+  const std::string factors = R"("rope_type": "longrope", "short_factor": [1, 1.5, 2, 2.0], "long_factor": [1.0, 3.0, 5, 9.5])";
+  EXPECT_EQ(model(factors + R"(, "original_max_position_embeddings": 512)"), longer) << "by max_position_embeddings";
+  longer.rope_factor = 8, longer.rope_attention_factor = 1.25;
+  EXPECT_EQ(model(factors + R"(, "original_max_position_embeddings": 512, "factor": 8, "attention_factor": 1.25)"), longer);
   const ModelKeys deepseek = model(original + R"("factor": 40, "mscale": 1.0, "mscale_all_dim": 0.5)");
   EXPECT_DOUBLE_EQ(deepseek.rope_attention_factor, (0.1 * std::log(40) + 1) / (0.05 * std::log(40) + 1));
 }
@@ -178,7 +185,7 @@ TEST(HuggingfaceConfig, RefusesByName) {
        "architectures: \"LlamaForSequenceClassification\" is not what is read here of "
        "model_type \"llama\"; supported: LlamaForCausalLM, MistralForCausalLM"},
       {"llama", R"("architectures": [])", "architectures: "},
-      {"llama", R"("rope_scaling": {"rope_type": "longrope", "factor": 4.0})", "rope_type: \"longrope\" is not in this version"},
+      {"llama", R"("rope_scaling": {"rope_type": "ntk", "factor": 4.0})", "rope_type: \"ntk\" is not in this version"},
       {"llama", R"("rope_scaling": {"rope_type": "yarn", "original_max_position_embeddings": 64})",
        "has no factor, which a rotation of type yarn needs"},
       {"llama", R"("rope_scaling": {"rope_type": "dynamic", "factor": "2"})", "factor: expected a number"},

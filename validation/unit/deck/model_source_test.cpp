@@ -136,16 +136,16 @@ TEST(ModelSource, RefusesWhatADeckCannotSay) {
       "{\"model_type\": \"mistral\", \"hidden_size\": \"wide\",\n \"intermediate_size\": 1, \"num_hidden_layers\": 1, "
       "\"num_attention_heads\": 1,\n"
       " \"sliding_window\": 4096, \"hidden_act\": \"relu\", \"mlp_bias\": true, \"attention_bias\": true,\n"
-      " \"rope_scaling\": {\"type\": \"longrope\"}}",
+      " \"rope_scaling\": {\"type\": \"ntk\"}}",
       "config.json", faults);
-  EXPECT_EQ(
-      text_of(faults),
-      "config.json:1:42: hidden_size: expected an integer, got \"wide\"\n"
-      "config.json:3:40: hidden_act: \"relu\" is not in this version; \"silu\", \"gelu\" and \"gelu_pytorch_tanh\" are\n"
-      "config.json: vocab_size: is missing\n"
-      "config.json:4:27: type: \"longrope\" is not in this version; \"default\", \"llama3\", \"linear\", \"dynamic\" and \"yarn\" are\n"
-      "config.json:3:84: attention_bias: a bias on the attention's output is not in this version\n"
-      "config.json:3:60: mlp_bias: biases in the feed-forward block of this model_type are not in this version\n");
+  EXPECT_EQ(text_of(faults),
+            "config.json:1:42: hidden_size: expected an integer, got \"wide\"\n"
+            "config.json:3:40: hidden_act: \"relu\" is not in this version; \"silu\", \"gelu\" and \"gelu_pytorch_tanh\" are\n"
+            "config.json: vocab_size: is missing\n"
+            "config.json:4:27: type: \"ntk\" is not in this version; \"default\", \"llama3\", \"linear\", \"dynamic\", \"yarn\" and "
+            "\"longrope\" are\n"
+            "config.json:3:84: attention_bias: a bias on the attention's output is not in this version\n"
+            "config.json:3:60: mlp_bias: biases in the feed-forward block of this model_type are not in this version\n");
   faults.clear();
   read_model("no/such/config.json", faults);
   ASSERT_EQ(faults.size(), 1u);

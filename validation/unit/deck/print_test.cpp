@@ -197,6 +197,8 @@ TEST(Print, AKeyThatCameLaterLeavesTheIdentityOfEarlierRuns) {
                                             "model.attention_out_bias",
                                             "model.attention_sinks",
                                             "model.rope_truncate",
+                                            "model.rope_short_factors",
+                                            "model.rope_long_factors",
                                             "model.expert_bias",
                                             "model.gated",
                                             "model.mlp_bias",

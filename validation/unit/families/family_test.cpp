@@ -77,6 +77,12 @@ std::vector<ModelKeys> models() {
     ModelKeys wide = m;  // a Llama with more biases, where it is a Llama
     wide.mlp_bias = !m.qk_norm, wide.attention_out_bias = m.qkv_bias;
     all.push_back(wide);
+    for (const double fraction : {1.0, 0.5}) {
+      ModelKeys phi = bit(3) ? windowed : m;
+      phi.head_dim = 4, phi.rotary_fraction = fraction, phi.rope_scaling = RopeMode::longrope, phi.rope_original_context = 16;
+      phi.rope_short_factors.assign(fraction < 1 ? 1 : 2, 1.5), phi.rope_long_factors.assign(fraction < 1 ? 1 : 2, 2.5);
+      all.push_back(phi);
+    }
     ModelKeys biased = m;
     biased.attention_out_bias = true;
     all.push_back(biased);
@@ -96,12 +102,14 @@ TEST(Family, OfEveryModelThereIsOneAtMost) {
         << m.experts << m.qk_norm << m.qkv_bias << m.shared_ff_width << m.normalize_top_k << m.width;
 }
 
-TEST(Family, OfAPartOfAHeadThatIsRotatedThereIsNoneButGlm) {
+TEST(Family, OfAPartOfAHeadThatIsRotatedThereAreGlmAndPhi3) {
   for (ModelKeys m : models()) {
     for (const RopePairs pairs : {RopePairs::halves, RopePairs::neighbours}) {
       m.rotary_fraction = 0.5, m.rope_pairs = pairs;
       const Family* family = family_of(m);
-      EXPECT_TRUE(!family || (pairs == RopePairs::neighbours && family->type.starts_with("glm"))) << family->type;
+      EXPECT_TRUE(!family || (pairs == RopePairs::neighbours && family->type.starts_with("glm")) ||
+                  (pairs == RopePairs::halves && family->type == "phi3"))
+          << family->type;
     }
   }
 }
@@ -254,10 +262,13 @@ TEST(Layers, WhatContradictsItselfIsRefused) {
       {"gemma2", R"("query_pre_attn_scalar": 0)", "is no number above 0"},
       {"granite", R"("logits_scaling": 0)", "is no number above 0"},
       {"granitemoe", R"("residual_multiplier": -1)", "is no number above 0"},
-      {"phi3", R"("rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [2.0]})", "is a part of a rotation that is"},
-      {"phi3", R"("rope_scaling": {"type": "longrope"})", "\"longrope\" is not in this version"},
-      {"phi3", R"("rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096})", "of type longrope alone"},
-      {"phi3", R"("partial_rotary_factor": 0.75)", "the rotation of a part of a head's features"},
+      {"phi3", R"("rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [2.0]})", "short_factor: has 1 numbers, and"},
+      {"phi3", R"("rope_scaling": {"type": "longrope"})", "has no short_factor, which"},
+      {"phi3", R"("rope_scaling": {"type": "su", "short_factor": 2})", "short_factor: expected a list of numbers"},
+      {"phi3", R"("rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096})", "has no short_factor"},
+      {"phi3", R"("rope_scaling": {"type": "linear", "factor": 4.0})", "is no rotation of this model_type's class"},
+      {"phi3", R"("lm_head_bias": true)", "lm_head_bias: a bias of the head"},
+      {"phi3", R"("full_attn_mod": 2)", "full_attn_mod: is not 1"},
       {"phi3", R"("embd_pdrop": 0.1)", "dropout is not in this version"},
       {"phi3", R"("resid_pdrop": 0.1)", "dropout is not in this version"},
       {"phi3", R"("attention_bias": true)", "a bias on the attention's output"},
@@ -315,6 +326,41 @@ TEST(Family, TheFirstFilesOfPhi3AreRead) {
   EXPECT_EQ(family_of(source.model), family_named("mistral"));
   ASSERT_EQ(source.notes.size(), 1u);
   EXPECT_NE(source.notes[0].find("auto_map"), std::string::npos) << source.notes[0];
+}
+
+// As Phi-4-mini has it: some features of a head are rotated, each pair slowed by a factor of its own; and back.
+TEST(Family, Phi3WithLongRopeIsReadAndWritten) {
+  const std::string scaling = R"("rope_scaling": {"long_factor": [1.5, 8.25], "short_factor": [1.0, 1.25], "type": "longrope"})";
+  const auto read = [&](const std::string& more) {
+    std::vector<Fault> faults;
+    const ModelSource source = read_huggingface_config(
+        R"({"architectures": ["Phi3ForCausalLM"], "hidden_act": "silu", "hidden_size": 32, "intermediate_size": 48,
+            "max_position_embeddings": 131072, "model_type": "phi3", "num_attention_heads": 4, "num_hidden_layers": 2,
+            "num_key_value_heads": 2, "original_max_position_embeddings": 4096, "partial_rotary_factor": 0.5, "rope_theta": 10000.0,
+            "sliding_window": 262144, "tie_word_embeddings": true, "attention_bias": false, "lm_head_bias": false, "mlp_bias": false, "full_attn_mod": 1, "interpolate_factor": 1,
+            "vocab_size": 64, )" +
+            more + "}",
+        "config.json", faults);
+    for (const Fault& fault : faults) ADD_FAILURE() << fault.str();
+    return source.model;
+  };
+  const ModelKeys m = read(scaling);
+  EXPECT_EQ(m.rope_scaling, RopeMode::longrope);
+  EXPECT_EQ(m.rope_factor, 32);
+  EXPECT_EQ(m.rope_original_context, 4096);
+  EXPECT_EQ(m.rope_long_factors, (std::vector<double>{1.5, 8.25}));
+  EXPECT_EQ(m.rotary_fraction, 0.5);
+  EXPECT_EQ(family_of(m), family_named("phi3"));
+  for (const std::string& other : {std::string("su"), std::string("yarn")}) {
+    std::string same = scaling;
+    EXPECT_EQ(read(same.replace(same.find("longrope"), 8, other)), m) << other;
+  }
+  Deck deck;
+  deck.model = m;
+  const std::string written = huggingface_config(deck, DType::bf16);
+  std::vector<Fault> faults;
+  EXPECT_EQ(read_huggingface_config(written, "config.json", faults).model, m) << written;
+  EXPECT_TRUE(faults.empty());
 }
 
 TEST(TensorNames, KeepTheNumbersInTheirOrder) {
