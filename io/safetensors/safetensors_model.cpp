@@ -224,6 +224,18 @@ SafetensorsModel::SafetensorsModel(const std::string& folder, const std::string&
 SafetensorsModel::~SafetensorsModel() = default;
 SafetensorsModel::SafetensorsModel(SafetensorsModel&&) noexcept = default;
 
+void SafetensorsModel::rename(const std::function<std::optional<std::string>(std::string_view)>& name) {
+  std::vector<Tensor> kept;
+  impl_->bytes = 0;
+  for (Tensor& t : impl_->tensors)
+    if (std::optional<std::string> other = name(t.name)) {
+      t.name = std::move(*other), impl_->bytes += t.end - t.begin;
+      kept.push_back(std::move(t));
+    }
+  impl_->tensors = std::move(kept);
+  impl_->sort();
+}
+
 const std::string& SafetensorsModel::folder() const { return impl_->folder; }
 const std::vector<SafetensorsModel::Tensor>& SafetensorsModel::tensors() const { return impl_->tensors; }
 std::int64_t SafetensorsModel::bytes() const { return impl_->bytes; }

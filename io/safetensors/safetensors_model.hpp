@@ -1,7 +1,9 @@
 // Reading safetensors: the header of a file, and a model's folder as transformers saves it, of which any box of any tensor is read.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -43,6 +45,9 @@ class SafetensorsModel {
   explicit SafetensorsModel(const std::string& folder, const std::string& stem = "model");
   ~SafetensorsModel();
   SafetensorsModel(SafetensorsModel&&) noexcept;
+
+  /// Names tensors anew, and leaves those out that it gives no name.
+  void rename(const std::function<std::optional<std::string>(std::string_view)>& name);
 
   const std::string& folder() const;
   /// Sorted by name.

@@ -19,6 +19,7 @@
 #include "deck/import/model_source.hpp"
 #include "exchange/lora_merge.hpp"
 #include "exchange/part_values.hpp"
+#include "exchange/text_part_files.hpp"
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/files/byte_progress.hpp"
 #include "io/safetensors/safetensors_model.hpp"
@@ -83,10 +84,10 @@ class CheckpointSide : public Side {
 /// Names are those of the checkpoint that it is compared with, or the model's own.
 class ModelSide : public Side {
  public:
-  explicit ModelSide(const std::string& folder) : model_(folder) {
+  explicit ModelSide(const std::string& folder) : model_(open_text_model(folder)) {
     for (const auto& tensor : model_.tensors()) add(tensor.name, tensor);
   }
-  ModelSide(const std::string& folder, const io::CheckpointReader& like) : model_(folder) {
+  ModelSide(const std::string& folder, const io::CheckpointReader& like) : model_(open_text_model(folder)) {
     const Deck deck = require_deck(parse_stored_deck(like.meta().deck, like.folder() + "/checkpoint.h5:deck"));
     std::set<std::string> known;
     for (const ExportTensor& tensor : tensors_of(folder, deck)) {

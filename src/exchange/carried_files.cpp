@@ -134,7 +134,11 @@ std::optional<TokenIds> carried_ids(const std::string& folder) {
   if (!read_json(io::read_small_file(path, ExitCode::data, io::most_tokenizer_bytes), path, root, faults))
     fail(ExitCode::data, "{}\nIt says which tokens end a text: copy it from the model again, or remove it.", faults.front().str());
   TokenIds ids;
-  for (const JsonNode& node : root.children) {
+  std::vector<JsonNode> said = root.children;
+  if (const JsonNode* text = root.member("text_config"))  // of a model of more than text, which may say some of them itself
+    for (const JsonNode& node : text->children)
+      if (!root.member(node.name)) said.push_back(node);
+  for (const JsonNode& node : said) {
     if (std::ranges::find(id_keys, node.name) == id_keys.end()) continue;
     const std::optional<std::string> text = id_text(node);
     if (!text) fail(ExitCode::data, "{}: {} is neither a number, a list of numbers nor null. Correct it.", path, node.name);

@@ -13,6 +13,7 @@
 #include "deck/import/model_source.hpp"
 #include "deck/value.hpp"
 #include "exchange/own_head.hpp"
+#include "exchange/text_part_files.hpp"
 #include "families/names.hpp"
 #include "io/checkpoint/finite.hpp"
 #include "train/engine/engine.hpp"
@@ -115,7 +116,8 @@ void require_tensors(const io::SafetensorsModel& model, const Deck& deck, const 
 
 InitialWeights::InitialWeights(const Deck& deck, bool warn) : InitialWeights(deck, require_model_of_deck(deck, warn)) {}
 
-InitialWeights::InitialWeights(const Deck& deck, const ModelSource& source) : architecture_(source.architecture), model_(deck.run.init) {
+InitialWeights::InitialWeights(const Deck& deck, const ModelSource& source)
+    : architecture_(source.architecture), model_(source.text_part ? open_text_model(deck.run.init) : io::SafetensorsModel(deck.run.init)) {
   Deck of_files = deck;
   of_files.model.vocab = source.model.vocab;
   const TensorNames names(source.family);

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <vector>
 
-#include "io/safetensors/safetensors_model.hpp"
+#include "exchange/text_part_files.hpp"
 
 namespace tessera {
 namespace {
@@ -28,7 +28,7 @@ bool same_values(const io::SafetensorsModel& model, const io::SafetensorsModel::
 
 bool has_own_head(const std::string& folder) {
   if (!io::has_model(folder)) return false;
-  const io::SafetensorsModel model(folder);
+  const io::SafetensorsModel model = open_text_model(folder);
   const auto *head = model.find("lm_head.weight"), *embedding = model.find("model.embed_tokens.weight");
   return head && embedding && (!(head->shape == embedding->shape) || !same_values(model, *head, *embedding));
 }

@@ -12,6 +12,7 @@
 #include "families/known_keys.hpp"
 #include "families/layers.hpp"
 #include "families/refused.hpp"
+#include "families/text_part.hpp"
 
 namespace tessera {
 namespace {
@@ -33,7 +34,8 @@ class FamilyReader {
     read_keys(m, family_.keys);
     const WindowRotation rotation = read_rotation(config_, family_.rotation, m);
     if (family_.read_model) family_.read_model(config_, m);
-    const std::int64_t context = config_.whole("max_position_embeddings", 0);
+    const std::int64_t context = config_.whole("max_position_embeddings", family_.standard.max_context);
+    m.max_context = 0;
     check_token_ids();
     refuse_others();
     read_layers(m, rotation);
@@ -51,7 +53,14 @@ class FamilyReader {
   void read_keys(ModelKeys& m, std::span<const FamilyKey> keys) {
     for (const FamilyKey& key : keys) read_key(m, key);
     for (const FamilyKey& key : keys)
-      if (key.required && !config_.find(key.name) && (key.also.empty() || !config_.find(key.also))) config_.fault(key.name, "is missing");
+      if (key.required && !has_standard(key) && !config_.find(key.name) && (key.also.empty() || !config_.find(key.also)))
+        config_.fault(key.name, "is missing");
+  }
+
+  /// Its class has a model's size by itself.
+  bool has_standard(const FamilyKey& key) const {
+    const auto* whole = std::get_if<std::int64_t ModelKeys::*>(&key.field);
+    return whole && family_.standard.**whole > 0;
   }
 
   void read_key(ModelKeys& m, const FamilyKey& key) {
@@ -183,6 +192,37 @@ void refuse_type(ConfigReader& config, const std::string& type) {
   config.fault("model_type", fmt::format("{} {}{} are", toml_string(shortened(type)), what, fmt::join(types, ", ")));
 }
 
+/// The text model in a model of more than text.
+ModelSource read_text_part(ConfigReader& whole, const WholeModel& model, const std::string& file, std::vector<Fault>& faults) {
+  const JsonNode* text = whole.find("text_config");
+  if (!text) return whole.fault("text_config", fmt::format("is missing; a {} has its text model there", model.type)), ModelSource{};
+  if (text->kind != JsonNode::Kind::object) return whole.wrong(*text, "an object { ... }"), ModelSource{};
+  ConfigReader config(*text, file, faults);
+  if (const std::string type = config.text("model_type", std::string(model.text_type)); type != model.text_type)
+    return config.fault("model_type", fmt::format("{} is not the text model of a {} that is read here; {} is", toml_string(shortened(type)),
+                                                  model.type, model.text_type)),
+           ModelSource{};
+  ModelSource source = FamilyReader(config, *family_named(model.text_type)).read(file);
+  // The whole model's word on the head counts.
+  source.model.tied = whole.truth("tie_word_embeddings", true);
+  source.text_part = true;
+  if (const JsonNode* classes = whole.find("architectures");
+      classes && !(classes->kind == JsonNode::Kind::list && classes->children.size() == 1 && classes->children[0].is(model.architecture)))
+    whole.fault(*classes, fmt::format("is not {}, what is read here of model_type \"{}\"", model.architecture, model.type));
+  for (const Refused& row : refused_keys)
+    if (row.key != "text_config" && whole.find(row.key)) whole.fault(row.key, std::string(row.why));
+  for (const JsonNode& node : whole.members())
+    if (node.kind != JsonNode::Kind::null && !whole.knows(node.name) && !holds(harmless, node.name) && node.name != "initializer_range" &&
+        !node.name.ends_with("_token_id") && std::ranges::find(model.beside, node.name) == model.beside.end())
+      whole.fault_at_name(node, fmt::format("is not a key that is known of model_type \"{}\"; where no number of its text model depends on "
+                                            "it, take it out of the file",
+                                            model.type));
+  source.notes.push_back(
+      fmt::format("{}: a {}, of which the text model ({}) is read; what sees images is left out, and an export is the text model alone",
+                  file, model.architecture, source.architecture));
+  return source;
+}
+
 }  // namespace
 
 ModelSource read_huggingface_config(const std::string& text, const std::string& file, std::vector<Fault>& faults) {
@@ -191,6 +231,7 @@ ModelSource read_huggingface_config(const std::string& text, const std::string& 
   ConfigReader config(root, file, faults);
   const std::string type = config.text("model_type", "");
   if (const Family* family = family_named(type)) return FamilyReader(config, *family).read(file);
+  if (const WholeModel* whole = whole_model(type)) return read_text_part(config, *whole, file, faults);
   refuse_type(config, type);
   return {};
 }

@@ -30,7 +30,6 @@ const std::vector<RefusedFamily>& refused_families() {
       {{"qwen3_5", "qwen3_5_text"}, {delta, "a gate on the attention's output", partial}},
       {{"qwen4_exp"}, {delta, "several streams between layers (hc_count)", "embeddings of several tokens (ngram_size)"}},
       {{"olmo_hybrid"}, {delta}},
-      {{"gemma3"}, {"images beside a text model, which alone (gemma3_text) is read"}},
       {{"gemma3n", "gemma3n_text"}, {"embeddings for each layer (hidden_size_per_layer_input)"}},
       {{"gemma4", "gemma4_text", "gemma4_unified"},
        {"embeddings for each layer (hidden_size_per_layer_input)",

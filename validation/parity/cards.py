@@ -26,7 +26,7 @@ FAMILIES = {
     "smollm3": ("SmolLM3", "layers without a rotation (`no_rope_layers`); without windows"),
     "gemma": ("Gemma", "`hidden_act` `gelu` is the tanh form, as its class takes it"),
     "gemma2": ("Gemma 2", ""),
-    "gemma3_text": ("Gemma 3, text alone", "a file of images and text (`gemma3`) is refused"),
+    "gemma3_text": ("Gemma 3", "of a model of text and images (`gemma3`) the text model"),
     "olmo2": ("OLMo 2", ""),
     "olmo3": ("OLMo 3", ""),
     "exaone4": ("EXAONE 4", ""),

@@ -65,6 +65,10 @@ MODELS = {
     "phi3": ({**DEFAULTS, "kv_heads": 2, "type": "phi3"}, ("float32", "bfloat16")),
     "phi3_windows": ({**DEFAULTS, "kv_heads": 2, "window": 7, "type": "phi3"}, ("bfloat16",)),
     "olmoe": ({**DEFAULTS, **EXPERTS, "qk_norm": True, "wide_qk_norm": True, "shared_ff_width": 0, "normalize_top_k": False}, ("bfloat16",)),
+    # Of a model of text and images the text model is read, and exported alone.
+    "gemma3_images": ({**model_keys("gemma3"), "whole": "Gemma3"}, ("float32", "bfloat16")),
+    "mistral3_images": ({**DEFAULTS, "kv_heads": 2, "tied": True, "whole": "Mistral3"}, ("bfloat16",)),
+    "mistral3_own_head": ({**DEFAULTS, "kv_heads": 2, "whole": "Mistral3"}, ("bfloat16",)),
     "phi3_long": (model_keys("phi3_long"), ("float32", "bfloat16")),
     "phi3_short": ({**model_keys("phi3_long"), "rotary_fraction": 1.0, "rope_original_context": 64, "rope_factor": 32.0,
                     "rope_short_factors": [1.0, 1.25, 1.5, 2.0], "rope_long_factors": [1.0, 2.0, 4.0, 9.0]}, ("bfloat16",)),
@@ -121,9 +125,23 @@ def phi3_config(keys):
     return transformers.Phi3Config(**shared, sliding_window=config.get("sliding_window"), pad_token_id=None)
 
 
+def whole_model(keys):
+    """The text model in one of text and images."""
+    vision = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 8, "patch_size": 4}
+    more = {"mm_tokens_per_image": 4} if keys["whole"] == "Gemma3" else {}
+    text = make_config(keys)
+    if keys["whole"] == "Mistral3":
+        text = transformers.MistralConfig(**{key: value for key, value in text.to_dict().items() if key not in ("model_type", "architectures", "mlp_bias", "attention_bias")},
+                                          sliding_window=None)
+        vision["model_type"] = "pixtral"
+    config = getattr(transformers, f"{keys['whole']}Config")(text_config=text.to_dict(), vision_config=vision, tie_word_embeddings=keys["tied"], **more)
+    config._attn_implementation = "eager"
+    return getattr(transformers, f"{keys['whole']}ForConditionalGeneration")(config).to(torch.float32)
+
+
 def random_model(keys):
     """Weights far from where training begins: logits are large, norms and biases count."""
-    model = make_model({**keys, "config": phi3_config(keys)} if keys.get("type") == "phi3" else keys)
+    model = whole_model(keys) if "whole" in keys else make_model({**keys, "config": phi3_config(keys)} if keys.get("type") == "phi3" else keys)
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() > 1:
@@ -173,7 +191,9 @@ def compare(saved, back, dtype):
 
 
 def loss_of(folder, tokens):
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", local_files_only=True).eval()
+    with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
+        kind = json.load(file)["architectures"][0]
+    model = getattr(transformers, kind).from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", local_files_only=True).eval()
     inputs = torch.from_numpy(np.stack([tokens[i * LENGTH:(i + 1) * LENGTH] for i in range(SAMPLES)]).astype(np.int64))
     targets = torch.from_numpy(np.stack([tokens[i * LENGTH + 1:(i + 1) * LENGTH + 1] for i in range(SAMPLES)]).astype(np.int64))
     with torch.no_grad():
@@ -196,10 +216,13 @@ def check(name, keys, dtype, work, alter=None, otherwise=()):
     step = f"{work}/run/checkpoints/step-00000001"
     tessera("consolidate", step, back, "--dtype", "bf16" if dtype == "bfloat16" else "fp32")
     saved = read_export(folder)
+    if "whole" in keys:
+        saved = {name.removeprefix("language_model."): row for name, row in saved.items() if name.startswith("language_model.") or name == "lm_head.weight"}
     types = {row[1] for row in saved.values()}
     alike = (lambda *three: compare_parts(*three, keys)) if keys.get("type") == "phi3" else compare
     faults = alike(saved, read_export(back), types.pop()) if len(types) == 1 else [f"transformers saved {types}"]
     configs = [transformers.AutoConfig.from_pretrained(where) for where in (folder, back)]
+    configs[0] = configs[0].text_config if "whole" in keys else configs[0]
     plain = {"head_dim": keys["head_dim"], "rope_parameters": {"rope_type": "default", "rope_theta": keys["rope_theta"]}}  # which a Phi-3 says otherwise
     for what in ("max_position_embeddings", "rope_parameters", "tie_word_embeddings", "head_dim", "num_key_value_heads", "bos_token_id", "eos_token_id",
                  "pad_token_id"):

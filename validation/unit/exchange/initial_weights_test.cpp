@@ -128,6 +128,43 @@ TEST(InitialWeights, WhatSaysNothingMayStandThere) {
   EXPECT_NO_THROW(InitialWeights(tied, false));
 }
 
+// As transformers saves models of text and images, and as versions in between had them.
+TEST(InitialWeights, OfATextModelAmongOthersTheRestIsLeftOut) {
+  for (const auto& [prefix, whole] :
+       {std::pair(std::string("language_model."), std::string("vision_tower.")), {"model.language_model.", "model.vision_tower."}})
+    for (const bool complete : {true, false}) {
+      const Scratch scratch;
+      const std::string folder = scratch / "m";
+      const Deck deck = deck_with(folder);
+      write_model(
+          folder, deck,
+          [&](std::vector<io::SafetensorsEntry>& entries) {
+            if (!complete) std::erase_if(entries, [](const auto& e) { return e.name == "model.norm.weight"; });
+            for (auto& e : entries)
+              if (prefix.starts_with("language"))
+                e.name = prefix + e.name;
+              else if (e.name != "lm_head.weight")
+                e.name = prefix + e.name.substr(6);
+            entries.push_back({whole + "layers.0.mlp.fc1.weight", DType::f32, {3, 5}});
+          },
+          0.5f);
+      Json text = Json::parse(test::slurp(folder + "/config.json"));
+      text.erase("architectures"), text.erase("mlp_bias"), text["model_type"] = "mistral", text["sliding_window"] = Json();
+      const Json all{{"model_type", "mistral3"}, {"tie_word_embeddings", false}, {"vision_config", Json::object()}, {"text_config", text}};
+      test::spill(folder + "/config.json", all.dump(2));
+      if (!complete) {
+        const std::string missing = test::error_of(ExitCode::data, [&] { InitialWeights(deck, false); });
+        EXPECT_TRUE(test::has(missing, "1 tensor is missing: model.norm.weight")) << missing;
+        continue;
+      }
+      const InitialWeights weights(deck, false);
+      const Parameter p = parameter_table(deck.model).back();
+      std::vector<float> values(static_cast<std::size_t>(p.shape.elements()));
+      weights.read(p, whole_box(p.shape), 0, values);
+      EXPECT_EQ(std::ranges::count(values, 0.5f), std::ssize(values));
+    }
+}
+
 TEST(InitialWeights, ABiasOfTheOutputIsTheModels) {
   const Scratch scratch;
   const std::string folder = scratch / "m";

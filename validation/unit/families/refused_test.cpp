@@ -48,7 +48,6 @@ TEST(RefusedFamily, WhatPeopleHaveIsRefusedWithItsReason) {
                                                        {"qwen3_5_moe", "gated DeltaNet"},
                                                        {"qwen3_next", "gated DeltaNet"},
                                                        {"gemma4", "embeddings for each layer (hidden_size_per_layer_input)"},
-                                                       {"gemma3", "images beside a text model"},
                                                        {"granitemoeshared", "a shared expert without a gate"},
                                                        {"llama4", "attention within chunks"},
                                                        {"glm4_moe", "routers by groups of experts"},
