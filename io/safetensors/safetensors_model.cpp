@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/foreign_model.hpp"
+#include "base/llmc_model.hpp"
 #include "base/printable.hpp"
 #include "base/some_of.hpp"
 #include "io/checkpoint/finite.hpp"
@@ -99,6 +100,19 @@ struct SafetensorsModel::Impl {
       bytes += t.end - t.begin;
       tensors.push_back({std::move(t), number});
     }
+  }
+
+  void add_llmc(const std::string& path) {
+    std::string fault;
+    shards.push_back(Shard::of(path));
+    const LlmcModel model = read_llmc_model(path, fault);
+    if (!fault.empty()) fail(ExitCode::data, "{}: {}", path, fault);
+    for (const LlmcModel::Tensor& t : model.tensors()) {
+      const std::int64_t size = t.shape.elements() * static_cast<std::int64_t>(size_of(model.dtype));
+      bytes += size;
+      tensors.push_back({{t.name, std::string(row_of(model.dtype).safetensors), t.shape, t.begin, t.begin + size}, 0});
+    }
+    sort();
   }
 
   void sort() {
@@ -191,6 +205,10 @@ SafetensorsModel::SafetensorsModel(const std::string& folder, const std::string&
   const std::string single_name = stem + ".safetensors", index_name = single_name + ".index.json";
   Impl& model = *impl_;
   model.folder = folder;
+  if (stem == "model" && is_llmc_model(folder)) {
+    model.add_llmc(folder);
+    return;
+  }
   const std::string single = (fs::path(folder) / single_name).string(), index = (fs::path(folder) / index_name).string();
   const PathState one = look_at(single), many = look_at(index);
   if (one.nothing() && many.nothing()) {

@@ -141,6 +141,11 @@ int generate(const GenerateOptions& o) {
   const std::vector<std::int32_t> prompt = language->prompt();
   const auto length = static_cast<std::int64_t>(prompt.size());
   const TextSize text{.prompt = length, .capacity = length + o.tokens, .likeliest = o.temperature == 0};
+  if (const std::int64_t most = deck.model.learned_positions; most > 0 && text.capacity - 1 > most)
+    fail(ExitCode::usage,
+         "a prompt of {} tokens and {} more (--tokens) take {} positions, and the model has a vector of {} (model.learned_positions): {}",
+         length, o.tokens, text.capacity - 1, most,
+         length <= most ? fmt::format("give --tokens {} at most", most + 1 - length) : "give a shorter prompt");
   // 2. The model.
   const LoadedModel model = load_model(o.checkpoint, device, {.text = text});
   Decoder decoder(*model.engine);

@@ -90,7 +90,7 @@ class ModelSide : public Side {
   ModelSide(const std::string& folder, const io::CheckpointReader& like) : model_(open_text_model(folder)) {
     const Deck deck = require_deck(parse_stored_deck(like.meta().deck, like.folder() + "/checkpoint.h5:deck"));
     std::set<std::string> known;
-    for (const ExportTensor& tensor : tensors_of(folder, deck)) {
+    for (const ExportTensor& tensor : tensors_of(model_, folder, deck)) {
       known.insert(tensor.name);
       const FileTensor there = find_values(model_, tensor);
       if (there.is_mxfp4()) known.insert({there.values->name, there.scales->name});
@@ -113,13 +113,15 @@ class ModelSide : public Side {
 
  private:
   /// By the names of its class where it is the deck's model by another one's, which is read alone.
-  static std::vector<ExportTensor> tensors_of(const std::string& folder, const Deck& deck) {
+  static std::vector<ExportTensor> tensors_of(const io::SafetensorsModel& model, const std::string& folder, const Deck& deck) {
     const std::vector<Parameter> table = parameter_table(deck.model);
     std::vector<Fault> faults;
     const ModelSource source = read_huggingface_folder(folder, faults);
     const bool by_another = faults.empty() && source.family && source.family != family_of(deck.model);
-    return by_another && model_differences(deck.model, source).empty() ? tensors_by(TensorNames(source.family), table)
-                                                                       : huggingface_tensors(deck, table);
+    const bool by_theirs = by_another && model_differences(deck.model, source).empty();
+    std::vector<ExportTensor> tensors = by_theirs ? tensors_by(TensorNames(source.family), table) : huggingface_tensors(deck, table);
+    name_as_files_do(model, by_theirs ? TensorNames(source.family) : TensorNames(deck.model), tensors);
+    return tensors;
   }
   struct Place {
     FileTensor tensor;

@@ -84,10 +84,11 @@ struct ModelKeys {
   RopePairs rope_pairs = RopePairs::halves;
   std::int64_t window = 0;  // keys that a query sees at most; 0: all before it
   PositionMode positions = PositionMode::rope;
-  std::string pattern = {};          // kinds of layers, a letter each, again and again; empty: all are as these keys say
-  std::vector<KindKeys> kinds = {};  // that the pattern names
-  std::int64_t max_context = 0;      // that exports declare; 0: batch.sequence_length
-  std::int64_t experts = 0;          // of each layer; 0: one feed-forward block
+  std::int64_t learned_positions = 0;  // vectors that tokens' rows are added to, by their positions; 0: none
+  std::string pattern = {};            // kinds of layers, a letter each, again and again; empty: all are as these keys say
+  std::vector<KindKeys> kinds = {};    // that the pattern names
+  std::int64_t max_context = 0;        // that exports declare; 0: batch.sequence_length
+  std::int64_t experts = 0;            // of each layer; 0: one feed-forward block
   std::int64_t experts_per_token = 2, expert_ff_width = 0, shared_ff_width = 0;
   bool normalize_top_k = true, expert_bias = false;
   double router_aux_loss = 0, router_z_loss = 0;  // coefficients

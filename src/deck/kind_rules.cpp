@@ -61,6 +61,24 @@ bool any_layer(const std::vector<LayerKeys>& layers, const F& f) {
   return std::ranges::any_of(layers, f);
 }
 
+/// Learned positions say alone where a token stands.
+void check_learned_positions(Draft& draft, const std::vector<LayerKeys>& layers) {
+  const Deck& d = draft.deck;
+  if (!draft.good({"model.learned_positions"}) || d.model.learned_positions == 0) return;
+  if (any_layer(layers, [](const LayerKeys& k) { return k.positions == PositionMode::rope; }))
+    draft.fault({"model.learned_positions", "model.positions", "model.kinds"},
+                "model.learned_positions is of models whose layers rotate nothing, and some of this one's have positions = \"rope\"; set "
+                "model.positions = \"none\" or model.learned_positions = 0");
+  if (draft.good({"batch.sequence_length"}) && d.batch.sequence_length > d.model.learned_positions)
+    draft.fault({"batch.sequence_length", "model.learned_positions"},
+                fmt::format("batch.sequence_length {0} is more than the {1} positions that the model has a vector of "
+                            "(model.learned_positions); set it to at most {1}",
+                            d.batch.sequence_length, d.model.learned_positions));
+  if (draft.differs("model.max_context"))
+    draft.idle("model.max_context", "model.learned_positions",
+               "has no effect with model.learned_positions, which exports declare; leave this key out");
+}
+
 void check_windows(Draft& draft, const std::vector<LayerKeys>& layers) {
   const Deck& d = draft.deck;
   if (!any_layer(layers, [](const LayerKeys& k) { return k.window > 0; })) return;
@@ -100,6 +118,7 @@ void check_kinds(Draft& draft) {
     draft.fault({"model.rope_scaling", "model.kinds"},
                 "model.rope_scaling is said, and each kind has rope_scaling = \"none\"; leave it out, or leave it out of a kind");
   check_windows(draft, layers);
+  check_learned_positions(draft, layers);
 }
 
 }  // namespace tessera

@@ -104,7 +104,8 @@ std::string describe_layers(const ModelKeys& m) {
     const auto known = std::ranges::find(kinds, keys, &std::pair<LayerKeys, int>::first);
     known == kinds.end() ? void(kinds.emplace_back(keys, 1)) : void(++known->second);
   }
-  if (kinds.size() == 1 && layers[0].window == 0 && layers[0].positions == PositionMode::rope) return "";
+  const bool learned = m.learned_positions > 0;  // of which the layers know nothing
+  if (kinds.size() == 1 && layers[0].window == 0 && (learned || layers[0].positions == PositionMode::rope)) return "";
   const auto differ = [&](const auto& field) {
     return std::ranges::any_of(kinds, [&](const auto& kind) { return kind.first.*field != kinds[0].first.*field; });
   };
@@ -113,7 +114,7 @@ std::string describe_layers(const ModelKeys& m) {
     std::string text =
         keys.window == 0 ? fmt::format("{} that see all tokens", count) : fmt::format("{} with a window of {} tokens", count, keys.window);
     if (keys.positions == PositionMode::none) {
-      texts.push_back(text + ", without positions");
+      texts.push_back(learned ? text : text + ", without positions");
       continue;
     }
     if (differ(&LayerKeys::rope_theta)) text += fmt::format(", base {}", shortest(keys.rope_theta));

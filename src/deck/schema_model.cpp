@@ -114,6 +114,10 @@ std::vector<Key> model_keys() {
        .help = "Keys that a query sees at most, its own and those right before it (sliding-window attention); 0: all before it."},
       {KEY(model.positions), .type = text, .fallback = "\"rope\"", .identity = true, .silent = true,
        .help = "How queries and keys know their positions: \"rope\" rotates them; \"none\" leaves them as they are (NoPE)."},
+      {KEY(model.learned_positions), .type = integer, .unit = "tokens", .limits = {.least = 0, .most = max_dim}, .fallback = "0",
+       .identity = true, .silent = true,
+       .help = "Positions that have a learned vector, which the stream begins with beside the token's row of the embedding (GPT-2, with "
+               "model.positions = \"none\"), counted from the begin of a token's document; no text is longer. 0: none has."},
       {KEY(model.pattern), .type = text, .fallback = "\"\"", .identity = true, .silent = true,
        .help =
            "Kinds of the layers in their order, a letter of model.kinds each, again and again until all have one: \"LLLLLG\" is five of L "

@@ -42,7 +42,7 @@ double layer_parameters(const ModelKeys& m) {
          3 * number(m.width) * all_features(m);
 }
 
-double table_parameters(const ModelKeys& m) { return number(m.vocab) * number(m.width) * (m.tied ? 1 : 2); }
+double table_parameters(const ModelKeys& m) { return number(m.width) * (number(m.vocab) * (m.tied ? 1 : 2) + number(m.learned_positions)); }
 
 /// Elements of a token in all layers, with room for gradients of them.
 double activations_of_token(const ModelKeys& m) {
@@ -55,6 +55,7 @@ void check_model_size(Draft& draft) {
   const ModelKeys& m = draft.deck.model;
   check_count(draft, "model.heads", m.heads, number(m.head_dim), most_projected, "features of queries");
   check_count(draft, "model.vocab", m.vocab, number(m.width) * (m.tied ? 1 : 2), most_parameters / 2, "parameters of embedding and head");
+  check_count(draft, "model.learned_positions", m.learned_positions, number(m.width), most_parameters / 2, "parameters of positions");
   check_count(draft, "model.layers", m.layers, layer_parameters(m), most_parameters / 2, "parameters of layers");
   if (m.experts > 0) check_count(draft, "model.experts", m.experts, 3 * number(m.layers), most_tensors, "matrices of experts");
 }

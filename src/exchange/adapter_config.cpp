@@ -53,7 +53,9 @@ bool says_no(const Json& value) { return value.is_null() || value == false || ((
 /// Compares a key with the deck's; every difference joins `faults`.
 class Comparison {
  public:
-  Comparison(const LoraKeys& lora, const Json& config) : lora_(lora), config_(config) {}
+  Comparison(const LoraKeys& lora, const Json& config, bool turned) : lora_(lora), config_(config) {
+    if (turned) asked_.insert("fan_in_fan_out");  // PEFT goes by the module itself, whatever it says
+  }
 
   std::vector<std::string> faults() {
     expect("peft_type", "LORA", "only LoRA is in this version");
@@ -113,9 +115,9 @@ class Comparison {
 
 }  // namespace
 
-void require_same_adapter(const LoraKeys& lora) {
+void require_same_adapter(const LoraKeys& lora, bool turned) {
   const Json config = read_config(lora.init);
-  Comparison comparison(lora, config);
+  Comparison comparison(lora, config, turned);
   const std::vector<std::string> faults = comparison.faults();
   if (!faults.empty())
     fail(ExitCode::usage, "lora.init = {} names another adapter than this deck's [lora], or one that cannot be taken:\n  {}",

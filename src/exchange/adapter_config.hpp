@@ -6,6 +6,6 @@ namespace tessera {
 
 /// What it leaves out without harm is named in the log. Reads adapter_config.json in `lora.init`. Throws Error(usage) that lists every key
 /// which says another adapter than `lora`, or one that this version does not have; Error(data) for a file that cannot be read.
-void require_same_adapter(const LoraKeys& lora);
+void require_same_adapter(const LoraKeys& lora, bool turned = false);
 
 }  // namespace tessera

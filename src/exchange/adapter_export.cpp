@@ -36,7 +36,7 @@ std::string peft_config(const Deck& deck, const std::vector<Parameter>& table) {
   Json c;
   c["base_model_name_or_path"] = deck.run.init;
   c["bias"] = "none";
-  c["fan_in_fan_out"] = false;
+  c["fan_in_fan_out"] = TensorNames(deck.model).name("layers.0.mlp.w_up").turned;
   c["inference_mode"] = true;
   c["init_lora_weights"] = true;
   c["lora_alpha"] = lora.alpha;

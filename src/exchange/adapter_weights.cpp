@@ -50,7 +50,7 @@ AdapterWeights::AdapterWeights(const Deck& deck, const TensorNames& names) : fil
          "lora.init = {}: {}. Merge the adapter into its model with PEFT (merge_and_unload, then save_pretrained), and begin with that "
          "model by run.init alone.",
          toml_string(deck.model.lora.init), parts);
-  require_same_adapter(deck.model.lora);
+  require_same_adapter(deck.model.lora, names.name("layers.0.mlp.w_up").turned);
   require_tensors(file_, deck);
 }
 

@@ -66,13 +66,13 @@ bool is_constant(const io::SafetensorsModel& model, const io::SafetensorsModel::
   return std::abs(there - value) <= 0.01 * std::abs(value);
 }
 
-/// Every tensor of the deck's model, and no other.
+/// Every tensor of the deck's model, and no other but what says nothing.
 void require_tensors(const io::SafetensorsModel& model, const Deck& deck, const ModelSource& source,
-                     const std::vector<ExportTensor>& tensors) {
+                     const std::vector<ExportTensor>& tensors, bool warn) {
   const TensorNames names(source.family);
   std::map<std::string, Shape, std::less<>> wanted;
   for (const ExportTensor& tensor : tensors) wanted.emplace(tensor.name, tensor.shape);
-  std::vector<std::string> missing, shapes, types, constants, others;
+  std::vector<std::string> missing, shapes, types, constants, others, buffers;
   std::set<std::string_view> parts;  // of tensors of four bits
   for (const auto& tensor : tensors) {
     const FileTensor there = find_values(model, tensor);
@@ -90,7 +90,9 @@ void require_tensors(const io::SafetensorsModel& model, const Deck& deck, const 
     const auto found = wanted.find(t.name);
     if (const std::optional<double> value = names.constant(t.name)) {
       if (!is_constant(model, t, *value)) constants.push_back(fmt::format("{} is not {}", t.name, *value));
-    } else if (found == wanted.end() && !says_nothing(t.name, deck, names))
+    } else if (found == wanted.end() && names.is_buffer(t.name))
+      buffers.push_back(t.name);
+    else if (found == wanted.end() && !says_nothing(t.name, deck, names))
       others.push_back(t.name);
     else if (found != wanted.end() && !(found->second == t.shape))
       shapes.push_back(fmt::format("{} is {} and must be {}", t.name, t.shape.str(), found->second.str()));
@@ -110,19 +112,22 @@ void require_tensors(const io::SafetensorsModel& model, const Deck& deck, const 
     fail(ExitCode::data,
          "run.init = {}: its tensors are not those of the {} that its config.json says:{}\nGet the model again, or mend its config.json.",
          toml_string(model.folder()), source.architecture, faults);
+  if (warn && !buffers.empty())
+    info("{}: {} tensors are passed over, which the model makes itself: {}", model.folder(), buffers.size(), some_of(buffers));
 }
 
 }  // namespace
 
-InitialWeights::InitialWeights(const Deck& deck, bool warn) : InitialWeights(deck, require_model_of_deck(deck, warn)) {}
+InitialWeights::InitialWeights(const Deck& deck, bool warn) : InitialWeights(deck, require_model_of_deck(deck, warn), warn) {}
 
-InitialWeights::InitialWeights(const Deck& deck, const ModelSource& source)
+InitialWeights::InitialWeights(const Deck& deck, const ModelSource& source, bool warn)
     : architecture_(source.architecture), model_(source.text_part ? open_text_model(deck.run.init) : io::SafetensorsModel(deck.run.init)) {
   Deck of_files = deck;
   of_files.model.vocab = source.model.vocab;
   const TensorNames names(source.family);
-  const std::vector<ExportTensor> tensors = tensors_by(names, parameter_table(of_files.model));
-  require_tensors(model_, of_files, source, tensors);
+  std::vector<ExportTensor> tensors = tensors_by(names, parameter_table(of_files.model));
+  name_as_files_do(model_, names, tensors);
+  require_tensors(model_, of_files, source, tensors, warn);
   for (const ExportTensor& tensor : tensors) {
     const FileTensor there = find_values(model_, tensor);
     for (const TensorPart& part : tensor.parts) places_.emplace(part.ours, Place{there, part});

@@ -36,7 +36,7 @@ class InitialWeights {
   std::string describe() const;
 
  private:
-  InitialWeights(const Deck& deck, const ModelSource& source);
+  InitialWeights(const Deck& deck, const ModelSource& source, bool warn);
   void find_means(const Deck& deck);
   void read_longer(const io::SafetensorsModel::Tensor& tensor, const Box& box, std::int64_t at, std::span<float> out) const;
 

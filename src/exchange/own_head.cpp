@@ -29,7 +29,9 @@ bool same_values(const io::SafetensorsModel& model, const io::SafetensorsModel::
 bool has_own_head(const std::string& folder) {
   if (!io::has_model(folder)) return false;
   const io::SafetensorsModel model = open_text_model(folder);
-  const auto *head = model.find("lm_head.weight"), *embedding = model.find("model.embed_tokens.weight");
+  const io::SafetensorsModel::Tensor *head = model.find("lm_head.weight"), *embedding = nullptr;
+  for (const char* name : {"model.embed_tokens.weight", "transformer.wte.weight", "wte.weight"})
+    if (!embedding) embedding = model.find(name);
   return head && embedding && (!(head->shape == embedding->shape) || !same_values(model, *head, *embedding));
 }
 

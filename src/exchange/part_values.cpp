@@ -75,6 +75,14 @@ FileTensor find_values(const io::SafetensorsModel& model, const ExportTensor& te
   return blocks && scales ? FileTensor{blocks, scales} : FileTensor{};
 }
 
+void name_as_files_do(const io::SafetensorsModel& model, const TensorNames& names, std::vector<ExportTensor>& tensors) {
+  const std::string_view prefix = names.prefix();
+  const auto begins = [&](const auto& tensor) { return tensor.name.starts_with(prefix); };
+  if (prefix.empty() || std::ranges::any_of(model.tensors(), begins)) return;
+  for (ExportTensor& tensor : tensors)
+    if (begins(tensor)) tensor.name.erase(0, prefix.size());
+}
+
 bool has_shape(const FileTensor& tensor, const Shape& shape) {
   if (!tensor.is_mxfp4()) return tensor.values->shape == shape;
   Shape scales = shape;

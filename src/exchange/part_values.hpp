@@ -17,6 +17,8 @@ struct FileTensor {
 
 /// The tensor as the files have it, as it is or, where our matrices are turned in it, in MXFP4.
 FileTensor find_values(const io::SafetensorsModel& model, const ExportTensor& tensor);
+/// Leaves the prefix of a family's names out where the files do.
+void name_as_files_do(const io::SafetensorsModel& model, const TensorNames& names, std::vector<ExportTensor>& tensors);
 /// Whether it has this shape.
 bool has_shape(const FileTensor& tensor, const Shape& shape);
 

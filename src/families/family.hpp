@@ -92,18 +92,26 @@ struct Family {
   /// attention_bias is one switch for the biases of q, k, v and of the output. A deck that says the former alone is exported with zeros for
   /// the latter, where it is no model of another family.
   bool output_bias = false;
-  bool dropout = false;                    ///< its files may ask for dropout in training, which a note says is left out
-  bool mxfp4 = false;                      ///< experts' matrices of its files may be MXFP4 (exchange/part_values.hpp), which is read alone
-  bool own_code = false;                   ///< its first files bring code (auto_map), which is the class of transformers since
+  bool dropout = false;   ///< its files may ask for dropout in training, which a note says is left out
+  bool mxfp4 = false;     ///< experts' matrices of its files may be MXFP4 (exchange/part_values.hpp), which is read alone
+  bool own_code = false;  ///< its first files bring code (auto_map), which is the class of transformers since
+  /// In the place of shared_keys, of a class that has names of its own for them, and keys of neither rotations nor windows.
+  std::span<const FamilyKey> own_keys = {};
   std::span<const FamilyKey> keys = {};    ///< beyond those of all families (shared_keys)
   std::span<const TensorName> names = {};  ///< that differ from those of most families (names.cpp)
   std::span<const ConstantTensor> constants = {};
+  std::string_view prefix = {};            ///< of names, which files may leave out
+  /// How tensors end that files may have and that the model makes itself, behind the number of a layer: masks, for one.
+  std::span<const std::string_view> buffers = {};
+  std::span<const FamilyKey> first_keys() const;
 };
 
 /// Keys that all families have, to which an export adds others.
 std::span<const FamilyKey> shared_keys();
 
 const std::vector<Family>& families();
+/// GPT-2 as checkpoints of llm.c have it: no matrix is turned. It is none of families().
+const Family& llmc_family();
 /// By its model_type; nullptr: none.
 const Family* family_named(std::string_view type);
 /// Whose names and keys the model has; nullptr: no class of transformers has such a model.

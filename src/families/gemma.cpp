@@ -13,9 +13,9 @@ namespace {
 /// transformers refuses a Gemma whose width is no multiple of its heads.
 bool is_gemma_with(NormPlacement norms, const ModelKeys& m) {
   return m.experts == 0 && !m.qkv_bias && !m.attention_out_bias && !m.attention_sinks && m.activation != Activation::clamped_silu &&
-         m.gated && !m.mlp_bias && m.norm_placement == norms && m.norm_form == NormForm::one_plus_weight && m.embedding_scale == 0 &&
-         m.residual_scale == 1 && m.logit_scale == 1 && m.rotary_fraction == 1 && m.rope_pairs == RopePairs::halves && m.heads > 0 &&
-         m.width % m.heads == 0;
+         m.gated && !m.mlp_bias && m.learned_positions == 0 && m.norm_placement == norms && m.norm_form == NormForm::one_plus_weight &&
+         m.embedding_scale == 0 && m.residual_scale == 1 && m.logit_scale == 1 && m.rotary_fraction == 1 &&
+         m.rope_pairs == RopePairs::halves && m.heads > 0 && m.width % m.heads == 0;
 }
 
 /// Of its class exact GELU is the approximation.

@@ -114,7 +114,7 @@ LayerTraits traits_of(const ModelKeys& m) {
       same(&ModelKeys::norm_placement, &ModelKeys::norm_form, &ModelKeys::wide_qk_norm, &ModelKeys::embedding_scale,
            &ModelKeys::residual_scale, &ModelKeys::logit_scale, &ModelKeys::attention_scale, &ModelKeys::attention_softcap,
            &ModelKeys::logit_softcap, &ModelKeys::rotary_fraction, &ModelKeys::rope_pairs, &ModelKeys::attention_out_bias,
-           &ModelKeys::attention_sinks, &ModelKeys::expert_bias, &ModelKeys::gated, &ModelKeys::mlp_bias);
+           &ModelKeys::attention_sinks, &ModelKeys::expert_bias, &ModelKeys::gated, &ModelKeys::mlp_bias, &ModelKeys::learned_positions);
   traits.usual_blocks &= m.activation != Activation::clamped_silu;
   for (const LayerKeys& keys : keys_of_layers(m)) {
     const bool scaled = keys.rope_scaling != RopeMode::none;

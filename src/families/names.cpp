@@ -10,6 +10,7 @@ constexpr std::string_view of_weight = ".weight";
 
 /// Of most families.
 constexpr auto usual_names = std::to_array<TensorName>({{"embedding.weight", "model.embed_tokens.weight"},
+                                                        {"embedding.positions", ""},  // of families that say it
                                                         {"layers.#.attention.norm", "model.layers.#.input_layernorm.weight"},
                                                         {"layers.#.attention.wq", "model.layers.#.self_attn.q_proj.weight"},
                                                         {"layers.#.attention.wk", "model.layers.#.self_attn.k_proj.weight"},
@@ -118,6 +119,13 @@ std::optional<double> TensorNames::constant(std::string_view theirs) const {
   for (const ConstantTensor& row : family_ ? family_->constants : std::span<const ConstantTensor>())
     if (row.theirs == name.pattern) return row.value;
   return std::nullopt;
+}
+
+bool TensorNames::is_buffer(std::string_view theirs) const {
+  return family_ && std::ranges::any_of(family_->buffers, [&](std::string_view end) {
+           const std::string pattern = numbered(theirs).pattern;
+           return pattern.ends_with(end) && pattern.substr(0, pattern.size() - end.size()).ends_with("#");
+         });
 }
 
 bool TensorNames::has(std::string_view ours) const { return find_name(usual_names, numbered(ours).pattern) != nullptr; }

@@ -29,6 +29,10 @@ class TensorNames {
   std::vector<std::pair<std::string, double>> constants_after(std::string_view ours) const;
   /// What the constant of this name is; nullopt: it names none.
   std::optional<double> constant(std::string_view theirs) const;
+  /// Begins names, which files may leave out.
+  std::string_view prefix() const { return family_ ? family_->prefix : std::string_view{}; }
+  /// Whether it is a tensor that files of the family may have and that says nothing of the model, by its name with the prefix.
+  bool is_buffer(std::string_view theirs) const;
   /// Whether a model may have such a tensor, whatever files call it.
   bool has(std::string_view ours) const;
 

@@ -26,15 +26,18 @@ class FamilyReader {
 
   ModelSource read(const std::string& file) {
     ModelKeys m = family_.standard;
-    read_keys(m, shared_keys());
-    if (!config_.find("num_key_value_heads") && (config_.is_null("num_key_value_heads") || m.kv_heads == 0)) m.kv_heads = m.heads;
-    if (!config_.find("head_dim") && (config_.is_null("head_dim") || m.head_dim == 0)) m.head_dim = m.heads > 0 ? m.width / m.heads : 0;
+    read_keys(m, family_.first_keys());
+    const bool usual = family_.own_keys.empty();
+    const auto said = [&](const char* key) { return usual && config_.find(key); };
+    if (!said("num_key_value_heads") && (config_.is_null("num_key_value_heads") || m.kv_heads == 0)) m.kv_heads = m.heads;
+    if (!said("head_dim") && (config_.is_null("head_dim") || m.head_dim == 0)) m.head_dim = m.heads > 0 ? m.width / m.heads : 0;
     m.init_std = config_.real("initializer_range", m.init_std);
     if (family_.output_bias) m.qkv_bias = m.attention_out_bias = config_.truth("attention_bias", false);
     read_keys(m, family_.keys);
-    const WindowRotation rotation = read_rotation(config_, family_.rotation, m);
+    const WindowRotation rotation = usual ? read_rotation(config_, family_.rotation, m) : WindowRotation{};
     if (family_.read_model) family_.read_model(config_, m);
-    const std::int64_t context = config_.whole("max_position_embeddings", family_.standard.max_context);
+    const std::int64_t context =
+        m.learned_positions > 0 ? m.learned_positions : config_.whole("max_position_embeddings", family_.standard.max_context);
     m.max_context = 0;
     check_token_ids();
     refuse_others();
@@ -118,9 +121,9 @@ class FamilyReader {
   bool has_key(std::string_view key) const { return std::ranges::find(family_.keys, key, &FamilyKey::name) != family_.keys.end(); }
 
   void refuse_others() {
-    if (!family_.output_bias && !has_key("attention_bias") && config_.truth("attention_bias", false))
+    if (family_.own_keys.empty() && !family_.output_bias && !has_key("attention_bias") && config_.truth("attention_bias", false))
       config_.fault("attention_bias", "a bias on the attention's output is not in this version");
-    if (family_.type != "llama" && config_.truth("mlp_bias", false))
+    if (family_.own_keys.empty() && family_.type != "llama" && config_.truth("mlp_bias", false))
       config_.fault("mlp_bias", "biases in the feed-forward block of this model_type are not in this version");
     for (const Refused& row : refused_keys)
       if (config_.find(row.key) && !(row.key == "auto_map" && is_class_of_transformers(*config_.find(row.key))) &&
@@ -128,8 +131,7 @@ class FamilyReader {
         config_.fault(row.key, std::string(row.why));
     for (const Idle& row : idle) {
       const JsonNode* node = config_.find(row.key);
-      if (!node || (family_.dropout && row.key == "attention_dropout") || (family_.rotation.partial && row.key == "partial_rotary_factor"))
-        continue;
+      if (!node || (family_.dropout && has_key(row.key)) || (family_.rotation.partial && row.key == "partial_rotary_factor")) continue;
       const auto* flag = std::get_if<bool>(&node->literal.value);
       if ((flag ? static_cast<double>(*flag) : config_.number(*node)) != row.value) config_.fault(*node, std::string(row.why));
     }

@@ -10,7 +10,7 @@ namespace tessera {
 #define TESSERA_FAMILIES(row)                                                                                                             \
   row(llama) row(mistral) row(ministral) row(cwm) row(smollm3) row(gemma) row(gemma2) row(gemma3) row(olmo2) row(olmo3) row(exaone4)      \
       row(glm) row(glm4) row(granite) row(seed_oss) row(phi3) row(qwen2) row(qwen3) row(mixtral) row(qwen2_moe) row(qwen3_moe) row(olmoe) \
-          row(granitemoe) row(gpt_oss) row(starcoder2) row(apertus)
+          row(granitemoe) row(gpt_oss) row(starcoder2) row(apertus) row(gpt2)
 
 #define TESSERA_DECLARE(name) Family name##_family();
 TESSERA_FAMILIES(TESSERA_DECLARE)
@@ -36,6 +36,8 @@ std::span<const FamilyKey> shared_keys() {
                                                          {.name = "tie_word_embeddings", .field = &ModelKeys::tied}});
   return keys;
 }
+
+std::span<const FamilyKey> Family::first_keys() const { return own_keys.empty() ? shared_keys() : own_keys; }
 
 const Family* family_named(std::string_view type) {
   const auto found = std::ranges::find(families(), type, &Family::type);

@@ -99,6 +99,32 @@ void put_window_rotation(Json& c, const RotationRule& rule, const ModelKeys& m) 
                               {"sliding_attention", said(theta, traits.window_scaled ? rotation(m) : Json())}};
 }
 
+void put_usual_keys(Json& c, const Deck& deck, const Family& family) {
+  const ModelKeys& m = deck.model;
+  put_keys(c, m, shared_keys());
+  c["max_position_embeddings"] = context_of(deck);
+  c["initializer_range"] = m.init_std;
+  c["attention_bias"] = family.output_bias && m.qkv_bias;
+  put_keys(c, m, family.keys);
+  put_windows(c, family.window, m);
+  if (family.put_model) family.put_model(c, m);
+  if (family.put_layers) family.put_layers(c, m);
+  c["attention_dropout"] = 0.0;
+  // The keys of transformers 4, which version 5 reads as well.
+  c["rope_theta"] = m.rope_theta;
+  c["rope_scaling"] = family.rotation.longrope_alone && m.rope_scaling == RopeMode::longrope ? longrope_alone(deck) : rotation(m);
+  if (family.rotation.by_window) put_window_rotation(c, family.rotation, m);
+  if (m.rope_scaling == RopeMode::none && family.standard.rope_scaling != RopeMode::none)
+    c["rope_scaling"] = Json{{"rope_type", "default"}};  // null is the class's own
+}
+
+void put_own_keys(Json& c, const ModelKeys& m, const Family& family) {
+  put_keys(c, m, family.own_keys);
+  c["initializer_range"] = m.init_std;
+  put_keys(c, m, family.keys);
+  if (family.put_model) family.put_model(c, m);
+}
+
 /// Of tokenizers the byte tokenizer alone is known here: its separator begins a document and ends it.
 void put_token_ids(Json& c, const ModelKeys& m, const std::optional<TokenIds>& ids) {
   if (ids) {
@@ -119,21 +145,7 @@ std::string huggingface_config(const Deck& deck, DType dtype, const std::optiona
   Json c;
   c["architectures"] = {family.architecture};
   c["model_type"] = family.type;
-  put_keys(c, m, shared_keys());
-  c["max_position_embeddings"] = context_of(deck);
-  c["initializer_range"] = m.init_std;
-  c["attention_bias"] = family.output_bias && m.qkv_bias;
-  put_keys(c, m, family.keys);
-  put_windows(c, family.window, m);
-  if (family.put_model) family.put_model(c, m);
-  if (family.put_layers) family.put_layers(c, m);
-  c["attention_dropout"] = 0.0;
-  // The keys of transformers 4, which version 5 reads as well.
-  c["rope_theta"] = m.rope_theta;
-  c["rope_scaling"] = family.rotation.longrope_alone && m.rope_scaling == RopeMode::longrope ? longrope_alone(deck) : rotation(m);
-  if (family.rotation.by_window) put_window_rotation(c, family.rotation, m);
-  if (m.rope_scaling == RopeMode::none && family.standard.rope_scaling != RopeMode::none)
-    c["rope_scaling"] = Json{{"rope_type", "default"}};  // null is the class's own
+  family.own_keys.empty() ? put_usual_keys(c, deck, family) : put_own_keys(c, m, family);
   put_token_ids(c, m, ids);
   c["use_cache"] = true;
   c["torch_dtype"] = torch_name(dtype);

@@ -59,7 +59,7 @@ bool takes(const Optimizer& row, const std::vector<Parameter>& table, std::size_
   for (std::size_t i = first; i < last && row.takes; ++i) {
     const std::int64_t elements = table[i].shape.elements();
     const std::size_t dims = table[i].shape.dims.size();
-    const bool hidden = dims == 2 && table[i].part != Part::embedding && table[i].part != Part::head;
+    const bool hidden = dims == 2 && table[i].layer >= 0;
     if (!row.takes({.elements = elements, .dims = dims, .begins_block = before % shard_block == 0, .hidden_matrix = hidden})) return false;
     before += elements / (table[i].tp_dim >= 0 ? tensor_ranks : 1);
   }

@@ -24,6 +24,7 @@ inline constexpr InputRow input_rows[] = {
     {"targets", ValueKind::targets, 4, inputs_a_token},
     {"row_weights", ValueKind::row_weights, 4, inputs_a_token},
     {"token_groups", ValueKind::token_groups, 4, inputs_a_token},
+    {"positions", ValueKind::positions, 4, inputs_a_token},
     {"document_starts", ValueKind::document_starts, 4, inputs_a_place_of_attention},
     {"weights", ValueKind::micro_batch_weight, 8, one_input},
 };

@@ -19,7 +19,8 @@ std::vector<Stretch> stretches_of(const Layout& layout, const Unit& unit, const 
       all.back().elements.end = slot.offset + slot.elements;
       continue;
     }
-    const bool coded = p.shape.dims.size() == 2 && !p.adapter && p.part != Part::embedding && fp8.takes(p.name);
+    const bool coded =
+        p.shape.dims.size() == 2 && !p.adapter && p.part != Part::embedding && p.part != Part::positions && fp8.takes(p.name);
     all.push_back({{slot.offset, slot.offset + slot.elements}, coded ? static_cast<int>(matrices.size()) : -1});
     if (coded) matrices.push_back(p.name);
   }

@@ -9,11 +9,13 @@
 #include <filesystem>
 
 #include "base/foreign_model.hpp"
+#include "base/llmc_model.hpp"
 #include "base/model_folder.hpp"
 #include "base/regular_file.hpp"
 #include "deck/hints.hpp"
 #include "deck/schema.hpp"
 #include "deck/value.hpp"
+#include "families/family.hpp"
 
 namespace tessera {
 namespace {
@@ -108,6 +110,23 @@ ModelSource read_config_file(const std::string& path, std::vector<Fault>& faults
   return read_huggingface_config(text, path, faults);
 }
 
+ModelSource read_llmc(const std::string& path, std::vector<Fault>& faults) {
+  std::string fault;
+  const LlmcModel file = read_llmc_model(path, fault);
+  if (!fault.empty()) {
+    faults.push_back({path, 0, 0, "", fault});
+    return {};
+  }
+  ModelKeys m = llmc_family().standard;
+  m.layers = file.layers, m.width = file.width, m.heads = m.kv_heads = file.heads, m.head_dim = file.width / file.heads;
+  m.ff_width = 4 * file.width, m.vocab = file.vocab, m.learned_positions = file.context;
+  return {.model = m,
+          .context = file.context,
+          .from = fmt::format("llm.c, {}", toml_string(path)),
+          .architecture = std::string(llmc_family().architecture),
+          .family = &llmc_family()};
+}
+
 std::string words_of_layers(const ModelKeys& m) {
   const std::string text = describe_layers(m);
   return text.empty() ? "all see all tokens" : text;
@@ -116,6 +135,7 @@ std::string words_of_layers(const ModelKeys& m) {
 }  // namespace
 
 ModelSource read_huggingface_folder(const std::string& folder, std::vector<Fault>& faults) {
+  if (is_llmc_model(folder)) return read_llmc(folder, faults);
   return read_config_file((std::filesystem::path(folder) / "config.json").string(), faults);
 }
 
@@ -136,7 +156,7 @@ static ModelKeys with_usual_scales(ModelKeys m) {
 
 std::vector<std::string> model_differences(const ModelKeys& deck, const ModelSource& theirs) {
   // Our key, and where the same stands in a config.json.
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 46> compared = {{
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 47> compared = {{
       {"model.layers", "num_hidden_layers"},
       {"model.width", "hidden_size"},
       {"model.heads", "num_attention_heads"},
@@ -177,6 +197,7 @@ std::vector<std::string> model_differences(const ModelKeys& deck, const ModelSou
       {"model.rope_long_factors", "long_factor"},
       {"model.rotary_fraction", "partial_rotary_factor"},
       {"model.rope_pairs", "the pairs of features that its model_type rotates"},
+      {"model.learned_positions", "n_positions"},
       {"model.experts", "the number of experts"},
       {"model.experts_per_token", "num_experts_per_tok"},
       {"model.expert_ff_width", "the inner width of an expert"},

@@ -52,11 +52,14 @@ bool keeps(const std::vector<Parameter>& table, const std::vector<Box>& kept, co
   return any;
 }
 
-/// Of the expert of all tokens in a unit of its own where tensor-parallel ranks own it together.
-std::string unit_name(const Parameter& p, bool shared_apart) {
+/// Of the expert of all tokens in a unit of its own where tensor-parallel ranks own it together, and of positions where two stages own the
+/// embedding.
+std::string unit_name(const Parameter& p, bool shared_apart, bool embedding_at_ends) {
   switch (p.part) {
     case Part::embedding:
       return "embedding";
+    case Part::positions:  // one end of a pipeline has them
+      return embedding_at_ends ? "positions" : "embedding";
     case Part::layer:
       return fmt::format("layers.{}", p.layer);
     case Part::shared:
@@ -151,7 +154,11 @@ Layout make_layout(std::vector<Parameter> table, int shards, std::int64_t persis
     } else if (group.small && !at_ends && !of_parted) {
       append(unit_of("persistent", persistent, true), kept, group);
     } else {
-      Unit& unit = unit_of(unit_name(p, shared_apart), of_parted ? of_experts : shared_apart ? of_all : of_owners, false);
+      Unit& unit = unit_of(unit_name(p, shared_apart, replication.embedding_at_ends),
+                           of_parted      ? of_experts
+                           : shared_apart ? of_all
+                                          : of_owners,
+                           false);
       append(unit, kept, group);
       if (at_ends) unit.owners |= pipeline_ends, unit.shards *= 2, unit.persistent = true;
     }

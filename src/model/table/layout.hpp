@@ -25,8 +25,8 @@ struct Slot {
 };
 
 struct Unit {
-  std::string
-      name;  ///< "embedding", "layers.3", "layers.3.shared", "layers.3.experts", "head", "persistent", "untrained", "layers.3.frozen"
+  std::string name;  ///< "embedding", "positions", "layers.3", "layers.3.shared", "layers.3.experts", "head", "persistent", "untrained",
+                     ///< "layers.3.frozen"
   std::vector<Slot> slots;     ///< in table order; none for a tensor of which this rank keeps nothing
   std::int64_t elements = 0;   ///< padded: a multiple of shards * shard_block
   bool persistent = false;     ///< small tensors of all layers, of which every rank keeps a compute copy at stage 3

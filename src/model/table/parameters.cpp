@@ -126,6 +126,12 @@ std::vector<Parameter> parameter_table(const ModelKeys& m) {
   std::vector<Parameter> table;
   table.push_back(
       {.name = "embedding.weight", .shape = {m.vocab, m.width}, .part = Part::embedding, .std = m.init_std, .decay = true, .tp_dim = 0});
+  if (m.learned_positions > 0)
+    table.push_back({.name = "embedding.positions",
+                     .shape = {m.learned_positions, m.width},
+                     .part = Part::positions,
+                     .std = m.init_std,
+                     .decay = true});
   for (int layer = 0; layer < m.layers; ++layer) add_layer(table, m, layer);
   add_norm(table, m, {.name = "head.norm", .shape = {m.width}, .part = Part::head});
   if (!m.tied)

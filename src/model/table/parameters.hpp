@@ -11,14 +11,14 @@ namespace tessera {
 
 enum class Init : std::uint8_t { zeros, ones, constant, normal, uniform };
 /// `shared`: the matrices of the expert that takes every token.
-enum class Part : std::uint8_t { embedding, layer, shared, experts, head };
+enum class Part : std::uint8_t { embedding, positions, layer, shared, experts, head };
 
 /// One tensor of the model. Matrices are (out, in), as Hugging Face stores them.
 struct Parameter {
   std::string name;  ///< "layers.3.attention.wq"
   Shape shape;
   Part part = Part::layer;
-  int layer = -1;   ///< of all parts but embedding and head
+  int layer = -1;   ///< of all parts but embedding, positions and head
   int expert = -1;  ///< for Part::experts
   Init init = Init::normal;
   double value = 0;              ///< of Init::constant
@@ -33,7 +33,8 @@ struct Parameter {
   std::string optimizer = {};    ///< ChosenOptimizer::name of the one that updates it; "": the deck's optimizer.type
 };
 
-/// Every tensor in table order: embedding, layers, head. Throws Error(usage) for a pattern of model.freeze that cannot be followed.
+/// Every tensor in table order: embedding, positions, layers, head. Throws Error(usage) for a pattern of model.freeze that cannot be
+/// followed.
 std::vector<Parameter> parameter_table(const ModelKeys& model);
 /// Sum of elements.
 std::int64_t parameter_count(const std::vector<Parameter>& table);

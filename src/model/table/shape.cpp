@@ -153,6 +153,7 @@ ModelShape model_shape(const Deck& deck) {
                .qk_norm = m.qk_norm && !m.wide_qk_norm,
                .wide_qk_norm = m.qk_norm && m.wide_qk_norm,
                .embedding_scale = embedding_scale(m, deck.precision.compute),
+               .learned_positions = m.learned_positions,
                .attention_scale = static_cast<float>(m.attention_scale),
                .attention_softcap = static_cast<float>(m.attention_softcap),
                .logit_map = {.scale = static_cast<float>(m.logit_scale), .cap = static_cast<float>(m.logit_softcap)},

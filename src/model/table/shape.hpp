@@ -74,6 +74,7 @@ struct ModelShape {
   bool qk_norm = false;                                   ///< of each head, in the pass that rotates it
   bool wide_qk_norm = false;                              ///< of all heads together
   float embedding_scale = 1;
+  std::int64_t learned_positions = 0;                ///< vectors that the stream begins with beside the embedding's rows; 0: none
   float attention_scale = 0, attention_softcap = 0;  ///< as in kernels::AttentionShape
   kernels::LogitMap logit_map = {};
   kernels::GateActivation activation = kernels::GateActivation::silu;

@@ -12,6 +12,7 @@ namespace {
 bool uses(const Stage& stage, const Parameter& p, bool tied) {
   if (stage.count == 1) return true;
   if (p.part == Part::embedding) return stage.first() || (tied && stage.last());
+  if (p.part == Part::positions) return stage.first();
   if (p.part == Part::head) return stage.last();
   return stage.chunk_of(p.layer) >= 0;
 }

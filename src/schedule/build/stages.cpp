@@ -35,7 +35,7 @@ struct Costs {
   /// up to the one of which this is `end` cost it so.
   std::vector<LayerCost> ended;
   std::int64_t end = 0;
-  double head_flops = 0, embedding_state = 0, head_state = 0;
+  double head_flops = 0, embedding_state = 0, positions_state = 0, head_state = 0;
 
   /// Layers are alike, and any of them stands for all.
   bool alike() const {
@@ -92,6 +92,8 @@ void add_state(Costs& costs, const Deck& deck, const ModelKeys& model, const Mes
     const double state = kept_bytes(deck, shards, p) * static_cast<double>(p.shape.elements()) / parts;
     if (p.part == Part::embedding)
       costs.embedding_state += state;
+    else if (p.part == Part::positions)
+      costs.positions_state += state;
     else if (p.part == Part::head)
       costs.head_state += state;
     else
@@ -130,7 +132,7 @@ Costs costs_of(const Deck& deck, const Mesh& mesh) {
 /// What a virtual stage has beside its layers, and how many micro-batches it keeps activations of.
 struct VirtualStage {
   int stage = 0;
-  bool embedding = false, head = false;
+  bool embedding = false, positions = false, head = false;
   std::int64_t in_flight = 1;
 };
 
@@ -146,7 +148,7 @@ std::vector<VirtualStage> virtual_stages(const Deck& deck, const Mesh& mesh) {
       all[static_cast<std::size_t>(c * stages + s)] = {.stage = s, .in_flight = flight.to_backward + flight.backward_to_weights};
     }
   }
-  all.front().embedding = all.back().head = true;
+  all.front().embedding = all.front().positions = all.back().head = true;
   if (deck.model.tied) all.back().embedding = true;
   return all;
 }
@@ -189,9 +191,15 @@ std::vector<std::int64_t> most_of_stages(const Costs& costs, const std::vector<V
   return room >= layers ? bounds : std::vector<std::int64_t>(whole.size(), layers);
 }
 
+/// Of what a virtual stage has beside its layers.
+double state_of_ends(const Costs& costs, const VirtualStage& stage) {
+  return (stage.embedding ? costs.embedding_state : 0) + (stage.positions ? costs.positions_state : 0) +
+         (stage.head ? costs.head_state : 0);
+}
+
 double bytes_with(const Costs& costs, const VirtualStage& stage, std::int64_t layers) {
   const auto n = static_cast<double>(layers);
-  return n * costs.layers.front().state + (stage.embedding ? costs.embedding_state : 0) + (stage.head ? costs.head_state : 0) +
+  return n * costs.layers.front().state + state_of_ends(costs, stage) +
          n * costs.layers.front().activations * static_cast<double>(stage.in_flight);
 }
 
@@ -246,8 +254,7 @@ std::vector<std::int64_t> cut_of_unlike(const Costs& costs, const std::vector<Vi
   return best_cut(stages.size(), layers, [&](std::size_t v, std::int64_t begin, std::int64_t end) {
     if (flops(v, begin, end) > slowest * (1 + 1e-12)) return std::numeric_limits<double>::infinity();
     const LayerCost cost = cost_of(v, begin, end);
-    return cost.state + cost.activations * static_cast<double>(stages[v].in_flight) + (stages[v].embedding ? costs.embedding_state : 0) +
-           (stages[v].head ? costs.head_state : 0);
+    return cost.state + cost.activations * static_cast<double>(stages[v].in_flight) + state_of_ends(costs, stages[v]);
   });
 }
 

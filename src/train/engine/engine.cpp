@@ -116,6 +116,7 @@ void Engine::make_ready() {
 void Engine::fill_inputs() const {
   std::ranges::fill(host_values<float>("row_weights"), 1.0f);
   for (std::size_t i = 0; i < schedule().shape.rotations.size(); ++i) fill_rope_table(static_cast<int>(i));
+  if (!schedule().shape.documents) fill_positions();
 }
 
 void Engine::begin_in(std::size_t phase) {
@@ -186,6 +187,22 @@ void Engine::set_weights(const std::function<void(const Parameter&, std::int64_t
 
 std::vector<Range> Engine::positions() const { return positions_of(schedule().shape, plan_.request.group(axes({Axis::cp})).rank); }
 
+void Engine::fill_positions() const {
+  const std::span<std::int32_t> all = host_values<std::int32_t>("positions");
+  if (all.empty()) return;
+  const ModelShape& s = schedule().shape;
+  const std::vector<Range> here = positions();
+  const std::int64_t slots = std::ssize(all) / s.tokens();
+  for (std::int64_t m = 0, i = 0; m < slots; ++m) {
+    const std::span<const std::int32_t> starts = s.documents ? document_starts(m) : std::span<const std::int32_t>{};
+    for (std::int64_t row = 0; row < s.B; ++row)
+      for (const Range& part : here)
+        for (std::int64_t t = part.begin; t < part.end; ++t)
+          all[static_cast<std::size_t>(i++)] =
+              static_cast<std::int32_t>(t - (starts.empty() ? 0 : starts[static_cast<std::size_t>(row * s.T + t)]));
+  }
+}
+
 void Engine::count_targets(std::int64_t micro_batches, kernels::StepInputs& inputs) const {
   for (std::int64_t m = 0; m < micro_batches && counts_targets_; ++m)
     for (const float weight : row_weights(m))
@@ -233,6 +250,7 @@ kernels::StepInputs Engine::inputs_of_step(const StepOptions& options) {
                                              .update_clipping = static_cast<float>(chosen.keys.update_clipping)};
   }
   count_targets(accumulation(), inputs);
+  if (schedule().shape.documents) fill_positions();
   return inputs;
 }
 
@@ -315,6 +333,7 @@ StepReport Engine::evaluate(std::int64_t tokens) {
   kernels::StepInputs& inputs = value<kernels::StepInputs>("inputs") =
       kernels::StepInputs{.weight = {}, .tokens = static_cast<double>(tokens)};
   count_targets(plan_.request.evaluation_micro_batches, inputs);
+  if (schedule().shape.documents) fill_positions();
   executor_->run(ProgramKind::evaluate);
   return value<StepReport>("report");
 }

@@ -195,6 +195,8 @@ class Engine {
   void make_ready();
   void fill_inputs() const;
   void fill_rope_table(int rotation) const;
+  /// Where tokens stand, of a model that has learned positions.
+  void fill_positions() const;
   kernels::StepInputs inputs_of_step(const StepOptions& options);
   void run_step(ProgramKind kind, Timeline* timeline);
   /// On a GPU: searches for the fastest kernels of the plan and loads all of them, on weights of noise, which it leaves zeroed.
