@@ -44,6 +44,7 @@ FAMILIES = {
     "olmoe": ("OLMoE", "without `clip_qkv`"),
     "apertus": ("Apertus", "with xIELU or another activation"),
     "starcoder2": ("StarCoder2", "its dropout is told of and left out"),
+    "gpt2": ("GPT-2", "its dropout is told of and left out; llm.c's checkpoints too"),
     "gpt_oss": ("GPT-OSS 20B, 120B", "weights of experts are read out of MXFP4 too, and written in the type of the export"),
 }
 

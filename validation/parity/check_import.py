@@ -75,6 +75,7 @@ MODELS = {
     "apertus": (model_keys("apertus"), ("float32", "bfloat16")),
     "apertus_biases": ({**model_keys("apertus"), "qkv_bias": True, "attention_out_bias": True}, ("bfloat16",)),
     "starcoder2": (model_keys("starcoder2"), ("float32", "bfloat16")),
+    "gpt2": (model_keys("gpt2"), ("float32", "bfloat16")),
     "gpt_oss": (model_keys("gpt_oss"), ("float32", "bfloat16")),
     "mixtral": (model_keys("mixtral"), ("float32", "bfloat16")),
     "qwen2_moe": (model_keys("qwen_moe"), ("bfloat16",)),

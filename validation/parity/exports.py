@@ -82,6 +82,12 @@ def bf16_bits(values):
 
 def keys_of_config(config):
     """The model keys that decide names and shapes, from config.json."""
+    if config["model_type"] == "gpt2":
+        width = config["n_embd"]
+        return {"layers": config["n_layer"], "width": width, "heads": config["n_head"], "kv_heads": config["n_head"], "head_dim": width // config["n_head"],
+                "ff_width": config.get("n_inner") or 4 * width, "vocab": config["vocab_size"], "tied": config.get("tie_word_embeddings", True),
+                "qk_norm": False, "norm_form": "layer_norm", "gated": False, "mlp_bias": True, "qkv_bias": True, "attention_out_bias": True,
+                "positions": "none", "learned_positions": config["n_positions"]}
     heads, kind = config["num_attention_heads"], config["model_type"]
     keys = {"layers": config["num_hidden_layers"], "width": config["hidden_size"], "heads": heads,
             "kv_heads": config.get("num_key_value_heads", heads), "head_dim": config.get("head_dim") or config["hidden_size"] // heads,

@@ -5,7 +5,7 @@ import re
 import torch
 import transformers
 
-from names import BLOCK_KEYS, expert_part, is_apertus, is_glm, is_phi3, is_gpt_oss, is_starcoder, has_experts, is_mixtral, layers_of, norms_input, norms_output, tensor_table
+from names import BLOCK_KEYS, expert_part, is_apertus, is_glm, is_gpt2, is_phi3, is_gpt_oss, is_starcoder, has_experts, is_mixtral, layers_of, norms_input, norms_output, tensor_table
 
 DEFAULTS = {"layers": 2, "width": 32, "heads": 4, "kv_heads": 4, "head_dim": 8, "ff_width": 48, "vocab": 96, "norm_eps": 1e-5, "tied": False,
             "qk_norm": False, "qkv_bias": False, "rope_theta": 10000.0, "rope_scaling": "none", "rope_factor": 8.0,
@@ -63,6 +63,9 @@ SHAPES = {
                                      "rope_factor": 8.0, "rope_low_freq_factor": 1.0, "rope_high_freq_factor": 4.0, "rope_original_context": 64}),
     "phi3_long": (34, 18, (0.3, 0.3), {"kv_heads": 2, "vocab": 64, "layers": 1, "tied": True, "rotary_fraction": 0.5, "rope_scaling": "longrope", "rope_factor": 8.0,
                                        "rope_original_context": 4, "rope_short_factors": [1.0, 1.25], "rope_long_factors": [1.5, 3.75]}),
+    # Learned positions, more than the sequences have, and no rotation.
+    "gpt2": (33, 18, (0.3, 0.3), {"vocab": 64, "ff_width": 96, "tied": True, "qkv_bias": True, "attention_out_bias": True, "mlp_bias": True, "gated": False,
+                                  "norm_form": "layer_norm", "activation": "gelu_tanh", "positions": "none", "learned_positions": 40}),
     "qkv_bias": (9, 17, (0.3, 0.3), {"kv_heads": 2, "qkv_bias": True, "norm_eps": 1e-6, "rope_theta": 1000000.0, "vocab": 131}),
 }
 
@@ -94,6 +97,11 @@ def block_config(keys, common, layers, rope):
     if is_gpt_oss(keys):
         return transformers.GptOssConfig(**{**common, **sliding, "intermediate_size": keys["expert_ff_width"]}, num_local_experts=keys["experts"],
                                          num_experts_per_tok=keys["experts_per_token"], swiglu_limit=keys["gate_limit"], attention_bias=keys["qkv_bias"])
+    if is_gpt2(keys):
+        act = "gelu_new" if keys["activation"] == "gelu_tanh" else act
+        return transformers.GPT2Config(vocab_size=keys["vocab"], n_positions=keys["learned_positions"], n_embd=keys["width"], n_layer=keys["layers"],
+                                       n_head=keys["heads"], n_inner=keys["ff_width"], activation_function=act, layer_norm_epsilon=keys["norm_eps"],
+                                       tie_word_embeddings=keys["tied"], attn_pdrop=0.0, resid_pdrop=0.0, embd_pdrop=0.0, bos_token_id=0, eos_token_id=0)
     if is_starcoder(keys):
         del common["rms_norm_eps"]
         return transformers.Starcoder2Config(**common, norm_epsilon=keys["norm_eps"], use_bias=keys["qkv_bias"], sliding_window=windows[0] if windows else None,
@@ -227,7 +235,7 @@ def make_model(keys):
             "qwen3_moe": transformers.Qwen3MoeForCausalLM, "gemma": transformers.GemmaForCausalLM, "gemma2": transformers.Gemma2ForCausalLM,
             "gemma3_text": transformers.Gemma3ForCausalLM, "olmo2": transformers.Olmo2ForCausalLM, "olmo3": transformers.Olmo3ForCausalLM,
             "olmoe": transformers.OlmoeForCausalLM, "exaone4": transformers.Exaone4ForCausalLM, "granite": transformers.GraniteForCausalLM,
-            "granitemoe": transformers.GraniteMoeForCausalLM, "gpt_oss": transformers.GptOssForCausalLM, "starcoder2": transformers.Starcoder2ForCausalLM, "apertus": transformers.ApertusForCausalLM, "phi3": transformers.Phi3ForCausalLM,
+            "granitemoe": transformers.GraniteMoeForCausalLM, "gpt_oss": transformers.GptOssForCausalLM, "starcoder2": transformers.Starcoder2ForCausalLM, "apertus": transformers.ApertusForCausalLM, "phi3": transformers.Phi3ForCausalLM, "gpt2": transformers.GPT2LMHeadModel,
             "glm": transformers.GlmForCausalLM, "glm4": transformers.Glm4ForCausalLM}
     model = kind[config.model_type](config).to(torch.float32).train()
     if model.config._attn_implementation != "eager":

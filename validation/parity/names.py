@@ -12,7 +12,7 @@ LAYER_KEYS = ("window", "positions", "pattern", "kinds")
 # Of a model whose blocks are not a Llama's.
 BLOCK_KEYS = ("norm_placement", "norm_form", "wide_qk_norm", "activation", "embedding_scale", "residual_scale", "attention_scale", "attention_softcap",
               "logit_scale", "logit_softcap", "rotary_fraction", "rope_pairs", "gate_limit", "attention_out_bias", "attention_sinks", "rope_truncate",
-              "expert_bias", "gated", "mlp_bias", "rope_short_factors", "rope_long_factors")
+              "expert_bias", "gated", "mlp_bias", "rope_short_factors", "rope_long_factors", "learned_positions")
 
 # Of a model with experts.
 EXPERT_KEYS = ("experts", "experts_per_token", "expert_ff_width", "shared_ff_width", "normalize_top_k", "router_aux_loss", "router_z_loss")
@@ -52,6 +52,32 @@ def is_phi3(keys):
     return keys.get("rope_scaling") == "longrope"
 
 
+def is_gpt2(keys):
+    return keys.get("learned_positions", 0) > 0
+
+
+# What a GPT-2 calls what a StarCoder2 has.
+GPT2_NAMES = (("model.embed_tokens", "transformer.wte"), ("model.layers.", "transformer.h."), ("input_layernorm", "ln_1"), ("post_attention_layernorm", "ln_2"),
+              ("self_attn.q_proj", "attn.c_attn"), ("self_attn.k_proj", "attn.c_attn"), ("self_attn.v_proj", "attn.c_attn"), ("self_attn.o_proj", "attn.c_proj"),
+              ("model.norm", "transformer.ln_f"))
+
+
+def name_of_gpt2(name):
+    for usual, theirs in GPT2_NAMES:
+        name = name.replace(usual, theirs)
+    return name
+
+
+def gpt2_part(ours, keys):
+    """The same of a GPT-2, whose matrices of products are turned, and whose queries, keys and values are one."""
+    found = re.search(r"layers\.\d+\.\w+\.([wb])([qkvo]|_up|_down)$", ours)
+    if not found:
+        return None
+    matrix, at, width = found[1] == "w", "qkv".find(found[2]), keys["width"]
+    columns = slice(None) if at < 0 else slice(at * width, (at + 1) * width)
+    return ((slice(None), columns) if matrix else (columns,)), matrix
+
+
 def norms_input(keys):
     return keys.get("norm_placement", "pre") != "post"
 
@@ -71,6 +97,8 @@ def is_mixtral(keys):
 
 def expert_part(ours, keys):
     """Of a tensor of an expert of a GPT-OSS: what index of theirs it is, and whether it is turned there; else None."""
+    if is_gpt2(keys):
+        return gpt2_part(ours, keys)
     expert = re.search(r"experts\.(\d+)\.([wb])_(gate|up|down)$", ours)
     if not expert or not is_gpt_oss(keys):
         return None
@@ -93,9 +121,12 @@ def fused_table(keys):
     files = {}
     ff, width = keys.get("expert_ff_width"), keys["width"]
     turned = {"gate_up_proj": (width, 2 * ff), "down_proj": (ff, width), "gate_up_proj_bias": (2 * ff,), "down_proj_bias": (width,)} if is_gpt_oss(keys) else {}
-    for _, theirs, shape in tensor_table(keys):
+    for ours, theirs, shape in tensor_table(keys):
         if rows := fused_rows(theirs, keys):
             files[rows[0]] = (rows[2], *shape[1:])  # of the last one all
+            continue
+        if is_gpt2(keys) and (part := gpt2_part(ours, keys)):
+            files[theirs] = (*(shape[:0:-1] if part[1] else ()), shape[0] * (3 if "c_attn" in theirs else 1))
             continue
         if (last := theirs.rsplit(".", 1)[1]) in turned:
             files[theirs] = (keys["experts"], *turned[last])
@@ -203,6 +234,9 @@ def tensor_table(keys):
         rows.append(("head.norm_bias", "model.norm.bias", (width,)))
     if not keys["tied"]:
         rows.append(("head.weight", "lm_head.weight", (keys["vocab"], width)))
+    if is_gpt2(keys):
+        rows = [(ours, name_of_gpt2(theirs), shape) for ours, theirs, shape in rows]
+        rows.insert(1, ("embedding.positions", "transformer.wpe.weight", (keys["learned_positions"], width)))
     return rows
 
 
