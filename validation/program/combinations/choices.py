@@ -38,6 +38,7 @@ VALUES = {
     "model.rope_long_factors": [..., "[1.0, 2.0, 4.0, 9.0]"],
     "model.rotary_fraction": [..., "0.5", "0.34"],
     "model.window": [..., "1", "5", "100"],
+    "model.learned_positions": [..., "16", "40"],
     "model.pattern": [..., '"LG"', '"LLG"'],
     "model.kinds": [..., '[{ name = "L", window = 5 }, { name = "G", positions = "none" }]', '[{ name = "L", window = 3, rope_theta = 500.0 }, { name = "G", window = 0 }]'],
     "model.embedding_scale": [..., '"sqrt_width"', "3.0"],

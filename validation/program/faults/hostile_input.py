@@ -93,7 +93,7 @@ def configurations_that_are_none(folder):
     whole = of_bytes("whole.json", b'{"train_batch_size": 4}')
     refused("a pipe as a model", whole, ["this is a pipe"], model=at + "/pipe.toml")
     refused("a deck without a model", whole, ["model.layers"], model=write(at + "/none.toml", "[run]\nsteps = 1\n"))
-    refused("a model of another kind", whole, ["gpt2"], model=of_bytes("config.json", b'{"model_type": "gpt2"}'))
+    refused("a model of another kind", whole, ["gpt_neo"], model=of_bytes("config.json", b'{"model_type": "gpt_neo"}'))
     refused("a model whose name has no end", whole, ["is not a known model"], model="m" * 100000)
 
 

@@ -330,7 +330,7 @@ def refusals(folder, model, sharded):
     cases = [
         ("another vocabulary", USAGE, model, config(vocab_size=256), ["model.vocab = 211, and vocab_size is 256"]),
         ("two keys", USAGE, model, config(num_hidden_layers=3, rms_norm_eps=1e-6), ["model.layers = 2, and num_hidden_layers is 3", "model.norm_eps = 1e-05"]),
-        ("an unknown class", USAGE, model, config(model_type="gpt2"), ["\"gpt2\" is not a model that a deck can say"]),
+        ("an unknown class", USAGE, model, config(model_type="gpt_neo"), ["\"gpt_neo\" is not a model that a deck can say"]),
         ("an unknown key", USAGE, model, config(logit_softcapping=30.0), ["logit_softcapping"]),
         ("quantized weights", USAGE, model, config(quantization_config={"quant_method": "awq"}), ["quantization_config"]),
         ("a config.json of garbage", USAGE, model, spill("config.json", b"\x00\xff{"), ["config.json:1:"]),
@@ -356,7 +356,7 @@ def refusals(folder, model, sharded):
         check(f"{what}: status {done.returncode}, named, once, nothing made", good and not os.path.exists(folder.run(name)),
               f"expected {status} and {words}\n{done.stderr}")
     done = runs.tessera("deck", "from-hf", os.path.join(folder.path, "bad-2"))
-    check("deck from-hf: an unknown class", done.returncode == USAGE and "gpt2" in done.stderr and not done.stdout, done.stderr)
+    check("deck from-hf: an unknown class", done.returncode == USAGE and "gpt_neo" in done.stderr and not done.stdout, done.stderr)
     done = runs.tessera("deck", "from-hf", os.path.join(folder.path, "no such"))
     check("deck from-hf: no folder", done.returncode == USAGE and "No such file" in done.stderr, done.stderr)
 

@@ -24,6 +24,8 @@ MODELS = {
     "starcoder": {"model__norm_form": "layer_norm", "model__gated": False, "model__activation": "relu_squared", "model__mlp_bias": True, "model__qkv_bias": True,
                   "model__attention_out_bias": True, "model__norm_placement": "both"},
     "apertus": {"model__qk_norm": True, "model__gated": False, "model__activation": "xielu"},
+    "gpt2": {"model__norm_form": "layer_norm", "model__gated": False, "model__activation": "gelu_tanh", "model__mlp_bias": True, "model__qkv_bias": True,
+             "model__attention_out_bias": True, "model__kv_heads": 4, "model__tied": True, "model__positions": "none", "model__learned_positions": 20},
     "gpt_oss": {"model__attention_sinks": True, "model__qkv_bias": True, "model__attention_out_bias": True, "model__expert_bias": True, "model__experts": 4,
                 "model__activation": "clamped_silu", "model__gate_limit": 0.05, "model__rope_scaling": "yarn", "model__rope_factor": 4.0,
                 "model__rope_original_context": 6, "model__rope_truncate": False, "model__pattern": json.dumps("LG"),

@@ -36,6 +36,7 @@ TEST(Kinds, AreToldByAPlan) {
   EXPECT_EQ(told({}), "");
   EXPECT_EQ(told({"model.window=7"}), "2 with a window of 7 tokens");
   EXPECT_EQ(told({"model.positions=none"}), "2 that see all tokens, without positions");
+  EXPECT_EQ(told({"model.positions=none", "model.learned_positions=64"}), "");
   EXPECT_EQ(told({"model.layers=5", "model.pattern=LLG", "model.rope_scaling=linear",
                   R"(model.kinds=[{ name = "L", window = 3, rope_theta = 500.0, rope_scaling = "none" }, { name = "G" }])"}),
             "4 with a window of 3 tokens, base 500.0, not scaled; 1 that see all tokens, base 10000.0, scaled by linear");
@@ -67,6 +68,11 @@ TEST(Kinds, WhatIsWrongIsSaid) {
       {{"model.positions=none", "model.rope_theta=500.0"}, "no layer has positions = \"rope\""},
       {{"model.positions=none", "model.rotary_fraction=0.5"}, "no layer has positions = \"rope\""},
       {{"model.positions=none", "model.rope_pairs=neighbours"}, "no layer has positions = \"rope\""},
+      {{"model.learned_positions=64"}, "some of this one's have positions = \"rope\"; set model.positions = \"none\""},
+      {{"model.learned_positions=4", "model.positions=none", "batch.sequence_length=8"},
+       "batch.sequence_length 8 is more than the 4 positions that the model has a vector of (model.learned_positions); set it to at most "
+       "4"},
+      {{"model.learned_positions=64", "model.positions=none", "model.max_context=32"}, "has no effect with model.learned_positions"},
       {{R"(model.kinds=[{ name = "Local" }])"}, "kind 1 has a name that is no letter"},
       {{R"(model.kinds=[{ window = 3 }])"}, "kind 1 has no name"},
       {{R"(model.kinds=[{ name = "L" }, { name = "G", windw = 3 }])"}, "kind 2 has windw, which is none of"},

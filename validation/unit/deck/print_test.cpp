@@ -187,6 +187,7 @@ TEST(Print, AKeyThatCameLaterLeavesTheIdentityOfEarlierRuns) {
                                             "model.freeze",
                                             "model.window",
                                             "model.positions",
+                                            "model.learned_positions",
                                             "model.pattern",
                                             "model.kinds",
                                             "model.norm_placement",

@@ -89,8 +89,8 @@ TEST(InitialWeights, AnotherModelIsNamedKeyByKey) {
   EXPECT_TRUE(test::has(text, "model.rope_theta = 5e+05, and rope_theta is 10000.0")) << text;
   EXPECT_TRUE(test::has(text, "model.tied = true, and tie_word_embeddings is false")) << text;
   EXPECT_TRUE(test::has(text, "tessera deck from-hf " + folder)) << text;
-  test::spill(folder + "/config.json", "{\"model_type\": \"gpt2\"}");
-  EXPECT_TRUE(test::has(test::error_of(ExitCode::usage, [&] { InitialWeights(deck, false); }), "model_type: \"gpt2\""));
+  test::spill(folder + "/config.json", "{\"model_type\": \"gpt_neo\"}");
+  EXPECT_TRUE(test::has(test::error_of(ExitCode::usage, [&] { InitialWeights(deck, false); }), "model_type: \"gpt_neo\""));
   test::fs::remove(folder + "/config.json");
   EXPECT_TRUE(test::has(test::error_of(ExitCode::usage, [&] { InitialWeights(deck, false); }), "config.json"));
 }

@@ -83,6 +83,10 @@ std::vector<ModelKeys> models() {
       phi.rope_short_factors.assign(fraction < 1 ? 1 : 2, 1.5), phi.rope_long_factors.assign(fraction < 1 ? 1 : 2, 2.5);
       all.push_back(phi);
     }
+    ModelKeys gpt2 = starcoder;
+    gpt2.kv_heads = gpt2.heads, gpt2.head_dim = gpt2.width / gpt2.heads, gpt2.positions = PositionMode::none, gpt2.learned_positions = 40;
+    if (bit(4)) gpt2.attention_scale = 1;
+    all.push_back(gpt2);
     ModelKeys biased = m;
     biased.attention_out_bias = true;
     all.push_back(biased);
@@ -375,8 +379,8 @@ TEST(TensorNames, KeepTheNumbersInTheirOrder) {
   EXPECT_EQ(TensorNames(family_named("granitemoe")).of("layers.10.moe.experts.7.w_up"),
             "model.layers.10.block_sparse_moe.input_linear.weight");
   EXPECT_EQ(TensorNames(family_named("phi3")).name("layers.3.attention.wk").fused, Fused::rows);
-  EXPECT_EQ(module_words("layers.0.attention.wq"), (std::vector<std::string_view>{"q_proj", "qkv_proj"}));
-  EXPECT_EQ(module_words("layers.0.attention.wo"), (std::vector<std::string_view>{"o_proj"}));
+  EXPECT_EQ(module_words("layers.0.attention.wq"), (std::vector<std::string_view>{"q_proj", "qkv_proj", "c_attn"}));
+  EXPECT_EQ(module_words("layers.0.attention.wo"), (std::vector<std::string_view>{"o_proj", "c_proj"}));
 }
 
 }  // namespace

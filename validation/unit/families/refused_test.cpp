@@ -59,7 +59,7 @@ TEST(RefusedFamily, WhatPeopleHaveIsRefusedWithItsReason) {
   EXPECT_TRUE(says(faults_of(R"({"model_type": "qwen3_5", "text_config": {}})"), "models of more than text (text_config)"));
   EXPECT_TRUE(
       says(faults_of(R"({"model_type": "llava", "text_config": {}})"), "\"llava\" is not in this version, which lacks models of more"));
-  EXPECT_TRUE(says(faults_of(R"({"model_type": "gpt2"})"), "\"gpt2\" is not a model that a deck can say; llama, mistral, "));
+  EXPECT_TRUE(says(faults_of(R"({"model_type": "gpt_neo"})"), "\"gpt_neo\" is not a model that a deck can say; llama, mistral, "));
 }
 
 TEST(RefusedFamily, KeysOfWhatIsMissingAreRefusedInAnyFile) {

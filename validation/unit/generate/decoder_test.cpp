@@ -99,6 +99,7 @@ INSTANTIATE_TEST_SUITE_P(
         Model{"odd", {"model.width=23", "model.ff_width=29", "model.head_dim=6", "batch.sequence_length=7"}},
         Model{"window", {"model.window=5"}}, Model{"wide_window", {"model.window=70", "batch.sequence_length=140"}},
         Model{"no_positions", {"model.positions=none", "model.qkv_bias=true"}},
+        Model{"learned_positions", {"model.positions=none", "model.learned_positions=150", "batch.sequence_length=140"}},
         Model{"kinds",
               {"model.layers=3", "model.pattern=LG",
                R"(model.kinds=[{ name = "L", window = 3, rope_theta = 500.0 }, { name = "G", window = 0 }])"}},
