@@ -61,7 +61,7 @@ std::int64_t largest_unit(const ModelKeys& m) {
   const double attention = 2 * static_cast<double>(m.head_dim) * static_cast<double>(m.heads + m.kv_heads);
   const double experts = features(m.expert_ff_width) * static_cast<double>(m.experts);
   const double layer = attention + (m.experts == 0 ? features(m.ff_width) : static_cast<double>(m.experts) + features(m.shared_ff_width));
-  return static_cast<std::int64_t>(std::min(1e18, width * std::max({static_cast<double>(m.vocab), layer, experts})));
+  return static_cast<std::int64_t>(std::min(1e18, width * std::max({static_cast<double>(m.vocab + m.learned_positions), layer, experts})));
 }
 
 /// The rules by which Hugging Face fills `auto` in a DeepSpeed configuration, but for prefetch: what is smaller than a unit is none.

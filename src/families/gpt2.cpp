@@ -1,5 +1,7 @@
 // GPT-2: LayerNorm and learned positions; a feed-forward block without a gate; biases of all products; and matrices that lie turned in its
 // files, those of queries, keys and values in one.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 
@@ -24,15 +26,22 @@ bool is_gpt2(const ModelKeys& m) {
 
 void read_gpt2(ConfigReader& config, ModelKeys& m) {
   if (m.ff_width == 0) m.ff_width = 4 * m.width;
+  const bool says_positions = config.find("n_positions") || config.find("max_position_embeddings");
+  if (says_positions && m.learned_positions < 1) config.fault("n_positions", "is no number of positions");
+  if (m.heads > 0 && m.width % m.heads != 0) config.fault("n_head", fmt::format("{} is no divisor of n_embd {}", m.heads, m.width));
+  if (const JsonNode* activation = config.find("activation_function"); activation && (activation->is("silu") || activation->is("swish")))
+    config.fault(*activation, "\"silu\" without a gate is not in this version; \"gelu_new\", \"gelu\" and \"relu2\" are");
   if (!config.truth("scale_attn_weights", true)) m.attention_scale = 1;
   if (const JsonNode* layered = config.find("scale_attn_by_inverse_layer_idx"); layered && config.truth(*layered))
     config.fault(*layered, "scales of attention that differ from layer to layer are not in this version");
-  if (const JsonNode* context = config.find("n_ctx"); context && config.whole(*context) != m.learned_positions)
+  if (const JsonNode* context = config.find("n_ctx"); context && says_positions && config.whole(*context) != m.learned_positions)
     config.fault(*context, "is not n_positions; leave one of the two out");
   if (config.truth("reorder_and_upcast_attn", false))
     config.unused("reorder_and_upcast_attn (scores of attention are fp32 here, whatever it says)");
+  bool summary = false;
   for (const char* key : {"summary_type", "summary_use_proj", "summary_activation", "summary_first_dropout", "summary_proj_to_labels"})
-    if (config.find(key)) config.unused(std::string(key) + " (of heads for other tasks)");
+    summary |= config.find(key) != nullptr;
+  if (summary) config.unused("summary_* (of heads for other tasks)");
   note_dropout(config, {"attn_pdrop", "resid_pdrop", "embd_pdrop"}, 0.1);
 }
 

@@ -314,6 +314,49 @@ TEST(TensorNames, OfAFamilyTakeThePlaceOfTheUsualOnes) {
     }
 }
 
+TEST(Gpt2, FilesMeanWhatItsClassMakesOfThem) {
+  const auto read = [](const std::string& keys, std::string& said) {
+    std::vector<Fault> faults;
+    const ModelSource source = read_huggingface_config(
+        R"({"model_type": "gpt2", "vocab_size": 64, "n_positions": 32, "n_embd": 32, "n_layer": 2, "n_head": 4, )" + keys + "}",
+        "config.json", faults);
+    said.clear();
+    for (const Fault& fault : faults) said += fault.str() + "\n";
+    return source;
+  };
+  std::string said;
+  const ModelSource plain = read(R"("n_inner": null, "n_ctx": 32, "task_specific_params": {"text-generation": {"max_length": 50}})", said);
+  EXPECT_EQ(said, "");
+  EXPECT_EQ(plain.model.ff_width, 128);
+  EXPECT_EQ(plain.model.positions, PositionMode::none);
+  EXPECT_EQ(plain.context, 32);
+  EXPECT_EQ(plain.model.activation, Activation::gelu_tanh);
+  ASSERT_EQ(plain.notes.size(), 1u);
+  for (const char* word : {"task_specific_params", "attn_pdrop", "resid_pdrop", "embd_pdrop"})
+    EXPECT_NE(plain.notes[0].find(word), std::string::npos) << "the class has 0.1 where a file does not say it";
+  EXPECT_TRUE(read(R"("attn_pdrop": 0, "resid_pdrop": 0.0, "embd_pdrop": 0)", said).notes.empty());
+  const ModelKeys other =
+      read(R"("scale_attn_weights": false, "activation_function": "gelu", "n_inner": 48, "tie_word_embeddings": false)", said).model;
+  EXPECT_TRUE(said.empty() && other.attention_scale == 1 && other.activation == Activation::gelu && other.ff_width == 48 && !other.tied)
+      << said;
+  const std::pair<const char*, const char*> refused[] = {
+      {R"("scale_attn_by_inverse_layer_idx": true)", "scale_attn_by_inverse_layer_idx: scales of attention that differ"},
+      {R"("n_ctx": 16)", "n_ctx: is not n_positions"},
+      {R"("hidden_size": 64)", "hidden_size: is not n_embd"},
+      {R"("max_position_embeddings": 16)", "max_position_embeddings: is not n_positions"},
+      {R"("activation_function": "silu")", "activation_function: \"silu\" without a gate"},
+      {R"("activation_function": "relu")", "activation_function: \"relu\" is not in this version"},
+      {R"("add_cross_attention": true)", "add_cross_attention: "},
+      {R"("num_key_value_heads": 2)", "num_key_value_heads: is not a key that is known"},
+      {R"("rope_theta": 10000.0)", "rope_theta: is not a key that is known"},
+      {R"("attention_dropout": 0.5)", "attention_dropout: dropout is not in this version"}};
+  for (const auto& [keys, says] : refused) {
+    read(keys, said);
+    EXPECT_NE(said.find(says), std::string::npos) << said;
+    EXPECT_EQ(std::ranges::count(said, '\n'), 1) << said;
+  }
+}
+
 // As Phi-3-mini has it on its page.
 TEST(Family, TheFirstFilesOfPhi3AreRead) {
   std::vector<Fault> faults;
