@@ -100,7 +100,7 @@ struct Family {
   std::span<const FamilyKey> keys = {};    ///< beyond those of all families (shared_keys)
   std::span<const TensorName> names = {};  ///< that differ from those of most families (names.cpp)
   std::span<const ConstantTensor> constants = {};
-  std::string_view prefix = {};            ///< of names, which files may leave out
+  std::string_view prefix = {};  ///< of names, which files may leave out
   /// How tensors end that files may have and that the model makes itself, behind the number of a layer: masks, for one.
   std::span<const std::string_view> buffers = {};
   std::span<const FamilyKey> first_keys() const;

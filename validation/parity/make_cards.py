@@ -36,7 +36,6 @@ KEYS = {
     "seed_oss": {**model_keys("qkv_bias"), "class": "seed_oss"}, "qwen2": MODELS["qwen2_windows"][0], "qwen3": model_keys("windows"),
     "mixtral": model_keys("mixtral"), "qwen2_moe": model_keys("qwen_moe"), "qwen3_moe": {**MODELS["qwen3_moe"][0], "router_aux_loss": 0.05, "router_z_loss": 0.0},
     "olmoe": {**MODELS["olmoe"][0], "router_aux_loss": 0.05, "router_z_loss": 0.0},
-    "gpt2": model_keys("gpt2"),
 }
 RATE = ["model.width=512", "model.heads=8", "model.kv_heads=4", "model.head_dim=64", "model.ff_width=1408", "model.layers=4", "model.vocab=8192",
         "batch.sequence_length=512", "batch.global=2", "batch.micro=2", "run.steps=5", "learning_rate.warmup_steps=1", "precision.compute=bf16", "run.log_every=1",
@@ -83,7 +82,7 @@ def rate(work, keys):
     """Tokens a second of training steps, the median of all but the first."""
     run, data = os.path.join(work, "rate"), os.path.join(work, "rate.bin")
     factors = [1.0] * int(32 * keys.get("rotary_fraction", 1))
-    more = RATE_EXPERTS if keys.get("experts", 0) > 0 else [f"model.rope_{kind}_factors={factors}" for kind in ("short", "long") if "rope_long_factors" in keys]
+    more = list(RATE_EXPERTS) if keys.get("experts", 0) > 0 else [f"model.rope_{kind}_factors={factors}" for kind in ("short", "long") if "rope_long_factors" in keys]
     np.random.default_rng(1).integers(0, 8192, 20000).astype("<u2").tofile(data)
     more += RATE_POSITIONS if "learned_positions" in keys else []
     check_import.tessera("train", os.path.join(work, "deck.toml"), *RATE, *more, f"data.train={data}", f"run.output_dir={run}")
