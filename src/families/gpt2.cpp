@@ -19,8 +19,8 @@ bool is_gpt2(const ModelKeys& m) {
   const LayerTraits traits = traits_of(usual);
   const std::vector<LayerKeys> layers = keys_of_layers(m);
   return m.learned_positions > 0 && m.norm_form == NormForm::layer_norm && !m.gated && m.mlp_bias && m.qkv_bias && m.attention_out_bias &&
-         m.experts == 0 && !m.qk_norm && traits.usual_blocks && traits.no_window && m.kv_heads == m.heads &&
-         m.heads * m.head_dim == m.width &&
+         m.experts == 0 && !m.qk_norm && m.activation != Activation::xielu && traits.usual_blocks && traits.no_window &&
+         m.kv_heads == m.heads && m.heads * m.head_dim == m.width &&
          std::ranges::all_of(layers, [](const LayerKeys& keys) { return keys.positions == PositionMode::none; });
 }
 
@@ -29,8 +29,6 @@ void read_gpt2(ConfigReader& config, ModelKeys& m) {
   const bool says_positions = config.find("n_positions") || config.find("max_position_embeddings");
   if (says_positions && m.learned_positions < 1) config.fault("n_positions", "is no number of positions");
   if (m.heads > 0 && m.width % m.heads != 0) config.fault("n_head", fmt::format("{} is no divisor of n_embd {}", m.heads, m.width));
-  if (const JsonNode* activation = config.find("activation_function"); activation && (activation->is("silu") || activation->is("swish")))
-    config.fault(*activation, "\"silu\" without a gate is not in this version; \"gelu_new\", \"gelu\" and \"relu2\" are");
   if (!config.truth("scale_attn_weights", true)) m.attention_scale = 1;
   if (const JsonNode* layered = config.find("scale_attn_by_inverse_layer_idx"); layered && config.truth(*layered))
     config.fault(*layered, "scales of attention that differ from layer to layer are not in this version");
@@ -55,16 +53,16 @@ void put_gpt2(Json& config, const ModelKeys& m) {
   config["scale_attn_weights"] = m.attention_scale != 1;
 }
 
-constexpr auto gpt2_own_keys = std::to_array<FamilyKey>(
-    {{.name = "vocab_size", .field = &ModelKeys::vocab, .required = true},
-     {.name = "n_positions", .field = &ModelKeys::learned_positions, .required = true, .also = "max_position_embeddings"},
-     {.name = "n_embd", .field = &ModelKeys::width, .required = true, .also = "hidden_size"},
-     {.name = "n_layer", .field = &ModelKeys::layers, .required = true, .also = "num_hidden_layers"},
-     {.name = "n_head", .field = &ModelKeys::heads, .required = true, .also = "num_attention_heads"},
-     {.name = "n_inner", .field = &ModelKeys::ff_width},
-     {.name = "activation_function", .field = &ModelKeys::activation},
-     {.name = "layer_norm_epsilon", .field = &ModelKeys::norm_eps},
-     {.name = "tie_word_embeddings", .field = &ModelKeys::tied}});
+constexpr auto gpt2_own_keys =
+    std::to_array<FamilyKey>({{.name = "vocab_size", .field = &ModelKeys::vocab, .required = true},
+                              {.name = "n_positions", .field = &ModelKeys::learned_positions, .also = "max_position_embeddings"},
+                              {.name = "n_embd", .field = &ModelKeys::width, .required = true, .also = "hidden_size"},
+                              {.name = "n_layer", .field = &ModelKeys::layers, .required = true, .also = "num_hidden_layers"},
+                              {.name = "n_head", .field = &ModelKeys::heads, .required = true, .also = "num_attention_heads"},
+                              {.name = "n_inner", .field = &ModelKeys::ff_width},
+                              {.name = "activation_function", .field = &ModelKeys::activation},
+                              {.name = "layer_norm_epsilon", .field = &ModelKeys::norm_eps},
+                              {.name = "tie_word_embeddings", .field = &ModelKeys::tied}});
 
 constexpr auto gpt2_keys = std::to_array<FamilyKey>({{.name = "attn_pdrop", .fixed = "0.0"},
                                                      {.name = "resid_pdrop", .fixed = "0.0"},

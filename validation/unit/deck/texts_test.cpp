@@ -35,6 +35,7 @@ std::vector<Text> literals() {
 
 /// Some other program has a key or section of this name.
 bool is_foreign(const std::string& name) {
+  if (name == "model.language_model") return true;  // of names of tensors
   if (std::ranges::find(hint_words(), name, &HintWord::theirs) != hint_words().end()) return true;
   for (const ForeignTable* table : {&deepspeed_table(), &trainer_table()})
     if (table->find(name) || table->is_section(name)) return true;

@@ -87,6 +87,7 @@ std::vector<ModelKeys> models() {
     gpt2.kv_heads = gpt2.heads, gpt2.head_dim = gpt2.width / gpt2.heads, gpt2.positions = PositionMode::none, gpt2.learned_positions = 40;
     if (bit(4)) gpt2.attention_scale = 1;
     all.push_back(gpt2);
+    for (ModelKeys learned : {starcoder, gpt2}) learned.activation = Activation::xielu, all.push_back(learned);
     ModelKeys biased = m;
     biased.attention_out_bias = true;
     all.push_back(biased);
@@ -344,7 +345,7 @@ TEST(Gpt2, FilesMeanWhatItsClassMakesOfThem) {
       {R"("n_ctx": 16)", "n_ctx: is not n_positions"},
       {R"("hidden_size": 64)", "hidden_size: is not n_embd"},
       {R"("max_position_embeddings": 16)", "max_position_embeddings: is not n_positions"},
-      {R"("activation_function": "silu")", "activation_function: \"silu\" without a gate"},
+      {R"("activation_function": "silu")", "activation_function: \"silu\" is not in this version"},
       {R"("activation_function": "relu")", "activation_function: \"relu\" is not in this version"},
       {R"("add_cross_attention": true)", "add_cross_attention: "},
       {R"("num_key_value_heads": 2)", "num_key_value_heads: is not a key that is known"},
