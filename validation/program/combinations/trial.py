@@ -212,7 +212,9 @@ class Trial:
         drops = self.schema.value(deck, "model.experts") != "0" and self.schema.value(deck, "experts.capacity_factor") != '"dropless"'
         # So are scales of fp8: each rank's part of a matrix has its own.
         in_fp8 = self.schema.value(deck, "precision.fp8") != '"none"'
-        cut = (drops or in_fp8) and ("mesh.tp" in axes or "mesh.cp" in axes)
+        # So are blocks of quantised weights, which begin where a rank's part of a unit does.
+        in_blocks = self.schema.value(deck, "zero.quantized_weights") == "true" and ("mesh.tp" in axes or "mesh.ep" in axes)
+        cut = ((drops or in_fp8) and ("mesh.tp" in axes or "mesh.cp" in axes)) or in_blocks
         if (axes or not exact) and not (cut and exact):
             self.near(what, name, references(axes if cut else {}), NEAR['"fp8"' if in_fp8 else self.schema.value(deck, "precision.compute")])
 
