@@ -119,11 +119,15 @@ class FamilyReader {
   }
 
   bool has_key(std::string_view key) const { return std::ranges::find(family_.keys, key, &FamilyKey::name) != family_.keys.end(); }
+  /// Whether the key says something of the family's models.
+  bool reads(std::string_view key) const {
+    return std::ranges::any_of(family_.keys, [&](const FamilyKey& row) { return row.name == key && row.field.index() != 0; });
+  }
 
   void refuse_others() {
-    if (family_.own_keys.empty() && !family_.output_bias && !has_key("attention_bias") && config_.truth("attention_bias", false))
+    if (family_.own_keys.empty() && !family_.output_bias && !reads("attention_bias") && config_.truth("attention_bias", false))
       config_.fault("attention_bias", "a bias on the attention's output is not in this version");
-    if (family_.own_keys.empty() && family_.type != "llama" && config_.truth("mlp_bias", false))
+    if (family_.own_keys.empty() && !reads("mlp_bias") && config_.truth("mlp_bias", false))
       config_.fault("mlp_bias", "biases in the feed-forward block of this model_type are not in this version");
     for (const Refused& row : refused_keys)
       if (config_.find(row.key) && !(row.key == "auto_map" && is_class_of_transformers(*config_.find(row.key))) &&
