@@ -45,7 +45,7 @@ SHAPES = {
                                     "rope_scaling": "linear", "rope_factor": 8.0, "pattern": "LLG",
                                     "kinds": [{"name": "L", "window": 6, "rope_theta": 10000.0, "rope_scaling": "none"}, {"name": "G"}]}),
     # Norms after blocks, of queries and keys over the whole width.
-    "olmo3": (21, 20, (0.3, 0.3), {"kv_heads": 2, "vocab": 64, "layers": 3, "qk_norm": True, "wide_qk_norm": True, "norm_placement": "post",
+    "olmo3": (25, 20, (0.3, 0.3), {"kv_heads": 2, "vocab": 64, "layers": 3, "qk_norm": True, "wide_qk_norm": True, "norm_placement": "post",
                                    "rope_theta": 5e5, "rope_scaling": "yarn", "rope_factor": 4.0, "rope_original_context": 8, "pattern": "LG",
                                    "kinds": [{"name": "L", "window": 6, "rope_scaling": "none"}, {"name": "G"}]}),
     "granite": (22, 20, (0.1, 0.3), {"kv_heads": 2, "vocab": 64, "tied": True, "activation": "gelu", "embedding_scale": 3.0, "residual_scale": 0.5,

@@ -115,19 +115,29 @@ TEST_P(Parity, LossAndEveryGradient) {
   note("loss", std::abs(report.loss / floats(file_, "loss")[0] - 1));
   double worst = 0;
   // In bf16 a tensor's own error says more of its size than of the code (a key's gradient nearly cancels in the softmax), so the promise is
-  // kept by the gradient as a whole and each tensor has a looser bound.
-  std::vector<float> ours, theirs;
+  // kept by the gradient as a whole and each tensor has a looser bound. A parameter of one number (xIELU's) has a sum of both signs over
+  // all tokens as its gradient, which may cancel by chance: in bf16 those of all layers are compared as one tensor.
+  std::vector<float> ours, theirs, our_scalars, their_scalars;
   for (const Parameter& p : engine->layout().table) {
     const auto mine = engine->gradient_of(p.name), reference = floats(file_, "gradients/" + p.name);
     if (moves_nothing(deck_.model, p)) {
       EXPECT_LT(norm_of(mine), (bf16 ? 2e-2 : 1e-5) * norm_of(engine->gradient_of("embedding.weight"))) << p.name;
       continue;
     }
-    const double error = relative_error(mine, reference);
-    EXPECT_LT(error, bf16 ? 8e-2 : 1e-4) << p.name;
-    worst = std::max(worst, error);
+    if (bf16 && mine.size() == 1) {
+      our_scalars.push_back(mine[0]), their_scalars.push_back(reference[0]);
+    } else {
+      const double error = relative_error(mine, reference);
+      EXPECT_LT(error, bf16 ? 8e-2 : 1e-4) << p.name;
+      worst = std::max(worst, error);
+    }
     ours.insert(ours.end(), mine.begin(), mine.end());
     theirs.insert(theirs.end(), reference.begin(), reference.end());
+  }
+  if (!our_scalars.empty()) {
+    const double error = relative_error(our_scalars, their_scalars);
+    EXPECT_LT(error, 8e-2) << "the parameters of one number";
+    worst = std::max(worst, error);
   }
   EXPECT_LT(relative_error(ours, theirs), bf16 ? 2e-2 : 1e-5);
   note("gradients", relative_error(ours, theirs)), note("worst_gradient", worst);
