@@ -4,6 +4,7 @@
 #include <string>
 
 #include "kernels/exp.hpp"
+#include "kernels/vector/pairs.hpp"
 #include "same_bits.hpp"
 
 namespace tessera::kernels::testing::vector_test {
@@ -74,6 +75,49 @@ TEST(Vector, WholeNumbersRoundOnce) {
     f64x8 d = to_f64(x);
     for (int i = 0; i < lanes; ++i) EXPECT_EQ(r[i], static_cast<float>(x[i])) << x[i];
     for (int i = 0; i < 8; ++i) EXPECT_EQ(d[i], static_cast<double>(x[i])) << x[i];
+  }
+}
+
+// The processor's instruction, in a build that has it, against two multiply-adds that round once each.
+TEST(Vector, DotPairsRoundsTwice) {
+  std::mt19937 engine(9);
+  std::normal_distribution<float> normal;
+  const auto number = [&] { return bf16(std::ldexp(normal(engine), static_cast<int>(engine() % 17) - 8)); };
+  int rounded = 0;
+  for (int round = 0; round < 5000; ++round) {
+    bf16 a[2 * lanes], b[2 * lanes];
+    float sums[lanes];
+    for (int i = 0; i < 2 * lanes; ++i) a[i] = number(), b[i] = number();
+    for (float& x : sums) x = normal(engine);
+    const f32x16 r = dot_pairs(load_pairs(a), load_pairs(b), load(sums));
+    for (int i = 0; i < lanes; ++i) {
+      const auto term = [&](int k, float sum) { return std::fma(static_cast<float>(a[k]), static_cast<float>(b[k]), sum); };
+      const float expected = term(2 * i, term(2 * i + 1, sums[i]));
+      ASSERT_EQ(r[i], expected);
+      rounded += expected != term(2 * i + 1, term(2 * i, sums[i]));
+    }
+  }
+  EXPECT_GT(rounded, 1000);  // the order shows
+}
+
+TEST(Vector, PairsAreRoundedToNearestEven) {
+  std::mt19937 engine(10);
+  for (int round = 0; round < 5000; ++round) {
+    float x[2][lanes];
+    for (auto& row : x)
+      for (float& f : row) {
+        const auto bits = static_cast<std::uint32_t>(engine());
+        f = std::bit_cast<float>(engine() % 4 ? bits : (bits & 0xffff0000u) | 0x8000u);  // a halfway case
+        if (std::fpclassify(f) == FP_SUBNORMAL) f = 0;
+      }
+    const PairVector pairs = pairs_of(load(x[0]), load(x[1]));
+    bf16 rows[2][lanes];
+    for (int k = 0; k < 2; ++k) store(rows[k], load(x[k]));
+    const PairVector packed = load_rows_as_pairs(rows[0], rows[1]);
+    for (int i = 0; i < lanes; ++i) {
+      EXPECT_EQ(pairs[i], bf16(x[0][i]).bits | static_cast<std::uint32_t>(bf16(x[1][i]).bits) << 16);
+      EXPECT_EQ(packed[i], pairs[i]);
+    }
   }
 }
 
