@@ -28,21 +28,39 @@ struct Deal {
       : tiles(ceil_div(queries, tile)),
         rows(round_up(keys, tile)),
         pairs(s.H / s.G * tiles),
-        scratch(static_cast<std::size_t>(8 * tile * padded(s.D) + 2 * tile * tile + tile)),
+        scratch(static_cast<std::size_t>(7 * tile * padded(s.D) + 2 * tile * tile)),
         sums(static_cast<std::size_t>(rows * padded(s.D))) {
     parts = std::clamp<std::int64_t>(ceil_div(wanted_parts, std::max<std::int64_t>(1, s.B * s.G)), 1, std::max<std::int64_t>(1, pairs));
   }
 };
 
+template <class E>
 struct Buffers {
-  float *q, *q_transposed, *d_out, *d_out_transposed, *k, *v, *d_q_transposed, *out, *p, *d_scores, *delta;
-  Buffers(float* base, std::int64_t Dp) {
-    std::int64_t step = tile * Dp;
-    float** each[] = {&q, &q_transposed, &d_out, &d_out_transposed, &k, &v, &d_q_transposed, &out};
-    for (float** b : each) *b = base, base += step;
-    p = base;
-    d_scores = p + tile * tile;
-    delta = d_scores + tile * tile;
+  // Left operands are rows of keys, right ones what their products sum over queries, or over keys.
+  E *q_transposed, *d_out_transposed, *q, *d_out, *k, *v, *k_rows, *p, *d_scores, *d_score_rows;
+  float *d_q_transposed, *weights;  // p by which a cap scales d_scores, or p
+  std::int64_t p_row = tile;
+
+  Buffers(float* base, std::int64_t D) {
+    if constexpr (std::is_same_v<E, Pair>) {
+      take(base, tile * row_of<Pair>(D), q_transposed, d_out_transposed, k, v);
+      take(base, tile / 2 * padded(D), q, d_out, k_rows);
+      take(base, tile * padded(D), d_q_transposed);
+      p_row = tile / 2;
+      take(base, tile * p_row, p, d_score_rows);
+      take(base, tile * tile, weights);
+      d_scores = reinterpret_cast<Pair*>(weights);
+    } else {
+      take(base, tile * padded(D), q_transposed, d_out_transposed, q, d_out, k, v, d_q_transposed);
+      take(base, tile * tile, p, d_scores);
+      k_rows = k, d_score_rows = d_scores, weights = p;
+    }
+  }
+
+ private:
+  template <class... Pointer>
+  static void take(float*& base, std::int64_t floats, Pointer&... to) {
+    ((to = reinterpret_cast<Pointer>(base), base += floats), ...);
   }
 };
 
@@ -64,69 +82,93 @@ struct Pointers {
 };
 
 // p = 2^(scores - lse), then d_scores = p (d_p - delta), rows = keys, lanes = queries. With a cap scores are cap x, where x is the tanh of
-// products, and what p stands for in d_scores is p (1 - x^2).
-template <Edge edge>
-void score_gradients(const Buffers& b, const ScoreTile& t, std::int64_t rows, std::int64_t D, float cap, const f32x16 (&lse)[tile_vectors],
-                     const f32x16 (&delta)[tile_vectors]) {
-  auto zero = [](std::int64_t, std::int64_t) { return f32x16{}; };
-  const float* weights = b.p;
+// products, and what p stands for in d_scores is p (1 - x^2). Products of pairs have yet to be multiplied by `factor`; p and d_scores are
+// rounded to bf16 where products read them alone, and d_scores take the place of the weights, row by row.
+template <Edge edge, class E>
+void score_gradients(const Buffers<E>& b, const ScoreTile& t, std::int64_t rows, std::int64_t D, float factor, float cap,
+                     const f32x16 (&lse)[tile_vectors], const f32x16 (&delta)[tile_vectors]) {
+  constexpr bool pairs = std::is_same_v<E, Pair>;
+  const auto zero = [](std::int64_t, std::int64_t) { return f32x16{}; };
+  const auto numbers = [](E* tile_of, std::int64_t row, std::int64_t j) {
+    if constexpr (pairs) return reinterpret_cast<bf16*>(tile_of + row) + j * lanes;
+    if constexpr (!pairs) return tile_of + row + j * lanes;
+  };
   if (cap > 0) {
-    store_products(b.p, b.k, b.q_transposed, rows, D);
+    store_products(b.weights, b.k, b.q_transposed, rows, D);
     for (std::int64_t key = 0; key < rows; ++key)
       for (std::int64_t j = 0; j < tile_vectors; ++j) {
-        const std::int64_t at = key * tile + j * lanes;
-        const f32x16 x = tanh_of_score(load(b.p + at));
+        float* at = b.weights + key * tile + j * lanes;
+        const f32x16 product = load(at), x = tanh_of_score(pairs ? product * factor : product);
         const f32x16 p = where_seen<edge>(t, key, j, exp2_nonpositive(x * cap - lse[j]), f32x16{});
-        store(b.p + at, p);
-        store(b.d_scores + at, p * (1.f - x * x));
+        store(numbers(b.p, key * b.p_row, j), p);
+        store(pairs ? at : reinterpret_cast<float*>(b.d_scores) + key * tile + j * lanes, p * (1.f - x * x));
       }
-    weights = b.d_scores;
   } else {
-    product(rows, tile_vectors, {b.k, padded(D), 1}, b.q_transposed, tile, D, zero, [&](std::int64_t key, std::int64_t j, f32x16 v) {
-      store(b.p + key * tile + j * lanes, where_seen<edge>(t, key, j, exp2_nonpositive(v - lse[j]), f32x16{}));
-    });
+    product(rows, tile_vectors, Left<E>{b.k, row_of<E>(D), 1}, b.q_transposed, tile, depth<E>(D), zero,
+            [&](std::int64_t key, std::int64_t j, f32x16 v) {
+              const f32x16 exponent = pairs ? fma(v, splat(factor), -lse[j]) : v - lse[j];
+              const f32x16 p = where_seen<edge>(t, key, j, exp2_nonpositive(exponent), f32x16{});
+              store(numbers(b.p, key * b.p_row, j), p);
+              if constexpr (pairs) store(b.weights + key * tile + j * lanes, p);
+            });
   }
-  product(rows, tile_vectors, {b.v, padded(D), 1}, b.d_out_transposed, tile, D, zero, [&](std::int64_t key, std::int64_t j, f32x16 v) {
-    std::int64_t at = key * tile + j * lanes;
-    store(b.d_scores + at, load(weights + at) * (v - delta[j]));
-  });
+  const float* weights = cap > 0 && !pairs ? reinterpret_cast<const float*>(b.d_scores) : b.weights;
+  product(rows, tile_vectors, Left<E>{b.v, row_of<E>(D), 1}, b.d_out_transposed, tile, depth<E>(D), zero,
+          [&](std::int64_t key, std::int64_t j, f32x16 v) {
+            store(numbers(b.d_scores, key * tile, j), load(weights + key * tile + j * lanes) * (v - delta[j]));
+          });
+  if constexpr (pairs) pack_rows_as_pairs(b.d_score_rows, reinterpret_cast<const bf16*>(b.d_scores), rows, tile, 2 * tile);
 }
 
-template <class T>
-void backward_pair(const BackwardPass& a, const Pointers<T>& x, const Buffers& b, const FirstKeys& begins, std::int64_t query, float* d_k,
-                   float* d_v) {
+// Rows of queries, or of their gradients, and both ways in which products read them. `spare` is a tile of rows.
+template <class T, class E>
+void pack_queries(E* transposed, E* rows, [[maybe_unused]] E* spare, const T* from, std::int64_t n, std::int64_t D, std::int64_t stride,
+                  float factor) {
+  if constexpr (std::is_same_v<E, Pair>) {
+    pack_rows_as_pairs(rows, from, n, D, stride);
+    rows = spare;
+  }
+  pack(rows, from, n, D, stride);
+  transpose_tile(transposed, rows, row_of<E>(D), factor);
+}
+
+template <class T, class E>
+void backward_pair(const BackwardPass& a, const Pointers<T>& x, const Buffers<E>& b, const FirstKeys& begins, std::int64_t query,
+                   float* d_k, float* d_v) {
   const AttentionShape& s = a.shape;
   std::int64_t Dp = padded(s.D), n = std::min(tile, a.queries - query), vectors = Dp / lanes;
   constexpr float log2_e = std::numbers::log2e_v<float>;
-  const float scale = scaled(s, 1), cap = s.softcap * log2_e;
-  pack(b.q, x.in.q + query * x.in.q_stride, n, s.D, x.in.q_stride);
-  pack(b.d_out, x.d_out + query * x.out_stride, n, s.D, x.out_stride);
-  pack(b.out, x.out + query * x.out_stride, n, s.D, x.out_stride);
-  transpose_tile(b.q_transposed, b.q, Dp, cap > 0 ? scale / s.softcap : scale * log2_e);
-  transpose_tile(b.d_out_transposed, b.d_out, Dp, 1);
-  float lse_base2[tile] = {}, factors[tile];
-  for (std::int64_t i = 0; i < tile; ++i) {
+  const float scale = scaled(s, 1), cap = s.softcap * log2_e, factor = cap > 0 ? scale / s.softcap : scale * log2_e;
+  pack_queries(b.q_transposed, b.q, b.k, x.in.q + query * x.in.q_stride, n, s.D, x.in.q_stride, factor);
+  pack_queries(b.d_out_transposed, b.d_out, b.k, x.d_out + query * x.out_stride, n, s.D, x.out_stride, 1);
+  float lse_base2[tile] = {}, deltas[tile] = {}, factors[tile];
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::int64_t row = (query + i) * x.out_stride;
     f32x16 products{};
-    for (std::int64_t d = 0; d < Dp; d += lanes) products = fma(load(b.d_out + i * Dp + d), load(b.out + i * Dp + d), products);
-    b.delta[i] = horizontal_sum(products);
-    if (i < n) lse_base2[i] = x.lse[query + i] * log2_e;
-    factors[i] = scale;
+    for_vectors(0, s.D, [&](std::int64_t d, auto count) {
+      products = fma(load(x.d_out + row + d, count), load(x.out + row + d, count), products);
+    });
+    deltas[i] = horizontal_sum(products);
+    lse_base2[i] = x.lse[query + i] * log2_e;
   }
+  std::fill_n(factors, tile, scale);
   f32x16 lse[tile_vectors], delta[tile_vectors];
   for (std::int64_t j = 0; j < tile_vectors; ++j) {
     lse[j] = load(lse_base2 + j * lanes);
-    delta[j] = load(b.delta + j * lanes);
+    delta[j] = load(deltas + j * lanes);
   }
   std::fill_n(b.d_q_transposed, tile * Dp, 0.f);
   for (std::int64_t key = first_key(begins); key < end_of_keys(a, query); key += tile) {
     std::int64_t keys = std::min(tile, a.keys - key), rows = round_up(keys, row_step);
-    pack(b.k, x.in.k + key * x.in.k_stride, keys, s.D, x.in.k_stride);
-    pack(b.v, x.in.v + key * x.in.k_stride, keys, s.D, x.in.k_stride);
+    const T *k = x.in.k + key * x.in.k_stride, *v = x.in.v + key * x.in.k_stride;
+    pack(b.k, k, keys, s.D, x.in.k_stride);
+    pack(b.v, v, keys, s.D, x.in.k_stride);
+    if constexpr (std::is_same_v<E, Pair>) pack_rows_as_pairs(b.k_rows, k, keys, s.D, x.in.k_stride);
     const ScoreTile t{query, key, keys, begins};
-    with_edge(a, t, [&](auto edge) { score_gradients<edge>(b, t, rows, s.D, cap, lse, delta); });
-    add_product(d_v + key * Dp, Dp, rows, vectors, {b.p, tile, 1}, b.d_out, Dp, n);
-    add_product(d_k + key * Dp, Dp, rows, vectors, {b.d_scores, tile, 1}, b.q, Dp, n);
-    add_product(b.d_q_transposed, tile, block_padded(s.D), tile_vectors, {b.k, 1, Dp}, b.d_scores, tile, rows);
+    with_edge(a, t, [&](auto edge) { score_gradients<edge>(b, t, rows, s.D, factor, cap, lse, delta); });
+    add_product(d_v + key * Dp, Dp, rows, vectors, Left<E>{b.p, b.p_row, 1}, b.d_out, Dp, depth<E>(n));
+    add_product(d_k + key * Dp, Dp, rows, vectors, Left<E>{b.d_scores, tile, 1}, b.q, Dp, depth<E>(n));
+    add_product(b.d_q_transposed, tile, block_padded(s.D), tile_vectors, Left<E>{b.k_rows, 1, Dp}, b.d_score_rows, tile, depth<E>(rows));
   }
   unpack_transposed(x.gradients.q + query * x.gradients.q_stride, x.gradients.q_stride, b.d_q_transposed, n, s.D, factors);
 }
@@ -152,8 +194,8 @@ void finish_rows(const AttentionShape& s, const Pointers<T>& x, float* sums, con
   }
 }
 
-template <class T>
-void backward(const Context& context, const BackwardPass& a) {
+template <class T, class E>
+void backward_in(const Context& context, const BackwardPass& a) {
   const AttentionShape& s = a.shape;
   Deal deal(s, a.queries, a.keys);
   bool shared = deal.parts > 1;  // the sums outlive the worker's piece
@@ -162,7 +204,7 @@ void backward(const Context& context, const BackwardPass& a) {
   std::int64_t group = s.H / s.G, kv_heads = s.B * s.G;
   parallel_workers(kv_heads * deal.parts, [&](std::int64_t worker, std::int64_t piece) {
     std::int64_t kv = piece / deal.parts, part = piece % deal.parts, batch = kv / s.G, first_head = kv % s.G * group;
-    Buffers buffers(base + static_cast<std::size_t>(worker) * deal.scratch, padded(s.D));
+    Buffers<E> buffers(base + static_cast<std::size_t>(worker) * deal.scratch, s.D);
     float* d_k = sums_base + static_cast<std::size_t>(2 * (shared ? piece : worker)) * deal.sums;
     std::fill_n(d_k, 2 * deal.sums, 0.f);
     for (std::int64_t pair = part; pair < deal.pairs; pair += deal.parts) {
@@ -190,10 +232,16 @@ std::size_t workspace_bytes(const AttentionShape& s, std::int64_t queries, std::
   return (workers * deal.scratch + 2 * sums * deal.sums) * sizeof(float);
 }
 
-void backward(const Context& context, const BackwardPass& a) {
+void backward(const Context& context, const BackwardPass& a, bool pairs) {
   TESSERA_REQUIRE(context.workspace.size() >= workspace_bytes(a.shape, a.queries, a.keys), "workspace of {} bytes",
                   context.workspace.size());
-  with_float_type(a.shape.dtype, "attention_backward", [&](auto type) { backward<decltype(type)>(context, a); });
+  with_float_type(a.shape.dtype, "attention_backward", [&](auto type) {
+    using T = decltype(type);
+    if constexpr (std::is_same_v<T, bf16>) {
+      if (pairs) return backward_in<T, Pair>(context, a);
+    }
+    backward_in<T, float>(context, a);
+  });
 }
 
 }  // namespace
@@ -207,14 +255,15 @@ std::size_t attention_block_backward_workspace_bytes(const AttentionBlock& b) {
   return workspace_bytes(b.shape, b.queries.count, b.keys.count);
 }
 
-void attention_backward(const Context& context, const AttentionBackward& a) {
+void attention_backward(const Context& context, const AttentionBackward& a, bool pairs) {
   check_attention(a.shape);
-  backward(context, pass_of(a));
+  backward(context, pass_of(a), pairs);
 }
+void attention_backward(const Context& context, const AttentionBackward& a) { host::attention_backward(context, a, pairs_are_faster()); }
 
 void attention_block_backward(const Context& context, const AttentionBlockBackward& a) {
   check_attention(a.block);
-  backward(context, pass_of(a));
+  backward(context, pass_of(a), pairs_are_faster());
 }
 
 }  // namespace tessera::kernels::host

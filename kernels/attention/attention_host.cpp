@@ -1,6 +1,6 @@
 // Forward pass and decode. One piece of work is a tile of 64 queries of one head: it walks the key tiles from its first query's first key
-// up to its diagonal, or all of a block, with the online softmax of FlashAttention-2. Bound by the fp32 multiply-add units; exponentials
-// are a tenth of the time.
+// up to its diagonal, or all of a block, with the online softmax of FlashAttention-2. Bound by the multiply-add units; exponentials are a
+// tenth of the time.
 #include "kernels/attention/attention.hpp"
 
 #include <cmath>
@@ -25,16 +25,21 @@ std::size_t forward_floats(const AttentionShape& s) {
   return static_cast<std::size_t>(5 * tile * padded(s.D) + tile * tile);
 }
 
+// In pairs it fits into the same floats. Values are pairs of keys, and so are probabilities, which take the place of scores.
+template <class E>
 struct ForwardBuffers {
-  float *q, *q_transposed, *k, *v, *out_transposed, *scores;
+  E *q, *q_transposed, *k, *v, *probabilities;
+  float *out_transposed, *scores;
   ForwardBuffers(std::byte* workspace, std::int64_t worker, const AttentionShape& s) {
-    q = reinterpret_cast<float*>(workspace) + static_cast<std::size_t>(worker) * forward_floats(s);
-    std::int64_t step = tile * padded(s.D);
+    auto* base = reinterpret_cast<float*>(workspace) + static_cast<std::size_t>(worker) * forward_floats(s);
+    q = reinterpret_cast<E*>(base);
+    std::int64_t step = tile * row_of<E>(s.D);
     q_transposed = q + step;
     k = q + 2 * step;
     v = q + 3 * step;
-    out_transposed = q + 4 * step;
-    scores = q + 5 * step;
+    out_transposed = base + 4 * tile * padded(s.D);
+    scores = base + 5 * tile * padded(s.D);
+    probabilities = reinterpret_cast<E*>(scores);
   }
 };
 
@@ -43,78 +48,93 @@ struct Softmax {
 };
 
 // What queries are multiplied by, so that products with keys are scores of base 2, or what a tanh takes that is to be multiplied by `cap`.
+// Of pairs it is the products that are.
 struct ScoreFactors {
   float of_queries, cap;
   explicit ScoreFactors(const AttentionShape& s)
       : of_queries(s.softcap > 0 ? scaled(s, 1) / s.softcap : scaled(s, log2_e)), cap(s.softcap * log2_e) {}
+  template <class E>
+  TESSERA_INLINE f32x16 of_product(const f32x16& x) const {
+    return std::is_same_v<E, Pair> ? x * of_queries : x;
+  }
 };
 
 // scores (rows, 64) = keys x queries; what does not count gets -infinity. The running maximum follows. A tile may hold no key that a query
 // sees: what does not count is a number there, since infinities have no difference.
-template <Edge edge>
-void score(const ForwardBuffers& b, const ScoreTile& t, std::int64_t rows, std::int64_t D, float cap, f32x16 (&most)[tile_vectors]) {
+template <Edge edge, class E>
+void score(const ForwardBuffers<E>& b, const ScoreTile& t, std::int64_t rows, std::int64_t D, const ScoreFactors& factors,
+           f32x16 (&most)[tile_vectors]) {
   constexpr float least = edge == Edge::begin ? std::numeric_limits<float>::lowest() : -INFINITY;
-  if (cap > 0) {
+  if (factors.cap > 0) {
     store_products(b.scores, b.k, b.q_transposed, rows, D);
     for (std::int64_t key = 0; key < rows; ++key)
       for (std::int64_t j = 0; j < tile_vectors; ++j) {
         float* at = b.scores + key * tile + j * lanes;
-        const f32x16 v = where_seen<edge>(t, key, j, tanh_of_score(load(at)) * cap, splat(least));
+        const f32x16 v = where_seen<edge>(t, key, j, tanh_of_score(factors.of_product<E>(load(at))) * factors.cap, splat(least));
         store(at, v);
         most[j] = max(most[j], v);
       }
     return;
   }
   product(
-      rows, tile_vectors, {b.k, padded(D), 1}, b.q_transposed, tile, D, [](std::int64_t, std::int64_t) { return f32x16{}; },
+      rows, tile_vectors, Left<E>{b.k, row_of<E>(D), 1}, b.q_transposed, tile, depth<E>(D),
+      [](std::int64_t, std::int64_t) { return f32x16{}; },
       [&](std::int64_t key, std::int64_t j, f32x16 v) {
-        v = where_seen<edge>(t, key, j, v, splat(least));
+        v = where_seen<edge>(t, key, j, factors.of_product<E>(v), splat(least));
         store(b.scores + key * tile + j * lanes, v);
         most[j] = max(most[j], v);
       });
 }
 
 // scores become probabilities relative to the running maximum; totals follow.
-template <Edge edge>
-void exponentiate(float* scores, const ScoreTile& t, std::int64_t rows, Softmax& s) {
+template <Edge edge, class E>
+void exponentiate(const ForwardBuffers<E>& b, const ScoreTile& t, std::int64_t rows, Softmax& s) {
   for (std::int64_t j = 0; j < tile_vectors; ++j) {
     f32x16 total = s.total[j] * s.rescale[j], most = s.maximum[j];
-    float* column = scores + j * lanes;
-    for (std::int64_t key = 0; key < rows; ++key) {
+    float* column = b.scores + j * lanes;
+    const auto probability = [&](std::int64_t key) __attribute__((always_inline)) {
       f32x16 p = where_seen<edge>(t, key, j, exp2_nonpositive(load(column + key * tile) - most), f32x16{});
-      store(column + key * tile, p);
       total += p;
+      return p;
+    };
+    if constexpr (std::is_same_v<E, Pair>) {
+      for (std::int64_t key = 0; key < rows; key += 2) {
+        const f32x16 first = probability(key), second = probability(key + 1);
+        store_pairs(b.probabilities + key / 2 * tile + j * lanes, pairs_of(first, second));
+      }
+    } else {
+      for (std::int64_t key = 0; key < rows; ++key) store(column + key * tile, probability(key));
     }
     s.total[j] = total;
   }
 }
 
-template <Edge edge>
-void forward_tile(const ForwardBuffers& b, const ScoreTile& t, std::int64_t D, float cap, Softmax& s) {
+template <Edge edge, class E>
+void forward_tile(const ForwardBuffers<E>& b, const ScoreTile& t, std::int64_t D, const ScoreFactors& factors, Softmax& s) {
   std::int64_t rows = round_up(t.keys, row_step);
   f32x16 most[tile_vectors];
   std::copy_n(s.maximum, tile_vectors, most);
-  score<edge>(b, t, rows, D, cap, most);
+  score<edge>(b, t, rows, D, factors, most);
   for (std::int64_t j = 0; j < tile_vectors; ++j) {
     s.rescale[j] = exp2_nonpositive(s.maximum[j] - most[j]);
     s.maximum[j] = most[j];
   }
-  exponentiate<edge>(b.scores, t, rows, s);
+  exponentiate<edge>(b, t, rows, s);
   // out^T (D, 64) = out^T * rescale + v^T probabilities.
   product(
-      block_padded(D), tile_vectors, {b.v, 1, padded(D)}, b.scores, tile, rows,
+      block_padded(D), tile_vectors, Left<E>{b.v, 1, padded(D)}, b.probabilities, tile, depth<E>(rows),
       [&](std::int64_t d, std::int64_t j) { return load(b.out_transposed + d * tile + j * lanes) * s.rescale[j]; },
       [&](std::int64_t d, std::int64_t j, f32x16 v) { store(b.out_transposed + d * tile + j * lanes, v); });
 }
 
-template <class T>
-void forward_piece(const ForwardPass& a, const ForwardBuffers& b, std::int64_t batch, std::int64_t h, std::int64_t query) {
+template <class T, class E>
+void forward_piece(const ForwardPass& a, const ForwardBuffers<E>& b, std::int64_t batch, std::int64_t h, std::int64_t query) {
   const AttentionShape& s = a.shape;
   const Heads<const T> heads = inputs_of<T>(a, batch, h);
   std::int64_t n = std::min(tile, a.queries - query);
   pack(b.q, heads.q + query * heads.q_stride, n, s.D, heads.q_stride);
   const ScoreFactors factors(s);
-  transpose_tile(b.q_transposed, b.q, padded(s.D), factors.of_queries);
+  transpose_tile(b.q_transposed, b.q, row_of<E>(s.D), factors.of_queries);
   std::fill_n(b.out_transposed, tile * padded(s.D), 0.f);
   Softmax softmax;
   for (std::int64_t j = 0; j < tile_vectors; ++j) {
@@ -125,9 +145,12 @@ void forward_piece(const ForwardPass& a, const ForwardBuffers& b, std::int64_t b
   for (std::int64_t key = first_key(begins); key < end_of_keys(a, query); key += tile) {
     std::int64_t keys = std::min(tile, a.keys - key);
     pack(b.k, heads.k + key * heads.k_stride, keys, s.D, heads.k_stride);
-    pack(b.v, heads.v + key * heads.k_stride, keys, s.D, heads.k_stride);
+    if constexpr (std::is_same_v<E, Pair>)
+      pack_rows_as_pairs(b.v, heads.v + key * heads.k_stride, keys, s.D, heads.k_stride);
+    else
+      pack(b.v, heads.v + key * heads.k_stride, keys, s.D, heads.k_stride);
     const ScoreTile t{query, key, keys, begins};
-    with_edge(a, t, [&](auto edge) { forward_tile<edge>(b, t, s.D, factors.cap, softmax); });
+    with_edge(a, t, [&](auto edge) { forward_tile<edge>(b, t, s.D, factors, softmax); });
   }
   float inverse[tile], total[tile], most[tile];
   for (std::int64_t j = 0; j < tile_vectors; ++j) {
@@ -140,21 +163,27 @@ void forward_piece(const ForwardPass& a, const ForwardBuffers& b, std::int64_t b
   unpack_transposed(static_cast<T*>(a.out) + (batch * s.T + query) * s.H * s.D + h * s.D, s.H * s.D, b.out_transposed, n, s.D, inverse);
 }
 
-template <class T>
-void forward(const Context& context, const ForwardPass& a) {
+template <class T, class E>
+void forward_in(const Context& context, const ForwardPass& a) {
   const AttentionShape& s = a.shape;
   std::int64_t tiles = ceil_div(a.queries, tile), heads = s.B * s.H;
   parallel_workers(tiles * heads, [&](std::int64_t worker, std::int64_t piece) {
     // Long rows first, so that the threads end together.
     std::int64_t query = (tiles - 1 - piece / heads) * tile, head = piece % heads;
-    forward_piece<T>(a, ForwardBuffers(context.workspace.data(), worker, s), head / s.H, head % s.H, query);
+    forward_piece<T>(a, ForwardBuffers<E>(context.workspace.data(), worker, s), head / s.H, head % s.H, query);
   });
 }
 
-void forward(const Context& context, const ForwardPass& a) {
+void forward(const Context& context, const ForwardPass& a, bool pairs) {
   TESSERA_REQUIRE(context.workspace.size() >= host::attention_forward_workspace_bytes(a.shape), "workspace of {} bytes",
                   context.workspace.size());
-  with_float_type(a.shape.dtype, "attention_forward", [&](auto type) { forward<decltype(type)>(context, a); });
+  with_float_type(a.shape.dtype, "attention_forward", [&](auto type) {
+    using T = decltype(type);
+    if constexpr (std::is_same_v<T, bf16>) {
+      if (pairs) return forward_in<T, Pair>(context, a);
+    }
+    forward_in<T, float>(context, a);
+  });
 }
 
 /// A number, so that it has a difference from any other.
@@ -226,14 +255,15 @@ std::size_t attention_forward_workspace_bytes(const AttentionShape& s) {
 }
 std::size_t attention_block_forward_workspace_bytes(const AttentionBlock& b) { return host::attention_forward_workspace_bytes(b.shape); }
 
-void attention_forward(const Context& context, const AttentionForward& a) {
+void attention_forward(const Context& context, const AttentionForward& a, bool pairs) {
   check_attention(a.shape);
-  forward(context, pass_of(a));
+  forward(context, pass_of(a), pairs);
 }
+void attention_forward(const Context& context, const AttentionForward& a) { host::attention_forward(context, a, pairs_are_faster()); }
 
 void attention_block_forward(const Context& context, const AttentionBlockForward& a) {
   check_attention(a.block);
-  forward(context, pass_of(a));
+  forward(context, pass_of(a), pairs_are_faster());
 }
 
 std::size_t attention_decode_workspace_bytes(const AttentionDecode&) { return 0; }

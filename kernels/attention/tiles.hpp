@@ -1,17 +1,23 @@
 // What attention is built from: 64 x 64 tiles of scores, kept transposed (row = key, lane = query), so that the softmax works down the
-// lanes without horizontal sums and keys need no transposition. Tiles are fp32 whatever the input is.
+// lanes without horizontal sums and keys need no transposition. Scores are fp32. What a product multiplies is fp32, whatever the input is,
+// or pairs of bf16 that follow each other along the dim that it sums, where the processor is faster at that: then probabilities, and
+// gradients of scores, are rounded to bf16 for the products that read them, as on GPUs.
 #pragma once
 #include <algorithm>
 #include <cstring>
 
 #include "kernels/attention/passes.hpp"
 #include "kernels/exp.hpp"
+#include "kernels/vector/pairs.hpp"
 #include "kernels/vector/vector.hpp"
 
 namespace tessera::kernels::host {
 /// Throws where the shape makes no sense.
 void check_attention(const AttentionShape&);
 void check_attention(const AttentionBlock&);
+/// The ops with pairs of bf16, or without, whatever is faster: for tests, and bf16 alone.
+void attention_forward(const Context&, const AttentionForward&, bool pairs);
+void attention_backward(const Context&, const AttentionBackward&, bool pairs);
 }  // namespace tessera::kernels::host
 
 namespace tessera::kernels::tiles {
@@ -25,8 +31,18 @@ inline constexpr int block_rows = 4, block_vectors = 4, row_step = 4;
 inline constexpr int block_rows = 6, block_vectors = 1, row_step = 2;
 #endif
 
+/// Elements of a product, float or Pair, for n numbers along the dim that it sums.
+template <class E>
+inline std::int64_t depth(std::int64_t n) {
+  return std::is_same_v<E, Pair> ? ceil_div(n, 2) : n;
+}
 /// Head dims are padded with zeros to whole vectors inside tiles.
 inline std::int64_t padded(std::int64_t D) { return round_up(D, lanes); }
+/// Elements of a tile's row that is summed along the head dim.
+template <class E>
+inline std::int64_t row_of(std::int64_t D) {
+  return padded(depth<E>(D));
+}
 /// Rows that a product with D rows computes.
 inline std::int64_t block_padded(std::int64_t D) { return round_up(D, row_step); }
 
@@ -87,33 +103,44 @@ inline std::int64_t first_key(const FirstKeys& begins) { return begins.first / t
 inline std::int64_t end_of_keys(const AttentionInput& a, std::int64_t query) { return a.causal ? query + 1 : a.keys; }
 
 /// The left operand of a product: element (i, k) is data[i * row + k * column].
+template <class E>
 struct Left {
-  const float* data;
+  const E* data;
   std::int64_t row, column;
 };
+TESSERA_INLINE f32x16 elements(const float* p) { return load(p); }
+TESSERA_INLINE PairVector elements(const Pair* p) { return load_pairs(p); }
+TESSERA_INLINE f32x16 in_all_lanes(const float* p) { return splat(*p); }
+TESSERA_INLINE PairVector in_all_lanes(const Pair* p) {
+  Pair pair;
+  std::memcpy(&pair, p, sizeof pair);  // it may have been stored as two bf16
+  return pair;
+}
+TESSERA_INLINE f32x16 multiply_add(const f32x16& a, const f32x16& b, const f32x16& sum) { return fma(a, b, sum); }
+TESSERA_INLINE f32x16 multiply_add(const PairVector& a, const PairVector& b, const f32x16& sum) { return dot_pairs(a, b, sum); }
 
 /// Sums over k < depth of left(i, k) * right[k * stride + lanes] for rows x vectors; `begin(i, j)` starts a vector, `end(i, j, v)` takes
 /// it.
-template <int rows, int vectors, class Begin, class End>
-TESSERA_INLINE void block(Left left, const float* right, std::int64_t stride, std::int64_t depth, Begin begin, End end) {
+template <int rows, int vectors, class E, class Begin, class End>
+TESSERA_INLINE void block(Left<E> left, const E* right, std::int64_t stride, std::int64_t depth, Begin begin, End end) {
   f32x16 sums[rows][vectors];
   unrolled<rows>([&](auto i) { unrolled<vectors>([&](auto j) { sums[i][j] = begin(i, j); }); });
   for (std::int64_t k = 0; k < depth; ++k) {
-    f32x16 r[vectors];
-    unrolled<vectors>([&](auto j) { r[j] = load(right + k * stride + j * lanes); });
+    Vector<E> r[vectors];
+    unrolled<vectors>([&](auto j) { r[j] = elements(right + k * stride + j * lanes); });
     unrolled<rows>([&](auto i) {
-      f32x16 l = splat(left.data[i * left.row + k * left.column]);
-      unrolled<vectors>([&](auto j) { sums[i][j] = fma(l, r[j], sums[i][j]); });
+      const Vector<E> l = in_all_lanes(left.data + i * left.row + k * left.column);
+      unrolled<vectors>([&](auto j) { sums[i][j] = multiply_add(l, r[j], sums[i][j]); });
     });
   }
   unrolled<rows>([&](auto i) { unrolled<vectors>([&](auto j) { end(i, j, sums[i][j]); }); });
 }
 
 /// `rows` rows of the product, from row i0, over all vectors.
-template <int rows, class Begin, class End>
-TESSERA_INLINE void block_row(std::int64_t i0, std::int64_t vectors, Left left, const float* right, std::int64_t stride, std::int64_t depth,
+template <int rows, class E, class Begin, class End>
+TESSERA_INLINE void block_row(std::int64_t i0, std::int64_t vectors, Left<E> left, const E* right, std::int64_t stride, std::int64_t depth,
                               Begin begin, End end) {
-  Left l{left.data + i0 * left.row, left.row, left.column};
+  Left<E> l{left.data + i0 * left.row, left.row, left.column};
   auto blocks = [&](auto width, std::int64_t j0) {
     block<rows, width>(
         l, right + j0 * lanes, stride, depth, [&](int i, int j) { return begin(i0 + i, j0 + j); },
@@ -129,8 +156,8 @@ TESSERA_INLINE void block_row(std::int64_t i0, std::int64_t vectors, Left left, 
 }
 
 /// The whole product: `rows` a multiple of row_step, any number of vectors. begin and end are told absolute row and vector.
-template <class Begin, class End>
-inline void product(std::int64_t rows, std::int64_t vectors, Left left, const float* right, std::int64_t stride, std::int64_t depth,
+template <class E, class Begin, class End>
+inline void product(std::int64_t rows, std::int64_t vectors, Left<E> left, const E* right, std::int64_t stride, std::int64_t depth,
                     Begin begin, End end) {
   std::int64_t i0 = 0;
   for (; i0 + block_rows <= rows; i0 += block_rows) block_row<block_rows>(i0, vectors, left, right, stride, depth, begin, end);
@@ -140,14 +167,17 @@ inline void product(std::int64_t rows, std::int64_t vectors, Left left, const fl
 }
 
 /// scores (rows, 64) = keys x queries, as they are: those that a cap has yet to bend.
-inline void store_products(float* scores, const float* keys, const float* queries_transposed, std::int64_t rows, std::int64_t D) {
+template <class E>
+inline void store_products(float* scores, const E* keys, const E* queries_transposed, std::int64_t rows, std::int64_t D) {
   product(
-      rows, tile_vectors, {keys, padded(D), 1}, queries_transposed, tile, D, [](std::int64_t, std::int64_t) { return f32x16{}; },
+      rows, tile_vectors, Left<E>{keys, row_of<E>(D), 1}, queries_transposed, tile, depth<E>(D),
+      [](std::int64_t, std::int64_t) { return f32x16{}; },
       [&](std::int64_t key, std::int64_t j, f32x16 v) { store(scores + key * tile + j * lanes, v); });
 }
 
 /// The product added to `sums`, rows of `sums_stride`.
-inline void add_product(float* sums, std::int64_t sums_stride, std::int64_t rows, std::int64_t vectors, Left left, const float* right,
+template <class E>
+inline void add_product(float* sums, std::int64_t sums_stride, std::int64_t rows, std::int64_t vectors, Left<E> left, const E* right,
                         std::int64_t stride, std::int64_t depth) {
   product(
       rows, vectors, left, right, stride, depth, [&](std::int64_t i, std::int64_t j) { return load(sums + i * sums_stride + j * lanes); },
@@ -201,14 +231,42 @@ inline void pack(float* to, const T* from, std::int64_t n, std::int64_t D, std::
   std::fill(to + n * Dp, to + tile * Dp, 0.f);
 }
 
-/// to (Dp, 64) = from (64, Dp) transposed, times factor.
-inline void transpose_tile(float* to, const float* from, std::int64_t Dp, float factor) {
+/// The same in pairs, which the head dim is summed of: (64, padded pairs).
+inline void pack(Pair* to, const bf16* from, std::int64_t n, std::int64_t D, std::int64_t stride) {
+  const std::int64_t row = row_of<Pair>(D);
+  for (std::int64_t r = 0; r < n; ++r)
+    for_vectors(0, D / 2, [&](std::int64_t d, auto count) { store_pairs(to + r * row + d, load_pairs(from + r * stride + 2 * d, count)); });
+  std::fill(to + n * row, to + tile * row, Pair{});
+}
+/// The same in pairs that rows are summed of: (32, Dp) = rows 0 and 1, 2 and 3, ...
+inline void pack_rows_as_pairs(Pair* to, const bf16* from, std::int64_t n, std::int64_t D, std::int64_t stride) {
+  const std::int64_t Dp = padded(D);
+  for (std::int64_t r = 0; r < n; r += 2) {
+    const bf16 *first = from + r * stride, *second = r + 1 < n ? first + stride : nullptr;
+    for_vectors(0, D, [&](std::int64_t d, auto count) {
+      const PairVector pairs =
+          second ? load_rows_as_pairs(first + d, second + d, count) : bits_as<PairVector>(load(first + d, count)) >> 16;
+      store_pairs(to + r / 2 * Dp + d, pairs);
+    });
+  }
+  std::fill(to + ceil_div(n, 2) * Dp, to + tile / 2 * Dp, Pair{});
+}
+
+/// to (row, 64) = from (64, row) transposed, times factor where it is fp32.
+template <class E>
+inline void transpose_tile(E* to, const E* from, std::int64_t row, [[maybe_unused]] float factor) {
   for (std::int64_t q = 0; q < tile; q += lanes)
-    for (std::int64_t d = 0; d < Dp; d += lanes) {
+    for (std::int64_t d = 0; d < row; d += lanes) {
       f32x16 v[lanes];
-      for (int i = 0; i < lanes; ++i) v[i] = load(from + (q + i) * Dp + d);
+      for (int i = 0; i < lanes; ++i) v[i] = bits_as<f32x16>(elements(from + (q + i) * row + d));
       transpose(v);
-      for (int i = 0; i < lanes; ++i) store(to + (d + i) * tile + q, v[i] * factor);
+      for (int i = 0; i < lanes; ++i) {
+        E* at = to + (d + i) * tile + q;
+        if constexpr (std::is_same_v<E, Pair>)
+          store_pairs(at, bits_as<PairVector>(v[i]));
+        else
+          store(at, v[i] * factor);
+      }
     }
 }
 

@@ -4,7 +4,7 @@
 
 #include "base/hash.hpp"
 #include "kernels/attention/softcap.hpp"
-#include "kernels/vector/vector.hpp"
+#include "kernels/attention/tiles.hpp"
 #include "validation/unit/sample.hpp"
 
 namespace tessera::kernels::attention_test {
@@ -22,24 +22,26 @@ struct Result : AttentionOperands {
   AttentionValues values() const { return {out.doubles(), lse.doubles(), d_qkv.doubles()}; }
 };
 
-void run(Result& r, const AttentionShape& s) {
+void run(Result& r, const AttentionShape& s, bool pairs = pairs_are_faster()) {
   Workspace forward(attention_forward_workspace_bytes(s)), backward(attention_backward_workspace_bytes(s));
-  attention_forward(
+  host::attention_forward(
       forward.context(),
-      {.out = r.out.data(), .lse = r.lse.as<float>(), .qkv = r.qkv.data(), .shape = s, .document_starts = r.document_starts()});
-  attention_backward(backward.context(), {.d_qkv = r.d_qkv.data(),
-                                          .d_out = r.d_out.data(),
-                                          .qkv = r.qkv.data(),
-                                          .out = r.out.data(),
-                                          .lse = r.lse.as<float>(),
-                                          .shape = s,
-                                          .document_starts = r.document_starts()});
+      {.out = r.out.data(), .lse = r.lse.as<float>(), .qkv = r.qkv.data(), .shape = s, .document_starts = r.document_starts()}, pairs);
+  host::attention_backward(backward.context(),
+                           {.d_qkv = r.d_qkv.data(),
+                            .d_out = r.d_out.data(),
+                            .qkv = r.qkv.data(),
+                            .out = r.out.data(),
+                            .lse = r.lse.as<float>(),
+                            .shape = s,
+                            .document_starts = r.document_starts()},
+                           pairs);
   EXPECT_TRUE(forward.intact() && backward.intact());
 }
-Result run(const AttentionShape& s, double size = 1, const Starts& starts = {}) {
+Result run(const AttentionShape& s, double size = 1, const Starts& starts = {}, bool pairs = pairs_are_faster()) {
   Result r(s, size);
   r.starts = starts;
-  run(r, s);
+  run(r, s, pairs);
   return r;
 }
 
@@ -61,6 +63,21 @@ TEST(Attention, MatchesFp64) {
       AttentionValues want = attention_reference(s, r.qkv.doubles(), r.d_out.doubles());
       expect_close(s, r.values(), want);
     }
+}
+
+// Both of bf16, whatever is faster here: head dims that are no whole vectors of pairs, an odd number of keys, one query.
+TEST(Attention, PairsMatchFp64) {
+  test::Sample sample;
+  std::vector<AttentionShape> all = sample.some(shapes(DType::bf16), 8);
+  for (std::int64_t D : {2, 34, 72, 80, 96}) all.push_back({.B = 1, .T = 77, .H = 2, .G = 1, .D = D, .dtype = DType::bf16});
+  for (const auto& cases : {attention_window_cases(DType::bf16), attention_score_cases(DType::bf16)})
+    for (const AttentionShape& s : sample.some(cases, 4)) all.push_back(s);
+  for (const AttentionShape& s : all)
+    for (const Starts& starts : {Starts(), random_documents(s.B, s.T, 5)})
+      for (const bool pairs : {false, true}) {
+        const Result r = run(s, 1, starts, pairs);
+        expect_close(s, r.values(), attention_reference(s, r.qkv.doubles(), r.d_out.doubles(), starts));
+      }
 }
 
 std::vector<AttentionShape> document_shapes(DType t) {

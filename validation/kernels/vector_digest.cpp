@@ -7,6 +7,7 @@
 #include "kernels/adamw/adamw.hpp"
 #include "kernels/argmax/argmax.hpp"
 #include "kernels/attention/attention.hpp"
+#include "kernels/attention/tiles.hpp"
 #include "kernels/attention_sinks/attention_sinks.hpp"
 #include "kernels/cross_entropy/cross_entropy.hpp"
 #include "kernels/dispatch/dispatch.hpp"
@@ -354,6 +355,14 @@ void attention() {
                           .capacity = 40,
                           .shape = shape});
     print("attention", dtype, out, lse, d_qkv, decoded);
+    if constexpr (dtype == DType::bf16) {  // with the instruction, where it is there, and without
+      const AttentionForward forward{.out = out.data(), .lse = lse.data(), .qkv = qkv.data(), .shape = shape};
+      host::attention_forward(workspace.context(), forward, true);
+      host::attention_backward(
+          workspace.context(),
+          {.d_qkv = d_qkv.data(), .d_out = d_out.data(), .qkv = qkv.data(), .out = out.data(), .lse = lse.data(), .shape = shape}, true);
+      print("attention, pairs", dtype, out, lse, d_qkv);
+    }
 
     const auto sinks = random_values<T>(shape.H, 4, 3.0f);
     auto d_sinks = random_values<float>(shape.H, 5);
