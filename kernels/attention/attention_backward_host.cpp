@@ -85,8 +85,8 @@ struct Pointers {
 // products, and what p stands for in d_scores is p (1 - x^2). Products of pairs have yet to be multiplied by `factor`; p and d_scores are
 // rounded to bf16 where products read them alone, and d_scores take the place of the weights, row by row.
 template <Edge edge, class E>
-void score_gradients(const Buffers<E>& b, const ScoreTile& t, std::int64_t rows, std::int64_t D, float factor, float cap,
-                     const f32x16 (&lse)[tile_vectors], const f32x16 (&delta)[tile_vectors]) {
+void score_gradients(const Buffers<E>& b, Left<E> k, Left<E> v, const ScoreTile& t, std::int64_t rows, std::int64_t D, float factor,
+                     float cap, const f32x16 (&lse)[tile_vectors], const f32x16 (&delta)[tile_vectors]) {
   constexpr bool pairs = std::is_same_v<E, Pair>;
   const auto zero = [](std::int64_t, std::int64_t) { return f32x16{}; };
   const auto numbers = [](E* tile_of, std::int64_t row, std::int64_t j) {
@@ -94,7 +94,7 @@ void score_gradients(const Buffers<E>& b, const ScoreTile& t, std::int64_t rows,
     if constexpr (!pairs) return tile_of + row + j * lanes;
   };
   if (cap > 0) {
-    store_products(b.weights, b.k, b.q_transposed, rows, D);
+    store_products(b.weights, k, b.q_transposed, rows, D);
     for (std::int64_t key = 0; key < rows; ++key)
       for (std::int64_t j = 0; j < tile_vectors; ++j) {
         float* at = b.weights + key * tile + j * lanes;
@@ -104,20 +104,37 @@ void score_gradients(const Buffers<E>& b, const ScoreTile& t, std::int64_t rows,
         store(pairs ? at : reinterpret_cast<float*>(b.d_scores) + key * tile + j * lanes, p * (1.f - x * x));
       }
   } else {
-    product(rows, tile_vectors, Left<E>{b.k, row_of<E>(D), 1}, b.q_transposed, tile, depth<E>(D), zero,
-            [&](std::int64_t key, std::int64_t j, f32x16 v) {
-              const f32x16 exponent = pairs ? fma(v, splat(factor), -lse[j]) : v - lse[j];
-              const f32x16 p = where_seen<edge>(t, key, j, exp2_nonpositive(exponent), f32x16{});
-              store(numbers(b.p, key * b.p_row, j), p);
-              if constexpr (pairs) store(b.weights + key * tile + j * lanes, p);
-            });
+    for_bands<edge, E>(rows, [&](const Band& band) {
+      product_of_band(band, k, b.q_transposed, depth<E>(D), zero, [&](std::int64_t key, std::int64_t j, const f32x16& x) {
+        const f32x16 exponent = pairs ? fma(x, splat(factor), -lse[j]) : x - lse[j];
+        const f32x16 p = where_seen<edge>(t, key, j, exp2_nonpositive(exponent), f32x16{});
+        store(numbers(b.p, key * b.p_row, j), p);
+        if constexpr (pairs) store(b.weights + key * tile + j * lanes, p);
+      });
+    });
   }
   const float* weights = cap > 0 && !pairs ? reinterpret_cast<const float*>(b.d_scores) : b.weights;
-  product(rows, tile_vectors, Left<E>{b.v, row_of<E>(D), 1}, b.d_out_transposed, tile, depth<E>(D), zero,
-          [&](std::int64_t key, std::int64_t j, f32x16 v) {
-            store(numbers(b.d_scores, key * tile, j), load(weights + key * tile + j * lanes) * (v - delta[j]));
-          });
+  for_bands<edge, E>(rows, [&](const Band& band) {
+    product_of_band(band, v, b.d_out_transposed, depth<E>(D), zero, [&](std::int64_t key, std::int64_t j, const f32x16& x) {
+      store(numbers(b.d_scores, key * tile, j), load(weights + key * tile + j * lanes) * (x - delta[j]));
+    });
+  });
   if constexpr (pairs) pack_rows_as_pairs(b.d_score_rows, reinterpret_cast<const bf16*>(b.d_scores), rows, tile, 2 * tile);
+}
+
+// The tile's products that are summed over queries, which see keys of a band from its first vector on, and over keys.
+template <bool diagonal, class E>
+void add_gradients(const Buffers<E>& b, std::int64_t rows, std::int64_t n, std::int64_t D, float* d_k, float* d_v) {
+  const std::int64_t Dp = padded(D), vectors = Dp / lanes;
+  for_bands<diagonal ? Edge::diagonal : Edge::none, E>(rows, [&](const Band& band) {
+    const std::int64_t query = depth<E>(band.vector * lanes), key = depth<E>(band.row), queries = depth<E>(n) - query;
+    add_product(d_v + band.row * Dp, Dp, band.rows, vectors, Left<E>{b.p + band.row * b.p_row + query, b.p_row, 1}, b.d_out + query * Dp,
+                Dp, queries);
+    add_product(d_k + band.row * Dp, Dp, band.rows, vectors, Left<E>{b.d_scores + band.row * tile + query, tile, 1}, b.q + query * Dp, Dp,
+                queries);
+    add_product(b.d_q_transposed + band.vector * lanes, tile, block_padded(D), tile_vectors - band.vector,
+                Left<E>{b.k_rows + key * Dp, 1, Dp}, b.d_score_rows + key * tile + band.vector * lanes, tile, depth<E>(band.rows));
+  });
 }
 
 // Rows of queries, or of their gradients, and both ways in which products read them. `spare` is a tile of rows.
@@ -136,7 +153,7 @@ template <class T, class E>
 void backward_pair(const BackwardPass& a, const Pointers<T>& x, const Buffers<E>& b, const FirstKeys& begins, std::int64_t query,
                    float* d_k, float* d_v) {
   const AttentionShape& s = a.shape;
-  std::int64_t Dp = padded(s.D), n = std::min(tile, a.queries - query), vectors = Dp / lanes;
+  std::int64_t Dp = padded(s.D), n = std::min(tile, a.queries - query);
   constexpr float log2_e = std::numbers::log2e_v<float>;
   const float scale = scaled(s, 1), cap = s.softcap * log2_e, factor = cap > 0 ? scale / s.softcap : scale * log2_e;
   pack_queries(b.q_transposed, b.q, b.k, x.in.q + query * x.in.q_stride, n, s.D, x.in.q_stride, factor);
@@ -160,15 +177,15 @@ void backward_pair(const BackwardPass& a, const Pointers<T>& x, const Buffers<E>
   std::fill_n(b.d_q_transposed, tile * Dp, 0.f);
   for (std::int64_t key = first_key(begins); key < end_of_keys(a, query); key += tile) {
     std::int64_t keys = std::min(tile, a.keys - key), rows = round_up(keys, row_step);
-    const T *k = x.in.k + key * x.in.k_stride, *v = x.in.v + key * x.in.k_stride;
-    pack(b.k, k, keys, s.D, x.in.k_stride);
-    pack(b.v, v, keys, s.D, x.in.k_stride);
-    if constexpr (std::is_same_v<E, Pair>) pack_rows_as_pairs(b.k_rows, k, keys, s.D, x.in.k_stride);
+    const T* first = x.in.k + key * x.in.k_stride;
+    const Left<E> k = rows_of(b.k, first, keys, s.D, x.in.k_stride);
+    const Left<E> v = rows_of(b.v, x.in.v + key * x.in.k_stride, keys, s.D, x.in.k_stride);
+    if constexpr (std::is_same_v<E, Pair>) pack_rows_as_pairs(b.k_rows, first, keys, s.D, x.in.k_stride);
     const ScoreTile t{query, key, keys, begins};
-    with_edge(a, t, [&](auto edge) { score_gradients<edge>(b, t, rows, s.D, factor, cap, lse, delta); });
-    add_product(d_v + key * Dp, Dp, rows, vectors, Left<E>{b.p, b.p_row, 1}, b.d_out, Dp, depth<E>(n));
-    add_product(d_k + key * Dp, Dp, rows, vectors, Left<E>{b.d_scores, tile, 1}, b.q, Dp, depth<E>(n));
-    add_product(b.d_q_transposed, tile, block_padded(s.D), tile_vectors, Left<E>{b.k_rows, 1, Dp}, b.d_score_rows, tile, depth<E>(rows));
+    with_edge(a, t, [&](auto edge) {
+      score_gradients<edge>(b, k, v, t, rows, s.D, factor, cap, lse, delta);
+      add_gradients<edge == Edge::diagonal && std::is_same_v<E, Pair>>(b, rows, n, s.D, d_k + key * Dp, d_v + key * Dp);
+    });
   }
   unpack_transposed(x.gradients.q + query * x.gradients.q_stride, x.gradients.q_stride, b.d_q_transposed, n, s.D, factors);
 }

@@ -62,11 +62,11 @@ struct ScoreFactors {
 // scores (rows, 64) = keys x queries; what does not count gets -infinity. The running maximum follows. A tile may hold no key that a query
 // sees: what does not count is a number there, since infinities have no difference.
 template <Edge edge, class E>
-void score(const ForwardBuffers<E>& b, const ScoreTile& t, std::int64_t rows, std::int64_t D, const ScoreFactors& factors,
+void score(const ForwardBuffers<E>& b, Left<E> keys, const ScoreTile& t, std::int64_t rows, std::int64_t D, const ScoreFactors& factors,
            f32x16 (&most)[tile_vectors]) {
   constexpr float least = edge == Edge::begin ? std::numeric_limits<float>::lowest() : -INFINITY;
   if (factors.cap > 0) {
-    store_products(b.scores, b.k, b.q_transposed, rows, D);
+    store_products(b.scores, keys, b.q_transposed, rows, D);
     for (std::int64_t key = 0; key < rows; ++key)
       for (std::int64_t j = 0; j < tile_vectors; ++j) {
         float* at = b.scores + key * tile + j * lanes;
@@ -76,14 +76,15 @@ void score(const ForwardBuffers<E>& b, const ScoreTile& t, std::int64_t rows, st
       }
     return;
   }
-  product(
-      rows, tile_vectors, Left<E>{b.k, row_of<E>(D), 1}, b.q_transposed, tile, depth<E>(D),
-      [](std::int64_t, std::int64_t) { return f32x16{}; },
-      [&](std::int64_t key, std::int64_t j, f32x16 v) {
-        v = where_seen<edge>(t, key, j, factors.of_product<E>(v), splat(least));
-        store(b.scores + key * tile + j * lanes, v);
-        most[j] = max(most[j], v);
-      });
+  for_bands<edge, E>(rows, [&](const Band& band) {
+    product_of_band(
+        band, keys, b.q_transposed, depth<E>(D), [](std::int64_t, std::int64_t) { return f32x16{}; },
+        [&](std::int64_t key, std::int64_t j, f32x16 v) {
+          v = where_seen<edge>(t, key, j, factors.of_product<E>(v), splat(least));
+          store(b.scores + key * tile + j * lanes, v);
+          most[j] = max(most[j], v);
+        });
+  });
 }
 
 // scores become probabilities relative to the running maximum; totals follow.
@@ -91,6 +92,7 @@ template <Edge edge, class E>
 void exponentiate(const ForwardBuffers<E>& b, const ScoreTile& t, std::int64_t rows, Softmax& s) {
   for (std::int64_t j = 0; j < tile_vectors; ++j) {
     f32x16 total = s.total[j] * s.rescale[j], most = s.maximum[j];
+    const std::int64_t end = edge == Edge::diagonal && std::is_same_v<E, Pair> ? std::min(rows, (j + 1) * lanes) : rows;
     float* column = b.scores + j * lanes;
     const auto probability = [&](std::int64_t key) __attribute__((always_inline)) {
       f32x16 p = where_seen<edge>(t, key, j, exp2_nonpositive(load(column + key * tile) - most), f32x16{});
@@ -98,33 +100,38 @@ void exponentiate(const ForwardBuffers<E>& b, const ScoreTile& t, std::int64_t r
       return p;
     };
     if constexpr (std::is_same_v<E, Pair>) {
-      for (std::int64_t key = 0; key < rows; key += 2) {
+      for (std::int64_t key = 0; key < end; key += 2) {
         const f32x16 first = probability(key), second = probability(key + 1);
         store_pairs(b.probabilities + key / 2 * tile + j * lanes, pairs_of(first, second));
       }
     } else {
-      for (std::int64_t key = 0; key < rows; ++key) store(column + key * tile, probability(key));
+      for (std::int64_t key = 0; key < end; ++key) store(column + key * tile, probability(key));
     }
     s.total[j] = total;
   }
 }
 
 template <Edge edge, class E>
-void forward_tile(const ForwardBuffers<E>& b, const ScoreTile& t, std::int64_t D, const ScoreFactors& factors, Softmax& s) {
+void forward_tile(const ForwardBuffers<E>& b, Left<E> keys, const ScoreTile& t, std::int64_t D, const ScoreFactors& factors, Softmax& s) {
   std::int64_t rows = round_up(t.keys, row_step);
   f32x16 most[tile_vectors];
   std::copy_n(s.maximum, tile_vectors, most);
-  score<edge>(b, t, rows, D, factors, most);
+  score<edge>(b, keys, t, rows, D, factors, most);
   for (std::int64_t j = 0; j < tile_vectors; ++j) {
     s.rescale[j] = exp2_nonpositive(s.maximum[j] - most[j]);
     s.maximum[j] = most[j];
   }
   exponentiate<edge>(b, t, rows, s);
   // out^T (D, 64) = out^T * rescale + v^T probabilities.
-  product(
-      block_padded(D), tile_vectors, Left<E>{b.v, 1, padded(D)}, b.probabilities, tile, depth<E>(rows),
-      [&](std::int64_t d, std::int64_t j) { return load(b.out_transposed + d * tile + j * lanes) * s.rescale[j]; },
-      [&](std::int64_t d, std::int64_t j, f32x16 v) { store(b.out_transposed + d * tile + j * lanes, v); });
+  for_bands<edge, E>(rows, [&](const Band& band) {
+    const std::int64_t k = depth<E>(band.row);
+    const auto at = [&](std::int64_t d, std::int64_t j) { return b.out_transposed + d * tile + (band.vector + j) * lanes; };
+    product(
+        block_padded(D), tile_vectors - band.vector, Left<E>{b.v + k * padded(D), 1, padded(D)},
+        b.probabilities + k * tile + band.vector * lanes, tile, depth<E>(band.rows),
+        [&](std::int64_t d, std::int64_t j) { return band.row == 0 ? load(at(d, j)) * s.rescale[j] : load(at(d, j)); },
+        [&](std::int64_t d, std::int64_t j, f32x16 v) { store(at(d, j), v); });
+  });
 }
 
 template <class T, class E>
@@ -144,13 +151,13 @@ void forward_piece(const ForwardPass& a, const ForwardBuffers<E>& b, std::int64_
   const FirstKeys begins(a, batch, query);
   for (std::int64_t key = first_key(begins); key < end_of_keys(a, query); key += tile) {
     std::int64_t keys = std::min(tile, a.keys - key);
-    pack(b.k, heads.k + key * heads.k_stride, keys, s.D, heads.k_stride);
+    const Left<E> k = rows_of(b.k, heads.k + key * heads.k_stride, keys, s.D, heads.k_stride);
     if constexpr (std::is_same_v<E, Pair>)
       pack_rows_as_pairs(b.v, heads.v + key * heads.k_stride, keys, s.D, heads.k_stride);
     else
       pack(b.v, heads.v + key * heads.k_stride, keys, s.D, heads.k_stride);
     const ScoreTile t{query, key, keys, begins};
-    with_edge(a, t, [&](auto edge) { forward_tile<edge>(b, t, s.D, factors, softmax); });
+    with_edge(a, t, [&](auto edge) { forward_tile<edge>(b, k, t, s.D, factors, softmax); });
   }
   float inverse[tile], total[tile], most[tile];
   for (std::int64_t j = 0; j < tile_vectors; ++j) {

@@ -87,6 +87,19 @@ TESSERA_INLINE void with_edge(const AttentionInput& a, const ScoreTile& t, F&& f
   else
     f(std::integral_constant<Edge, Edge::none>());
 }
+/// The keys that a product takes at once, and the vectors of queries that see some of them: whole tiles, but that pairs leave out what lies
+/// above the diagonal, sixteen keys at a time.
+struct Band {
+  std::int64_t row, rows, vector;
+};
+template <Edge edge, class E, class F>
+TESSERA_INLINE void for_bands(std::int64_t rows, F&& f) {
+  if constexpr (edge == Edge::diagonal && std::is_same_v<E, Pair>) {
+    for (std::int64_t row = 0; row < rows; row += lanes) f(Band{row, std::min<std::int64_t>(lanes, rows - row), row / lanes});
+  } else {
+    f(Band{0, rows, 0});
+  }
+}
 /// x where the score of key `row` of the tile counts for the queries of vector j, else `otherwise`.
 template <Edge edge>
 TESSERA_INLINE f32x16 where_seen(const ScoreTile& t, std::int64_t row, std::int64_t j, const f32x16& x, const f32x16& otherwise) {
@@ -166,12 +179,21 @@ inline void product(std::int64_t rows, std::int64_t vectors, Left<E> left, const
   }
 }
 
+/// A product of the keys of a band and its queries: as the product of whole tiles.
+template <class E, class Begin, class End>
+TESSERA_INLINE void product_of_band(const Band& band, Left<E> keys, const E* queries_transposed, std::int64_t depth, Begin begin, End end) {
+  keys.data += band.row * keys.row;
+  product(
+      band.rows, tile_vectors - band.vector, keys, queries_transposed + band.vector * lanes, tile, depth,
+      [&](std::int64_t i, std::int64_t j) { return begin(band.row + i, band.vector + j); },
+      [&](std::int64_t i, std::int64_t j, const f32x16& v) { end(band.row + i, band.vector + j, v); });
+}
+
 /// scores (rows, 64) = keys x queries, as they are: those that a cap has yet to bend.
 template <class E>
-inline void store_products(float* scores, const E* keys, const E* queries_transposed, std::int64_t rows, std::int64_t D) {
+inline void store_products(float* scores, Left<E> keys, const E* queries_transposed, std::int64_t rows, std::int64_t D) {
   product(
-      rows, tile_vectors, Left<E>{keys, row_of<E>(D), 1}, queries_transposed, tile, depth<E>(D),
-      [](std::int64_t, std::int64_t) { return f32x16{}; },
+      rows, tile_vectors, keys, queries_transposed, tile, depth<E>(D), [](std::int64_t, std::int64_t) { return f32x16{}; },
       [&](std::int64_t key, std::int64_t j, f32x16 v) { store(scores + key * tile + j * lanes, v); });
 }
 
@@ -250,6 +272,16 @@ inline void pack_rows_as_pairs(Pair* to, const bf16* from, std::int64_t n, std::
     });
   }
   std::fill(to + ceil_div(n, 2) * Dp, to + tile / 2 * Dp, Pair{});
+}
+
+/// Rows as a left operand that is summed along the head dim: packed into `spare`, or of pairs where they lie, if a product reads no more.
+template <class E, class T>
+inline Left<E> rows_of(E* spare, const T* from, std::int64_t n, std::int64_t D, std::int64_t stride) {
+  if constexpr (std::is_same_v<E, Pair>) {
+    if (n % row_step == 0) return {reinterpret_cast<const Pair*>(from), stride / 2, 1};
+  }
+  pack(spare, from, n, D, stride);
+  return {spare, row_of<E>(D), 1};
 }
 
 /// to (row, 64) = from (64, row) transposed, times factor where it is fp32.

@@ -30,16 +30,25 @@ TESSERA_INLINE f32x16 dot_pairs(const PairVector& a, const PairVector& b, const 
 #endif
 }
 
+#ifdef TESSERA_AVX512
+/// Places of 0, 16, 1, 17, ...: what interleaves the two halves of a vector of bf16, or of two vectors of which each has one half.
+template <int second>
+inline constexpr auto interleaved = [] {
+  std::array<std::uint16_t, 2 * lanes> r{};
+  for (std::size_t i = 0; i < r.size(); ++i) r[i] = static_cast<std::uint16_t>(i / 2 + i % 2 * second);
+  return std::bit_cast<std::array<std::int64_t, 8>>(r);
+}();
+template <int second>
+TESSERA_INLINE __m512i interleaving() {
+  return _mm512_loadu_si512(interleaved<second>.data());
+}
+#endif
+
 /// Lane by lane (first, second), rounded to nearest even; numbers that are subnormal may become zero.
 TESSERA_INLINE PairVector pairs_of(const f32x16& first, const f32x16& second) {
 #if defined(TESSERA_AVX512) && defined(__AVX512BF16__)
-  constexpr auto order = [] {
-    std::array<std::uint16_t, 2 * lanes> r{};
-    for (std::size_t i = 0; i < r.size(); ++i) r[i] = static_cast<std::uint16_t>(i / 2 + i % 2 * lanes);
-    return r;
-  }();
   const auto halves = std::bit_cast<__m512i>(_mm512_cvtne2ps_pbh(second.part[0], first.part[0]));
-  return std::bit_cast<PairVector>(_mm512_permutexvar_epi16(std::bit_cast<__m512i>(order), halves));
+  return std::bit_cast<PairVector>(_mm512_permutexvar_epi16(interleaving<lanes>(), halves));
 #else
   return (round_to_bf16(first) >> 16) | (round_to_bf16(second) & 0xffff0000u);
 #endif
@@ -48,8 +57,16 @@ TESSERA_INLINE PairVector pairs_of(const f32x16& first, const f32x16& second) {
 /// Lane by lane (first, second) of rows of bf16, of `count` numbers each.
 template <class Count = Whole>
 TESSERA_INLINE PairVector load_rows_as_pairs(const bf16* first, const bf16* second, Count count = {}) {
+#ifdef TESSERA_AVX512
+  const auto half = [&](const bf16* p) {
+    if constexpr (is_whole<Count>) return _mm512_castsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+    if constexpr (!is_whole<Count>) return _mm512_castsi256_si512(_mm256_maskz_loadu_epi16(first_lanes(count), p));
+  };
+  return std::bit_cast<PairVector>(_mm512_permutex2var_epi16(half(first), interleaving<2 * lanes>(), half(second)));
+#else
   const auto bits = [&](const bf16* p) { return bits_as<PairVector>(load(p, count)); };
   return (bits(first) >> 16) | bits(second);
+#endif
 }
 
 /// Whether products of pairs are faster than those of the same numbers in fp32, on the processor that runs this: a build without the
