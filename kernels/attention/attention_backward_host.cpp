@@ -104,7 +104,7 @@ void score_gradients(const Buffers<E>& b, Left<E> k, Left<E> v, const ScoreTile&
         store(pairs ? at : reinterpret_cast<float*>(b.d_scores) + key * tile + j * lanes, p * (1.f - x * x));
       }
   } else {
-    for_bands<edge, E>(rows, [&](const Band& band) {
+    for_bands<edge, E>(rows, [&](const auto& band) {
       product_of_band(band, k, b.q_transposed, depth<E>(D), zero, [&](std::int64_t key, std::int64_t j, const f32x16& x) {
         const f32x16 exponent = pairs ? fma(x, splat(factor), -lse[j]) : x - lse[j];
         const f32x16 p = where_seen<edge>(t, key, j, exp2_nonpositive(exponent), f32x16{});
@@ -114,7 +114,7 @@ void score_gradients(const Buffers<E>& b, Left<E> k, Left<E> v, const ScoreTile&
     });
   }
   const float* weights = cap > 0 && !pairs ? reinterpret_cast<const float*>(b.d_scores) : b.weights;
-  for_bands<edge, E>(rows, [&](const Band& band) {
+  for_bands<edge, E>(rows, [&](const auto& band) {
     product_of_band(band, v, b.d_out_transposed, depth<E>(D), zero, [&](std::int64_t key, std::int64_t j, const f32x16& x) {
       store(numbers(b.d_scores, key * tile, j), load(weights + key * tile + j * lanes) * (x - delta[j]));
     });
@@ -126,7 +126,7 @@ void score_gradients(const Buffers<E>& b, Left<E> k, Left<E> v, const ScoreTile&
 template <bool diagonal, class E>
 void add_gradients(const Buffers<E>& b, std::int64_t rows, std::int64_t n, std::int64_t D, float* d_k, float* d_v) {
   const std::int64_t Dp = padded(D), vectors = Dp / lanes;
-  for_bands<diagonal ? Edge::diagonal : Edge::none, E>(rows, [&](const Band& band) {
+  for_bands<diagonal ? Edge::diagonal : Edge::none, E>(rows, [&](const auto& band) {
     const std::int64_t query = depth<E>(band.vector * lanes), key = depth<E>(band.row), queries = depth<E>(n) - query;
     add_product(d_v + band.row * Dp, Dp, band.rows, vectors, Left<E>{b.p + band.row * b.p_row + query, b.p_row, 1}, b.d_out + query * Dp,
                 Dp, queries);

@@ -76,7 +76,7 @@ void score(const ForwardBuffers<E>& b, Left<E> keys, const ScoreTile& t, std::in
       }
     return;
   }
-  for_bands<edge, E>(rows, [&](const Band& band) {
+  for_bands<edge, E>(rows, [&](const auto& band) {
     product_of_band(
         band, keys, b.q_transposed, depth<E>(D), [](std::int64_t, std::int64_t) { return f32x16{}; },
         [&](std::int64_t key, std::int64_t j, f32x16 v) {
@@ -123,7 +123,7 @@ void forward_tile(const ForwardBuffers<E>& b, Left<E> keys, const ScoreTile& t, 
   }
   exponentiate<edge>(b, t, rows, s);
   // out^T (D, 64) = out^T * rescale + v^T probabilities.
-  for_bands<edge, E>(rows, [&](const Band& band) {
+  for_bands<edge, E>(rows, [&](const auto& band) {
     const std::int64_t k = depth<E>(band.row);
     const auto at = [&](std::int64_t d, std::int64_t j) { return b.out_transposed + d * tile + (band.vector + j) * lanes; };
     product(

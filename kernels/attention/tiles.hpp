@@ -89,15 +89,19 @@ TESSERA_INLINE void with_edge(const AttentionInput& a, const ScoreTile& t, F&& f
 }
 /// The keys that a product takes at once, and the vectors of queries that see some of them: whole tiles, but that pairs leave out what lies
 /// above the diagonal, sixteen keys at a time.
+struct WholeTile {
+  static constexpr std::int64_t row = 0, vector = 0;
+  std::int64_t rows;
+};
 struct Band {
-  std::int64_t row, rows, vector;
+  std::int64_t row, vector, rows;
 };
 template <Edge edge, class E, class F>
 TESSERA_INLINE void for_bands(std::int64_t rows, F&& f) {
   if constexpr (edge == Edge::diagonal && std::is_same_v<E, Pair>) {
-    for (std::int64_t row = 0; row < rows; row += lanes) f(Band{row, std::min<std::int64_t>(lanes, rows - row), row / lanes});
+    for (std::int64_t row = 0; row < rows; row += lanes) f(Band{row, row / lanes, std::min<std::int64_t>(lanes, rows - row)});
   } else {
-    f(Band{0, rows, 0});
+    f(WholeTile{rows});
   }
 }
 /// x where the score of key `row` of the tile counts for the queries of vector j, else `otherwise`.
@@ -180,8 +184,8 @@ inline void product(std::int64_t rows, std::int64_t vectors, Left<E> left, const
 }
 
 /// A product of the keys of a band and its queries: as the product of whole tiles.
-template <class E, class Begin, class End>
-TESSERA_INLINE void product_of_band(const Band& band, Left<E> keys, const E* queries_transposed, std::int64_t depth, Begin begin, End end) {
+template <class Rows, class E, class Begin, class End>
+TESSERA_INLINE void product_of_band(const Rows& band, Left<E> keys, const E* queries_transposed, std::int64_t depth, Begin begin, End end) {
   keys.data += band.row * keys.row;
   product(
       band.rows, tile_vectors - band.vector, keys, queries_transposed + band.vector * lanes, tile, depth,
