@@ -23,8 +23,9 @@ struct RunKeys {
   double epochs = 0;       // passes over the data; 0: steps says how long the run is
   std::int64_t seed = 0, threads = 0, log_every = 1;
   std::int64_t breakdown_every = 0;  // steps; 0: no breakdown
-  std::string trace = "0";           // steps to be timed task by task: "12", "3..5"; "0": none
-  std::string machine;               // path of a machine profile, for what is predicted; empty: none
+  bool profile = false;
+  std::string trace = "0";  // steps to be timed task by task: "12", "3..5"; "0": none
+  std::string machine;      // path of a machine profile, for what is predicted; empty: none
   bool reproducible = false, overwrite = false;
   friend bool operator==(const RunKeys&, const RunKeys&) = default;
 };

@@ -248,6 +248,8 @@ void note_idle_device_keys(Draft& draft) {
   if (draft.deck.run.device != RunDevice::host) {
     if (draft.differs("topology.hierarchical"))
       draft.resolved.push_back("note: topology.hierarchical has no effect with run.device = \"cuda\": NCCL knows the nodes");
+    if (draft.deck.run.profile && draft.deck.run.device == RunDevice::cuda)
+      draft.resolved.push_back("note: run.profile has no effect with run.device = \"cuda\": `nsys profile` times kernels of a GPU");
     return;
   }
   for (std::string_view key : {"topology.share_gpu", "kernels.gemm_search", "kernels.cuda_graph", "kernels.attention", "memory.pinned"})

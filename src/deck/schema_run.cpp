@@ -55,6 +55,9 @@ std::vector<Key> run_keys() {
            "disks, "
            "exposed and hidden, with bytes a second; 0: none. On the host every step is timed and a table has their means. On a GPU it is "
            "that of one step, which issues its tasks one by one where others may be one CUDA graph."},
+      {KEY(run.profile), .type = boolean, .fallback = "false",
+       .help = "Times each kernel of the host in all steps but the first of a start: at the end rank 0 prints how far which is from its "
+               "floor, its FLOPs over a product's rate or its bytes over a copy's, and writes profile.json into the output folder."},
       {KEY(run.trace), .type = counted, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",
        .help =
            "Steps whose tasks are timed, as the log counts steps: one, 12, or several, \"3..5\". Each rank writes trace/step-N/rank-R.json "

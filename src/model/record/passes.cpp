@@ -6,6 +6,8 @@
 #include <array>
 #include <bitset>
 
+#include "base/clock.hpp"
+
 namespace tessera {
 namespace {
 
@@ -151,17 +153,19 @@ SegmentPass pass_of_calls(const Segment& segment, int number, PassKind kind, con
 
 const Call& call_of(const Segment& segment, const CallRef& ref) { return (ref.backward ? segment.backward : segment.forward)[ref.index]; }
 
-void SegmentPass::run(const Segment& record, std::span<void* const> addresses, std::span<const Access> access,
-                      kernels::Context context) const {
+void SegmentPass::run(const Segment& record, std::span<void* const> addresses, std::span<const Access> access, kernels::Context context,
+                      std::span<double> seconds) const {
   std::array<void*, max_values> at{};
   std::array<bool, max_values> adds{};
   for (std::size_t i = 0; i < operands.size(); ++i)
     at[index(operands[i].value)] = addresses[i], adds[index(operands[i].value)] = access[i] == Access::add;
   const std::span<std::byte> workspace = context.workspace;
-  for (const CallRef& ref : calls) {
-    const Call& call = call_of(record, ref);
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    const Call& call = call_of(record, calls[i]);
     context.workspace = workspace.first(call.workspace);
+    const double begin = seconds.empty() ? 0 : now_seconds();
     call.run(At(at, adds, context));
+    if (!seconds.empty()) seconds[i] += now_seconds() - begin;
     for (const Touch& touch : call.touches) adds[index(touch.value)] = true;  // a sum that a call has begun goes on
   }
 }

@@ -43,8 +43,10 @@ struct SegmentPass {
   double flops = 0, remade_flops = 0;  ///< of all calls; of those that make values again
   std::size_t workspace = 0;           ///< bytes
 
-  /// Makes the calls of `record`, whose reading this is. `addresses` and `access` are those of the operands, in their order.
-  void run(const Segment& record, std::span<void* const> addresses, std::span<const Access> access, kernels::Context context) const;
+  /// Makes the calls of `record`, whose reading this is. `addresses` and `access` are those of the operands, in their order. `seconds` has
+  /// a sum for each call, to which is added how long the call took; empty: nobody asks.
+  void run(const Segment& record, std::span<void* const> addresses, std::span<const Access> access, kernels::Context context,
+           std::span<double> seconds = {}) const;
 };
 
 /// The collective of a pass that is nothing else; else null.

@@ -7,6 +7,9 @@
 
 namespace tessera {
 
+/// By pass of a schedule and call of it: seconds, which each run adds to.
+using CallSeconds = std::vector<std::vector<double>>;
+
 struct TaskBackend {
   const Schedule* schedule = nullptr;
   const Communicators* communicators = nullptr;
@@ -15,6 +18,7 @@ struct TaskBackend {
   kernels::Backend backend = kernels::Backend::host;
   std::array<void*, lane_count> streams{};  ///< cudaStream_t of each lane on a GPU
   Witness* witness = nullptr;               ///< looks at what tasks write, where it is asked to
+  CallSeconds* calls = nullptr;             ///< of passes, where they are timed
   bool poison = false;                      ///< for tests, on the host and one thread: see poison.hpp
 
   void operator()(const TaskRun& run) const;

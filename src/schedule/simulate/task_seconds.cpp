@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/check.hpp"
+#include "schedule/plan/memory_passes.hpp"
 
 namespace tessera {
 namespace {
@@ -50,17 +51,6 @@ class Estimator {
     const double bytes = static_cast<double>(op.count) * static_cast<double>(size_of(op.dtype));
     return collective_seconds(CollectiveKind::all_gather, bytes, pair, placement_.ranks_per_node, machine_);
   }
-  double operator()(const AccumulateFixed& op) { return over_memory("accumulate", 20.0 * static_cast<double>(op.count)); }
-  double operator()(const SumSquares&) { return over_memory("sum_of_squares", static_cast<double>(task_->uses.front().bytes)); }
-  /// The step's values and tensors' sums are a few scalars.
-  double operator()(const OptimizerStep& op) {
-    double bytes = 0;
-    for (std::size_t use = 0; use < task_->uses.size(); ++use)
-      if (const auto kind = op.update.uses[use].operand.kind;
-          kind != UpdateOperand::Kind::values && kind != UpdateOperand::Kind::sums && kind != UpdateOperand::Kind::lines)
-        bytes += traffic_of(task_->uses[use]);
-    return over_memory("adamw", bytes);
-  }
   /// As forward products of the same rows and columns: their FLOPs are most of a step's, and it has two of the narrow side alone.
   double operator()(const Orthogonalize& op) {
     double seconds = 0;
@@ -72,37 +62,19 @@ class Estimator {
     }
     return seconds;
   }
-  /// Two passes: squares are summed before signs have a scale.
-  double operator()(const PackSigns&) {
-    const double again = static_cast<double>(task_->uses[1].bytes) + static_cast<double>(task_->uses[3].bytes);
-    return over_memory("stream", all_traffic() + again);
-  }
-  double operator()(const CopyRuns& op) {
-    double elements = 0;
-    for (const CopyRuns::Run& run : op.runs) elements += static_cast<double>(run.elements);
-    return over_memory("stream", 2 * elements * static_cast<double>(size_of(op.dtype)));
-  }
   /// Between tiers, or inside one.
   double operator()(const Copy&) {
-    const Tier to = tier_of(0), from = tier_of(1);
+    if (const auto pass = memory_pass_of(*task_, schedule_)) return over_memory(*pass);
     const double bytes = static_cast<double>(task_->uses.front().bytes);
-    if ((to == Tier::device) == (from == Tier::device)) return over_memory("stream", 2 * bytes);
     if (machine_.transfer.up <= 0) lacking(machine_, "transfer", fmt::format("`{}` copies between a device and its host", task_->name));
-    return machine_.transfer.latency + bytes / (to == Tier::device ? machine_.transfer.up : machine_.transfer.down);
+    return machine_.transfer.latency + bytes / (tier_of(0) == Tier::device ? machine_.transfer.up : machine_.transfer.down);
   }
-  /// All others pass over what they touch once.
   template <class Other>
   double operator()(const Other&) {
-    return over_memory("stream", all_traffic());
+    return over_memory(memory_pass_of(*task_, schedule_).value());
   }
 
  private:
-  double all_traffic() const {
-    double bytes = 0;
-    for (const Use& use : task_->uses) bytes += traffic_of(use);
-    return bytes;
-  }
-  static double traffic_of(const Use& use) { return static_cast<double>(use.bytes) * (use.access == Access::add ? 2 : 1); }
   static std::size_t index(const Use& use) { return static_cast<std::size_t>(use.buffer); }
   Tier tier_of(std::size_t use) const { return schedule_.buffers[index(task_->uses[use])].tier; }
 
@@ -113,10 +85,10 @@ class Estimator {
   }
 
   /// By kernels, or on a lane of the host by the cores that the ranks of a node share.
-  double over_memory(std::string_view kernel, double bytes) const {
-    if (!info_of(task_->lane).on_host) return kernel_seconds(kernel, bytes);
+  double over_memory(const MemoryPass& pass) const {
+    if (!info_of(task_->lane).on_host) return kernel_seconds(pass.kernel, pass.bytes);
     if (machine_.host.adamw <= 0) lacking(machine_, "host", fmt::format("`{}` runs on the host's cores", task_->name));
-    return bytes * sharing_ / (kernel == "adamw" ? machine_.host.adamw : machine_.host.stream);
+    return pass.bytes * sharing_ / (pass.kernel == "adamw" ? machine_.host.adamw : machine_.host.stream);
   }
 
   bool touches_disk() const {

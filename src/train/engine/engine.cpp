@@ -100,6 +100,8 @@ void Engine::make_ready() {
       wait_for_device();
       memory_.copy(to, from, bytes);
     });
+    call_seconds_.clear();
+    for (const SegmentPass& pass : schedule().passes) call_seconds_.emplace_back(pass.calls.size());
     executor_ = make_executor(schedule(), plan_.memory, memory_.bases(), options_.lanes, deck.kernels.cuda_graph,
                               {.schedule = &schedule(),
                                .communicators = &links_.communicators,
@@ -107,6 +109,7 @@ void Engine::make_ready() {
                                .reproducible = deck.run.reproducible,
                                .backend = schedule().shape.backend,
                                .witness = witness_.get(),
+                               .calls = options_.times_calls ? &call_seconds_ : nullptr,
                                .poison = options_.poison});
   }
   for (std::size_t i = 0; i < inputs_.size(); ++i) inputs_[i] = memory_.host_side(input_rows[i].name);
@@ -271,6 +274,12 @@ Engine::OwnSums Engine::own_sums() const {
   kernels::StepScalars scalars;
   memory_.copy(&scalars, memory_.address(schedule().find_buffer("scalars")), sizeof scalars);
   return {.loss = scalars.own_loss, .squares = scalars.own_squares, .not_finite = scalars.not_finite != 0 || scalars.misfits != 0};
+}
+
+CallSeconds Engine::take_call_seconds() {
+  CallSeconds taken = call_seconds_;
+  for (auto& of_pass : call_seconds_) std::ranges::fill(of_pass, 0.0);
+  return taken;
 }
 
 std::optional<Finding> Engine::find_not_finite() {

@@ -24,6 +24,8 @@ struct EngineOptions {
   LaneMode lanes = LaneMode::inline_order;
   /// File of a KernelSearch: which algorithms run products, whose attention; empty: no search.
   std::string kernel_choices = {};
+  /// Kernels of the host are timed, call by call.
+  bool times_calls = false;
   /// For tests, on the host and one lane: memory is NaN where a buffer begins its life in it.
   bool poison = false;
 };
@@ -171,6 +173,8 @@ class Engine {
     const auto bytes = static_cast<std::size_t>(schedule().buffers[static_cast<std::size_t>(id)].bytes);
     return {reinterpret_cast<T*>(memory_.address(id)), bytes / sizeof(T)};
   }
+  /// With EngineOptions::times_calls: what passes of the schedule have taken since this was last asked.
+  CallSeconds take_call_seconds();
   const LaneTimes& times() const { return executor_->times(); }
   /// What the lanes are at; any thread may ask.
   void add_under_way(RankWork& work) const;
@@ -218,6 +222,7 @@ class Engine {
   std::vector<ChosenOptimizer> optimizers_;
   mutable std::mutex changes_;  ///< of the executor
   std::unique_ptr<Witness> witness_;
+  CallSeconds call_seconds_;
   std::unique_ptr<Executor> executor_;
   std::array<int, std::size(input_rows)> inputs_{};  ///< buffers that the host fills, by row
   bool counts_targets_;                              ///< of ranks that have the same targets, along tp, the first counts them

@@ -1,6 +1,7 @@
 #include "train/engine/machine_rate.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <tuple>
 
@@ -78,6 +79,18 @@ double known_gemm_rate(DType dtype, kernels::Backend backend, int local_ranks) {
   const auto [rate, fresh] = known.try_emplace({dtype, backend, local_ranks, kernels::threads()});
   if (fresh) rate->second = measure_gemm_rate(dtype, backend);
   return rate->second;
+}
+
+double measure_stream_rate(std::int64_t bytes) {
+  const auto n = static_cast<std::size_t>(bytes);
+  Arena memory(Tier::host, 2 * n, "tessera.rate");
+  double best = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < 6; ++i) {
+    const double begin = now_seconds();
+    kernels::copy({}, memory.data(), memory.data() + n, n);
+    best = std::min(best, now_seconds() - begin);
+  }
+  return 2 * static_cast<double>(bytes) / best;
 }
 
 bool Yardstick::mend(double mfu) {

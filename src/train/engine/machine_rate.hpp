@@ -14,6 +14,9 @@ double measure_gemm_rate(DType dtype, kernels::Backend backend, std::int64_t lar
 /// The same, measured once in a process for each number of ranks that share the node: one that runs again takes what it has found.
 double known_gemm_rate(DType dtype, kernels::Backend backend, int local_ranks);
 
+/// Bytes/s that this rank's threads read and write in a copy of `bytes` that no cache holds: best of a few.
+double measure_stream_rate(std::int64_t bytes = std::int64_t{64} << 20);
+
 /// FLOP/s that MFU is a share of. What was measured while other programs took the machine may be less than what steps then reach.
 class Yardstick {
  public:

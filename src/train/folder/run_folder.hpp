@@ -28,6 +28,8 @@ struct RunFolder {
   std::string joined_trace(std::int64_t first, std::int64_t last) const {
     return fmt::format("{}/trace/steps-{:08}-{:08}.json", path, first, last);
   }
+  /// With run.profile: kernels beside their floors.
+  std::string profile() const { return path + "/profile.json"; }
   /// Where copies of the state lie in the memory of nodes (CopiesRecord).
   std::string neighbours() const { return path + "/neighbours.json"; }
   std::string lock() const { return path + "/run.lock"; }

@@ -41,6 +41,7 @@ StepLoop::StepLoop(const RunParts& run, ResumeProof& proof, const std::string& c
       progress_(run),
       trace_(run, progress_),
       breakdown_(run, progress_),
+      profile_(run, progress_),
       warnings_(run, metrics_, progress_),
       checkpoints_(run, checkpoint, data, proof, metrics_, progress_, warnings_),
       guards_(run, checkpoints_.saver(), progress_),
@@ -57,8 +58,8 @@ StepLoop::StepLoop(const RunParts& run, ResumeProof& proof, const std::string& c
       neighbours_(run, checkpoints_.saver(), data, progress_),
       // What strangers see of a step that ends the run, what ends it or takes it back, what is seen of a step before what it leads to, and
       // saves last.
-      observers_{&exposition_, &replays_,  &guards_, &copies_, &breakdown_,  &metrics_,    &run.ledger,
-                 &progress_,   &warnings_, &proof_,  &trace_,  &evaluation_, &neighbours_, &checkpoints_},
+      observers_{&exposition_, &replays_, &guards_, &copies_,  &breakdown_,  &metrics_,    &run.ledger,  &progress_,
+                 &warnings_,   &proof_,   &trace_,  &profile_, &evaluation_, &neighbours_, &checkpoints_},
       began_from_(checkpoint) {}
 
 std::optional<ExitCode> StepLoop::run() {

@@ -13,6 +13,7 @@
 #include "train/observe/proof_of_steps.hpp"
 #include "train/observe/replays.hpp"
 #include "train/observe/step_breakdown.hpp"
+#include "train/observe/step_profile.hpp"
 #include "train/observe/step_trace.hpp"
 #include "train/observe/warnings.hpp"
 
@@ -43,6 +44,7 @@ class StepLoop {
   ProgressLog progress_;
   StepTrace trace_;
   StepBreakdown breakdown_;
+  StepProfile profile_;
   Warnings warnings_;
   Checkpoints checkpoints_;
   Guards guards_;
@@ -51,7 +53,7 @@ class StepLoop {
   ProofOfSteps proof_;
   Evaluation evaluation_;
   NeighbourCopies neighbours_;
-  std::array<Observer*, 14> observers_;
+  std::array<Observer*, 15> observers_;
   std::string began_from_;  ///< the checkpoint, or ""
 };
 

@@ -297,7 +297,10 @@ class Training {
     lanes_ = lane_mode(deck_, world_.ranks(), threads);
     measure_yardstick();
     together([&] { require_attention(model_shape(deck_)), require_fp8(model_shape(deck_)); });
-    engine_.emplace(std::move(plans), EngineOptions{.lanes = lanes_, .kernel_choices = kernel_choices_file(deck_, gpu)}, std::move(links));
+    engine_.emplace(
+        std::move(plans),
+        EngineOptions{.lanes = lanes_, .kernel_choices = kernel_choices_file(deck_, gpu), .times_calls = deck_.run.profile && !on_gpus},
+        std::move(links));
     position_.set_role(role_of(mesh, world_.rank()));
     work_.emplace(world_, [this] {
       RankWork work = position_.work();

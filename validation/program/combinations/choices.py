@@ -150,6 +150,7 @@ VALUES = {
     "evaluate.every": [..., "1", "4"],
     "evaluate.batches": [..., "1", "3"],
     "run.breakdown_every": [..., "1", "2"],
+    "run.profile": [..., "true"],
     "metrics.csv": [..., "true"],
     "metrics.tensorboard": [..., "true"],
     "metrics.prometheus": [..., '"0"'],

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""run.breakdown_every over the layouts: the parts of a step are together the step, those of the lanes are what a timeline of the same step says, their bytes are
-the schedule's, and the arenas in the row are those of the plan. Of the layouts a part is run, by TESSERA_TEST_DRAW; all with TESSERA_TEST_FULL=1.
+"""run.breakdown_every and run.profile over the layouts: the parts of a step are together the step, those of the lanes are what a timeline of the same step says, their bytes are
+the schedule's, and the arenas in the row are those of the plan; the kernels of a profile have the FLOPs of the timeline. Of the layouts a part is run, by TESSERA_TEST_DRAW; all with TESSERA_TEST_FULL=1.
 Usage: breakdown.py [--device host|cuda]"""
 import argparse
 import json
@@ -12,7 +12,7 @@ import runs
 from drawn import DRAW, FULL
 
 STEPS, TRACED = 3, 3
-KEYS = {"run__steps": STEPS, "batch__global": 8, "run__breakdown_every": 1, "run__trace": TRACED}
+KEYS = {"run__steps": STEPS, "batch__global": 8, "run__breakdown_every": 1, "run__trace": TRACED, "run__profile": True}
 DISK = {"zero__offload_optimizer__device": "nvme", "zero__offload_optimizer__buffer_count": 5}
 LAYOUTS = [(1, {}), (2, {"zero__stage": 0}), (2, {"zero__stage": 1}), (2, {"zero__stage": 2, "run__lanes": "inline"}), (2, {"zero__stage": 3}),
            (2, {"mesh__pp": 2}), (2, {"mesh__tp": 2}), (2, {"mesh__cp": 2}), (2, {"zero__stage": 2, "zero__offload_optimizer__device": "host"}),
@@ -20,6 +20,22 @@ LAYOUTS = [(1, {}), (2, {"zero__stage": 0}), (2, {"zero__stage": 1}), (2, {"zero
            (4, {"zero__stage": 3, "zero__hpz_partition_size": 2})]
 DEVICES = {"host": LAYOUTS, "cuda": [LAYOUTS[4], LAYOUTS[8], LAYOUTS[5]]}
 TIMES = 1e-6  # seconds: a timeline is written in microseconds
+
+
+def check_profile(check, what, folder, name, on_host, said, flops, seconds):
+    path = os.path.join(folder.run(name), "profile.json")
+    if not on_host:
+        check(f"{what}: no profile of a GPU, and a word of it", not os.path.exists(path) and "note: run.profile has no effect" in said, said)
+        return
+    with open(path) as file:
+        profile = json.load(file)
+    kernels = profile["kernels"]
+    counted = math.fsum(kernel["flops"] for kernel in kernels)
+    check(f"{what}: kernels have the timeline's FLOPs", abs(counted - flops) <= 1e-9 * flops > 0, f"{counted} {flops}")
+    check(f"{what}: and no more than the steps' time", profile["steps"] == STEPS - 1 and
+          0 < math.fsum(kernel["seconds"] for kernel in kernels) <= profile["seconds"] <= 1.001 * seconds / (STEPS - 1), str(profile))
+    check(f"{what}: rates were measured, and a table is printed", min(profile["product_flops_per_second"], profile["stream_bytes_per_second"]) > 0 and
+          all(kernel["calls"] > 0 for kernel in kernels) and said.count("kernels of rank 0 beside their floors") == 1, said)
 
 
 def check_layout(check, folder, number, ranks, keys):
@@ -52,6 +68,7 @@ def check_layout(check, folder, number, ranks, keys):
         check(f"{what}: arenas are the plan's", sum(arenas.values()) == sum(tier["bytes"] for tier in planned["tiers"].values()), f"{arenas} {planned['tiers'].keys()}")
     check(f"{what}: the process has more than that, and had more at most",
           row["memory"]["process_most"] >= row["memory"]["process"] > 0, str(row["memory"]))
+    check_profile(check, what, folder, name, "run__device" not in keys, said, math.fsum(e["args"]["flops"] for e in events), math.fsum(row["seconds"] for row in rows[1:]))
     check(f"{what}: a table a step but the first, and one of memory", said.count("where the time of step") == STEPS - 1 and said.count("memory of rank 0") == 1, said)
 
 
