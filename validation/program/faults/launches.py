@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Launches whose ranks do not fit together: another program on a rank, other instructions, another deck, and ranks that never come. None of them may
-train; each says which rank of which host it is."""
+train; each says which rank of which host it is. And what the environment makes of threads."""
 import json
 import os
 import shutil
@@ -138,7 +138,20 @@ def bound_by_openmp(folder):
     check("ranks lie apart", not free or os.cpu_count() < 2 or not cores[0] & cores[1], f"{cores}\n{output}")
 
 
+def short_waits():
+    """Threads of OpenMP that have nothing to do sleep soon, unless their environment says how long they look again."""
+    def spins(**variables):
+        environment = {"PATH": os.environ["PATH"], "SHLVL": "1", "OMP_DISPLAY_ENV": "verbose", **variables}
+        output = subprocess.run([runs.TESSERA, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment).stderr
+        return [line.split("'")[1] for line in output.splitlines() if "GOMP_SPINCOUNT" in line]
+
+    check("threads that wait sleep soon", spins() == ["1000"], str(spins()))
+    check("as long as a user says", spins(GOMP_SPINCOUNT="7") == ["7"], str(spins(GOMP_SPINCOUNT="7")))
+    check("and as a user's policy says", spins(OMP_WAIT_POLICY="passive") == ["0"], str(spins(OMP_WAIT_POLICY="passive")))
+
+
 def main():
+    short_waits()
     with runs.Folder() as folder:
         other_program(folder)
         other_instructions(folder)
