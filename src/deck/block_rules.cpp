@@ -43,10 +43,13 @@ void check_blocks(Draft& draft) {
                   "or model.shared_ff_width = 0");
   }
   if (draft.good({"model.residual_scale", "model.norm_placement"}) && d.model.residual_scale != 1 &&
-      d.model.norm_placement != NormPlacement::pre)
+      (d.model.norm_placement == NormPlacement::post || d.model.norm_placement == NormPlacement::both))
     draft.fault({"model.residual_scale", "model.norm_placement"},
                 "model.residual_scale and a norm of what joins the stream are not together in this version; set model.norm_placement = "
                 "\"pre\" or model.residual_scale = 1.0");
+  if (draft.good({"model.norm_placement", "model.experts"}) && d.model.norm_placement == NormPlacement::parallel && d.model.experts > 0)
+    draft.fault({"model.norm_placement", "model.experts"},
+                "attention beside experts is not in this version; set model.norm_placement = \"pre\", or model.experts = 0");
   if (draft.good({"kernels.attention", "run.device", "model.attention_softcap"}) && d.model.attention_softcap > 0 &&
       d.kernels.attention == AttentionMode::cudnn && d.run.device != RunDevice::host)
     draft.fault({"kernels.attention", "model.attention_softcap"},

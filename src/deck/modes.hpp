@@ -32,14 +32,15 @@ template <>
 inline constexpr auto enum_words<RopePairs> = std::to_array<std::string_view>({"halves", "neighbours"});
 
 /// model.norm_placement
-enum class NormPlacement : std::uint8_t { pre, post, both };
+enum class NormPlacement : std::uint8_t { pre, post, both, parallel };
 template <>
-inline constexpr auto enum_words<NormPlacement> = std::to_array<std::string_view>({"pre", "post", "both"});
+inline constexpr auto enum_words<NormPlacement> = std::to_array<std::string_view>({"pre", "post", "both", "parallel"});
 
 /// model.norm_form
-enum class NormForm : std::uint8_t { weight, one_plus_weight, layer_norm };
+enum class NormForm : std::uint8_t { weight, one_plus_weight, layer_norm, layer_norm_no_bias };
 template <>
-inline constexpr auto enum_words<NormForm> = std::to_array<std::string_view>({"weight", "one_plus_weight", "layer_norm"});
+inline constexpr auto enum_words<NormForm> = std::to_array<std::string_view>({"weight", "one_plus_weight", "layer_norm",
+                                                                              "layer_norm_no_bias"});
 
 /// model.activation
 enum class Activation : std::uint8_t { silu, gelu_tanh, gelu, clamped_silu, relu_squared, xielu };

@@ -114,8 +114,8 @@ std::vector<Key> zero_keys() {
        .help = "With recompute = \"full\": layers from one kept stream to the next."},
       {KEY(activation.keep), .type = texts, .fallback = "[]",
        .help = "What recompute does not drop: values of a layer, for example \"attention.context\", or kinds of segments (\"attention\", "
-               "\"mlp\"), "
-               "which stand for all that recompute = \"none\" keeps of them. A name that is none is refused with the list of all."},
+               "\"mlp\"; \"block\" where they stand side by side), which stand for all that recompute = \"none\" keeps of them. A name "
+               "that is none is refused with the list of all."},
       {KEY(activation.offload), .type = text, .fallback = "\"none\"", .refused = no_cpu,
        .help =
            "Where the residual streams that the backward pass reads wait for it: none leaves them with the kernels; host and nvme (the "

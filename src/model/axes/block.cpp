@@ -1,7 +1,6 @@
 #include "model/axes/block.hpp"
 
 #include "kernels/elementwise/elementwise.hpp"
-#include "model/axes/tensor.hpp"
 #include "model/calls/norms.hpp"
 
 namespace tessera {
@@ -37,10 +36,9 @@ void enter_block(Recorder& r, const BlockEnds& ends, const std::string& w) {
   if (r.s.block.norms_input()) norm(r, ends.input, ends.rstd, ends.x, w + "norm");
 }
 
-void leave_block(Recorder& r, const BlockEnds& ends, const std::string& w, Value y, const LeavingProduct& product) {
-  const auto& [matrix, K, bias] = product;
-  if (r.s.block.joins_at_once()) return linear_to_stream(r, r.stream_out(), y, matrix, r.s.C, K, bias, ends.x);
-  linear_to_stream(r, ends.made, y, matrix, r.s.C, K, bias, {});
+void leave_block(Recorder& r, const BlockEnds& ends, const std::string& w, const std::vector<LeavingProduct>& leaving) {
+  if (r.s.block.joins_at_once()) return linear_to_stream(r, r.stream_out(), leaving, ends.x);
+  linear_to_stream(r, ends.made, leaving, {});
   join_stream(r, ends, w);
 }
 

@@ -1,7 +1,7 @@
-// How a block of a layer, attention or feed-forward, meets the residual stream (BlockShape): with a norm of what it reads, of what it
-// makes, or of both. R rows of the stream are this rank's; tensors are those of the block `w`: "layers.3.mlp.".
+// How a block of a layer, attention or feed-forward or both side by side, meets the residual stream (BlockShape): with a norm of what it
+// reads, of what it makes, or of both. R rows of the stream are this rank's; tensors are those of the block `w`: "layers.3.mlp.".
 #pragma once
-#include "model/record/recorder.hpp"
+#include "model/axes/tensor.hpp"
 
 namespace tessera {
 
@@ -17,14 +17,8 @@ struct BlockEnds {
 BlockEnds block_ends(Recorder& r);
 /// Makes `input`.
 void enter_block(Recorder& r, const BlockEnds& ends, const std::string& w);
-/// The matrix that makes what leaves a block, (C,K), and its bias (C): "" where it has none.
-struct LeavingProduct {
-  std::string matrix;
-  std::int64_t K = 0;
-  std::string bias = "";
-};
-/// The stream that leaves = x + scale * [norm of] (y (M,K) matrix^T + bias), where each tensor-parallel rank has a part of K.
-void leave_block(Recorder& r, const BlockEnds& ends, const std::string& w, Value y, const LeavingProduct& product);
+/// The stream that leaves = x + scale * [norm of] the sum of the products.
+void leave_block(Recorder& r, const BlockEnds& ends, const std::string& w, const std::vector<LeavingProduct>& leaving);
 /// The same of what is in `made`.
 void join_stream(Recorder& r, const BlockEnds& ends, const std::string& w);
 

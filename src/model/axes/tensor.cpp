@@ -91,26 +91,35 @@ Value made_of(Recorder& r, Value rows, const char* name) {
   return r.s.shares_keys() ? r.remade(name, {r.s.tokens(), r.s.made_width()}) : rows;
 }
 
-void linear_to_stream(Recorder& r, Value out, Value x, const std::string& w, std::int64_t N, std::int64_t K, const std::string& bias,
-                      Value residual) {
+void linear_to_stream(Recorder& r, Value out, const std::vector<LeavingProduct>& leaving, Value residual) {
   const ModelShape& s = r.s;
-  if (s.tp == 1) return linear(r, out, x, w, N, K, {.bias = bias, .add = residual});
-  const Value sums = r.value("sums", {s.tokens(), N}), met = residual ? r.value("met", {s.rows(), N}) : out;
-  linear(r, sums, x, w, N, K, {.bias = s.tp_index == 0 ? bias : ""});  // which one of the sums that meet has
+  const bool alone = s.tp == 1;
+  const Value sums = alone ? out : r.value("sums", {s.tokens(), s.C}), met = alone || !residual ? out : r.value("met", {s.rows(), s.C});
+  for (const LeavingProduct& p : leaving) {
+    const bool first = &p == leaving.data();
+    // Of the sums that meet one has a bias.
+    linear(r, sums, p.y, p.matrix, s.C, p.K,
+           {.bias = s.tp_index == 0 ? p.bias : "", .add = alone && first ? residual : Value{}, .adds = !first});
+  }
+  if (alone) return;
   scatter_rows(r, met, sums);
   if (!residual) return;
   r.call({.name = "add", .touches = {{out, write}, {met, read}, {residual, read}}, .run = [=, s = s](const At& at) {
-            kernels::add(at.context, at.get(out), at.get(met), at.get(residual), s.rows() * N, s.dtype);
+            kernels::add(at.context, at.get(out), at.get(met), at.get(residual), s.rows() * s.C, s.dtype);
           }});
 }
 
-void linear_backward_to_part(Recorder& r, Value d_part, Value d_y, Value x, const std::string& w, std::int64_t N, std::int64_t K) {
+void linear_backward_to_part(Recorder& r, Value d_part, const std::vector<EnteringProduct>& entering, Value x) {
   const ModelShape& s = r.s;
-  if (s.tp == 1) return linear_backward(r, d_part, d_y, x, w, N, K);
-  const Value sums = r.value("d_sums", {s.tokens(), K});
-  input_gradient(r, sums, d_y, w, N, K);
+  const auto weights = [&] {
+    for (const EnteringProduct& p : entering) weight_gradient(r, p.d_y, x, p.matrix, p.N, s.C);
+  };
+  if (s.tp == 1) weights();
+  const Value sums = s.tp == 1 ? d_part : r.value("d_sums", {s.tokens(), s.C});
+  for (const EnteringProduct& p : entering) input_gradient(r, sums, p.d_y, p.matrix, p.N, s.C, {}, &p != entering.data());
+  if (s.tp == 1) return;
   scatter_rows(r, d_part, sums);
-  weight_gradient(r, d_y, x, w, N, K);
+  weights();
 }
 
 void softmax_loss(Recorder& r, Value losses, Value d_logits, Value logits, const Rows& rows) {

@@ -17,12 +17,24 @@ void will_need(Recorder& r, Value whole);
 void scatter_rows(Recorder& r, Value part, Value sums);
 /// Where those sums come to lie: alone in the part.
 Value sums_of(Recorder& r, Value part, const char* name, std::int64_t N);
-/// out (R,N) = x (M,K) w (N,K)^T + bias (N) + residual (R,N), of which both may be absent; each rank has a part of K, and their sums meet.
-void linear_to_stream(Recorder& r, Value out, Value x, const std::string& w, std::int64_t N, std::int64_t K, const std::string& bias,
-                      Value residual);
-/// linear_backward where x is the whole of a part (R,K), whose gradient is d_part: sums of ranks meet beside the weight's gradient. Alone
-/// d_part may be x.
-void linear_backward_to_part(Recorder& r, Value d_part, Value d_y, Value x, const std::string& w, std::int64_t N, std::int64_t K);
+/// A product that makes what leaves a block: y (M,K) matrix (C,K)^T + bias (C); "" where it has none.
+struct LeavingProduct {
+  Value y;
+  std::string matrix;
+  std::int64_t K = 0;
+  std::string bias = "";
+};
+/// out (R,C) = the sum of the products + residual (R,C), which may be absent; each rank has a part of each K, and their sums meet.
+void linear_to_stream(Recorder& r, Value out, const std::vector<LeavingProduct>& leaving, Value residual);
+/// The gradient d_y (M,N) of a product that reads what enters a block, and its matrix (N,C).
+struct EnteringProduct {
+  Value d_y;
+  std::string matrix;
+  std::int64_t N = 0;
+};
+/// linear_backward of all products that read x, the whole of a part (R,C), whose gradient is d_part: sums of ranks meet beside the weights'
+/// gradients. Alone d_part may be x.
+void linear_backward_to_part(Recorder& r, Value d_part, const std::vector<EnteringProduct>& entering, Value x);
 /// Losses (M) fp32 of `rows` from their logits (m,V) fp32, which are destroyed, and with d_logits their gradient: see
 /// softmax_loss_of_rows. Each rank has the logits of its vocabulary.
 void softmax_loss(Recorder& r, Value losses, Value d_logits, Value logits, const Rows& rows);

@@ -52,9 +52,9 @@ kernels::LayerNormBackward layer_norm_shape(const ModelShape& s) { return {.rows
 
 void layer_norm(Recorder& r, Value out, Value rows, Value x, const std::string& w, Value residual) {
   const ModelShape& s = r.s;
-  const Value weight = r.weight(w), bias = r.weight(w + "_bias");
+  const Value weight = r.weight(w), bias = s.norm_bias ? r.weight(w + "_bias") : Value{};
   r.call({.name = "layer_norm " + r.name_of(out),
-          .touches = with_reads({{out, write}, {rows, write}, {x, read}, {weight, read}, {bias, read}}, {residual}),
+          .touches = with_reads({{out, write}, {rows, write}, {x, read}, {weight, read}}, {bias, residual}),
           .run = [=, s = s](const At& at) {
             auto* rstd = at.get<float>(rows);
             layer_norm_forward(at.context, {.out = at.get(out),
@@ -73,21 +73,18 @@ void layer_norm(Recorder& r, Value out, Value rows, Value x, const std::string& 
 
 void layer_norm_backward(Recorder& r, Value d_x, Value d_out, Value x, const std::string& w, Value rows, bool residual) {
   const ModelShape& s = r.s;
-  const Value weight = r.weight(w), d_weight = r.gradient(w), d_bias = r.gradient(w + "_bias");
+  const Value weight = r.weight(w), d_weight = r.gradient(w), d_bias = s.norm_bias ? r.gradient(w + "_bias") : Value{};
+  std::vector<Touch> touches = {
+      {d_x, residual ? Access::add : write}, {d_out, read}, {x, read}, {weight, read}, {rows, read}, {d_weight, Access::add}};
+  if (d_bias) touches.push_back({d_bias, Access::add});
   r.call({.name = "layer_norm_backward " + w,
-          .touches = {{d_x, residual ? Access::add : write},
-                      {d_out, read},
-                      {x, read},
-                      {weight, read},
-                      {rows, read},
-                      {d_weight, Access::add},
-                      {d_bias, Access::add}},
+          .touches = std::move(touches),
           .workspace = kernels::layer_norm_backward_workspace_bytes(layer_norm_shape(s), s.backend),
           .run = [=, s = s](const At& at) {
             auto p = layer_norm_shape(s);
             p.d_x = at.get(d_x), p.d_out = at.get(d_out), p.d_residual = residual ? at.get(d_x) : nullptr;
             p.x = at.get(x), p.weight = at.get(weight), p.rstd = at.get<float>(rows), p.mean = p.rstd + s.rows();
-            p.d_weight = started(at, d_weight, s.C), p.d_bias = started(at, d_bias, s.C);
+            p.d_weight = started(at, d_weight, s.C), p.d_bias = d_bias ? started(at, d_bias, s.C) : nullptr;
             kernels::layer_norm_backward(at.context, p);
           }});
 }

@@ -21,9 +21,9 @@ void linear(Recorder& r, Value y, Value x, const std::string& w, std::int64_t N,
   const Rows rows = extra.rows.value_or(r.all_rows());
   const products::Dims dims{rows.count, N, K, s.dtype};
   const DType out = extra.fp32 ? DType::f32 : s.dtype;
-  const auto product = [dims, out](void* y, const void* x, const products::Weight& w, const void* bias) {
+  const auto product = [dims, out, adds = extra.adds](void* y, const void* x, const products::Weight& w, const void* bias) {
     kernels::Gemm g = products::forward(dims, y, x, w, bias);
-    g.out = out;
+    g.out = out, g.accumulate = adds;
     return g;
   };
   const Multiply multiply(r, w, products::Product::forward);
@@ -32,7 +32,8 @@ void linear(Recorder& r, Value y, Value x, const std::string& w, std::int64_t N,
   const char present = 0;
   const kernels::Gemm planned = product(nullptr, nullptr, {}, bias ? &present : nullptr);
   r.call({.name = "linear " + w,
-          .touches = multiply.with_scales(with_reads({{y, write}, {x, read}, {weight, read}}, {copy, bias, addend})),
+          .touches =
+              multiply.with_scales(with_reads({{y, extra.adds ? Access::add : write}, {x, read}, {weight, read}}, {copy, bias, addend})),
           .flops = products::flops(dims),
           .work = work_of(products::Product::forward, dims, multiply.quantised_bytes(planned)),
           .workspace = multiply.workspace_bytes(planned),
@@ -65,20 +66,23 @@ void weight_gradient(Recorder& r, Value d_y, Value x, const std::string& w, std:
 }
 
 void input_gradient(Recorder& r, Value d_x, Value d_y, const std::string& w, std::int64_t N, std::int64_t K,
-                    const std::optional<Rows>& only) {
+                    const std::optional<Rows>& only, bool adds) {
   const ModelShape& s = r.s;
   const Rows rows = only.value_or(r.all_rows());
   const products::Dims dims{rows.count, N, K, s.dtype};
   const Multiply multiply(r, w, products::Product::input_gradient);
-  const kernels::Gemm planned = products::input_gradient(dims, nullptr, nullptr, {});
+  kernels::Gemm planned = products::input_gradient(dims, nullptr, nullptr, {});
+  planned.accumulate = adds;
   const Value weight = r.weight(w), copy = r.packed(w, multiply.stored(planned));
   r.call({.name = "input_gradient " + w,
-          .touches = multiply.with_scales(with_reads({{d_x, write}, {d_y, read}, {weight, read}}, {copy})),
+          .touches = multiply.with_scales(with_reads({{d_x, adds ? Access::add : write}, {d_y, read}, {weight, read}}, {copy})),
           .flops = products::flops(dims),
           .work = work_of(products::Product::input_gradient, dims, multiply.quantised_bytes(planned)),
           .workspace = multiply.workspace_bytes(planned),
           .run = [=, first = s.bytes_of(rows.first * K)](const At& at) {
-            multiply(at, products::input_gradient(dims, at.get<std::byte>(d_x) + first, at.get(d_y), {at.get(weight), at.get(copy)}));
+            auto g = products::input_gradient(dims, at.get<std::byte>(d_x) + first, at.get(d_y), {at.get(weight), at.get(copy)});
+            g.accumulate = adds;
+            multiply(at, g);
           }});
   if (!only) add_adapter_input_gradients(r, d_x, d_y, w, N, K);
 }

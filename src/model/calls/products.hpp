@@ -10,6 +10,7 @@ struct LinearExtra {
   Value add = {};                 ///< (M,N), added: a residual
   std::optional<Rows> rows = {};  ///< of x; y holds these alone
   bool fp32 = false;              ///< y is fp32 whatever the compute type
+  bool adds = false;              ///< y += instead of y =, with no `add`
 };
 
 /// y (M,N) = x (M,K) w (N,K)^T, plus what adapters of w and `extra` add.
@@ -17,9 +18,9 @@ void linear(Recorder& r, Value y, Value x, const std::string& w, std::int64_t N,
 /// The gradient of w and its adapters from d_y (M,N) and x (M,K). With `only`, d_y holds these rows of x alone.
 void weight_gradient(Recorder& r, Value d_y, Value x, const std::string& w, std::int64_t N, std::int64_t K,
                      const std::optional<Rows>& only = {});
-/// d_x (M,K) = d_y w. With `only`, d_y holds these rows of d_x alone.
+/// d_x (M,K) = d_y w, or += where it `adds`. With `only`, d_y holds these rows of d_x alone.
 void input_gradient(Recorder& r, Value d_x, Value d_y, const std::string& w, std::int64_t N, std::int64_t K,
-                    const std::optional<Rows>& only = {});
+                    const std::optional<Rows>& only = {}, bool adds = false);
 /// Both, in this order: d_x may be x.
 void linear_backward(Recorder& r, Value d_x, Value d_y, Value x, const std::string& w, std::int64_t N, std::int64_t K,
                      const std::optional<Rows>& only = {});

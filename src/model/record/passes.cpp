@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::size_t max_values = 96;  // of a segment: addresses stand on the stack, so that a run allocates nothing
+constexpr std::size_t max_values = 192;  // of a segment: addresses stand on the stack, so that a run allocates nothing
 
 /// A list of calls that grows by what its calls need.
 class Replay {

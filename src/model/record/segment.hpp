@@ -162,9 +162,10 @@ Segment embedding_segment(const ModelShape&);
 Segment attention_segment(const ModelShape&, int layer);
 Segment mlp_segment(const ModelShape&, int layer);
 Segment moe_segment(const ModelShape&, int layer);
+Segment side_by_side_segment(const ModelShape&, int layer);
 Segment head_segment(const ModelShape&);
 
-/// All segments in forward order: embedding, (attention, mlp or moe) of each layer, head.
+/// All segments in forward order: embedding, (attention, mlp or moe; or both side by side) of each layer, head.
 std::vector<Segment> model_segments(const ModelShape& shape);
 
 }  // namespace tessera

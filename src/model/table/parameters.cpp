@@ -12,7 +12,9 @@ namespace tessera {
 namespace {
 
 bool norms_input(const ModelKeys& m) { return m.norm_placement != NormPlacement::post; }
-bool norms_output(const ModelKeys& m) { return m.norm_placement != NormPlacement::pre; }
+bool norms_output(const ModelKeys& m) { return m.norm_placement == NormPlacement::post || m.norm_placement == NormPlacement::both; }
+/// Beside attention the feed-forward block reads attention's norm.
+bool norms_mlp_input(const ModelKeys& m) { return norms_input(m) && m.norm_placement != NormPlacement::parallel; }
 /// With which a norm scales by 1.
 Init norm_init(const ModelKeys& m) { return m.norm_form == NormForm::one_plus_weight ? Init::zeros : Init::ones; }
 
@@ -105,7 +107,7 @@ void add_layer(std::vector<Parameter>& table, const ModelKeys& m, int layer) {
   if (m.attention_out_bias) vector("attention.bo", C, Init::zeros);
   if (norms_output(m)) norm("attention.post_norm");
   if (m.experts > 0) return add_experts(table, m, layer);
-  if (norms_input(m)) norm("mlp.norm");
+  if (norms_mlp_input(m)) norm("mlp.norm");
   if (m.gated) matrix("mlp.w_gate", F, C, std, 0, false);
   matrix("mlp.w_up", F, C, std, 0, m.gated);
   if (m.mlp_bias && m.gated) vector("mlp.b_gate", F, Init::zeros, 0);

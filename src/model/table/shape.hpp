@@ -50,8 +50,10 @@ struct LayerKind {
 struct BlockShape {
   NormPlacement norm = NormPlacement::pre;
   float scale = 1;  ///< of what joins the stream; 1 where it is normed
+  /// Attention and feed-forward are one block.
+  bool side_by_side() const { return norm == NormPlacement::parallel; }
   bool norms_input() const { return norm != NormPlacement::post; }
-  bool norms_output() const { return norm != NormPlacement::pre; }
+  bool norms_output() const { return norm == NormPlacement::post || norm == NormPlacement::both; }
   /// What a block has made joins the stream in the product that makes it.
   bool joins_at_once() const { return !norms_output() && scale == 1; }
 };
@@ -67,7 +69,8 @@ struct ModelShape {
   kernels::Backend backend = kernels::Backend::host;
   float norm_eps = 1e-5f;
   float norm_offset = 0;    ///< norms scale by offset + weight
-  bool layer_norm = false;  ///< norms of the stream take the mean off too, and add a bias
+  bool layer_norm = false;  ///< norms of the stream take the mean off too
+  bool norm_bias = false;   ///< they add a bias then
   BlockShape block = {};
   bool tied = false, qkv_bias = false, out_bias = false;  ///< biases of attention's projections
   bool sinks = false;                                     ///< of attention: a logit of each query head

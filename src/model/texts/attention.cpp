@@ -3,73 +3,58 @@
 
 #include "model/axes/block.hpp"
 #include "model/axes/context.hpp"
-#include "model/axes/tensor.hpp"
 #include "model/axes/wide_qk_norm.hpp"
 #include "model/calls/attention.hpp"
 #include "model/calls/products.hpp"
 #include "model/calls/rotation.hpp"
+#include "model/texts/inside.hpp"
 
 namespace tessera {
-namespace {
 
-struct Attention {
-  BlockEnds ends;
-  Value whole;         ///< (M,C): all ranks' rows of what it reads
-  Value unnormed;      ///< (M, made_width): rows before QK-norm of the whole width, where there is one
-  Value qk_sums;       ///< (tp,M,2) fp32, the same
-  Value raw;           ///< (B T, (h+2g) D) of this rank's h and g heads: rows before QK-norm, where there is one
-  Value qk_rstd;       ///< (B T, h+g) fp32, the same
-  Value qkv;           ///< (B T, (h+2g) D): queries, keys and values, rotated
-  Value context;       ///< (B T, h D)
-  Value lse;           ///< (B,h,T) fp32
-  Value context_rows;  ///< (M, H D): of all heads, this rank's tokens
-};
-
-/// out = x + wo(attention(rope(qk_norm([wq; wk; wv](norm(x)) + b)))) + bo; norms as the block has them.
-Attention attention_forward(Recorder& r, const std::string& w) {
+AttentionInside attention_inside(Recorder& r, Value whole) {
   const ModelShape &s = r.s, &h = r.inside;
-  const std::int64_t M = h.tokens(), C = s.C, W = h.qkv_width();
-  const BlockEnds ends = block_ends(r);
-  Attention v{.ends = ends,
-              .whole = whole_of(r, ends.input, "normed_whole", C),
-              .unnormed = s.wide_qk_norm ? r.value("qkv_before_norm", {s.tokens(), s.made_width()}) : Value{},
-              .qk_sums = s.wide_qk_norm ? r.value("qk_sums", {s.tp, s.tokens(), 2}, DType::f32) : Value{},
-              .raw = s.qk_norm ? r.value("qkv_before_norm", {M, W}) : Value{},
-              .qk_rstd = s.qk_norm ? r.value("qk_rstd", {M, h.H + h.G}, DType::f32) : Value{},
-              .qkv = r.value("qkv", {M, W}),
-              .context = r.value("context", {M, h.H * s.D}),
-              .lse = r.value("lse", {s.B, h.H, h.T}, DType::f32),
-              .context_rows = {}};
+  const std::int64_t M = h.tokens(), W = h.qkv_width();
+  AttentionInside v{.whole = whole,
+                    .unnormed = s.wide_qk_norm ? r.value("qkv_before_norm", {s.tokens(), s.made_width()}) : Value{},
+                    .qk_sums = s.wide_qk_norm ? r.value("qk_sums", {s.tp, s.tokens(), 2}, DType::f32) : Value{},
+                    .raw = s.qk_norm ? r.value("qkv_before_norm", {M, W}) : Value{},
+                    .qk_rstd = s.qk_norm ? r.value("qk_rstd", {M, h.H + h.G}, DType::f32) : Value{},
+                    .qkv = r.value("qkv", {M, W}),
+                    .context = r.value("context", {M, h.H * s.D}),
+                    .lse = r.value("lse", {s.B, h.H, h.T}, DType::f32),
+                    .context_rows = {},
+                    .rows = {},
+                    .made = {}};
   v.context_rows = rows_of(r, v.context, "context_rows", s.H * s.D);
-  const Value heads = s.qk_norm ? v.raw : v.qkv, rows = rows_of(r, heads, "qkv_rows", s.qkv_width());
-  const Value made = made_of(r, rows, "qkv_made");
-  enter_block(r, ends, w);
-  gather_rows(r, v.whole, ends.input);
-  linear(r, s.wide_qk_norm ? v.unnormed : made, v.whole, w + "wq", s.made_width(), C, {.bias = s.qkv_bias ? w + "bq" : ""});
-  if (s.wide_qk_norm) wide_qk_norm(r, made, v.qk_sums, v.unnormed, w + "q_norm", w + "k_norm");
-  gather_keys(r, rows, made);
-  rows_to_heads(r, heads, rows, s.H, s.G);
+  v.rows = rows_of(r, s.qk_norm ? v.raw : v.qkv, "qkv_rows", s.qkv_width());
+  v.made = made_of(r, v.rows, "qkv_made");
+  return v;
+}
+
+void attend(Recorder& r, const std::string& w, const AttentionInside& v) {
+  const ModelShape& s = r.s;
+  linear(r, s.wide_qk_norm ? v.unnormed : v.made, v.whole, w + "wq", s.made_width(), s.C, {.bias = s.qkv_bias ? w + "bq" : ""});
+  if (s.wide_qk_norm) wide_qk_norm(r, v.made, v.qk_sums, v.unnormed, w + "q_norm", w + "k_norm");
+  gather_keys(r, v.rows, v.made);
+  rows_to_heads(r, s.qk_norm ? v.raw : v.qkv, v.rows, s.H, s.G);
   if (s.qk_norm)
     qk_norm_rope(r, v.qkv, v.qk_rstd, v.raw, w + "q_norm", w + "k_norm");
   else
     rope(r, v.qkv);
   attention(r, v.context, v.lse, v.qkv, s.sinks ? w + "sinks" : "");
   heads_to_rows(r, v.context_rows, v.context, s.H, 0);
-  leave_block(r, ends, w, v.context_rows, {w + "wo", s.H * s.D, s.out_bias ? w + "bo" : ""});
-  return v;
 }
 
-void backward(Recorder& r, const std::string& w, const Attention& v) {
+LeavingProduct attention_leaving(const Recorder& r, const std::string& w, const AttentionInside& v) {
+  return {.y = v.context_rows, .matrix = w + "wo", .K = r.s.H * r.s.D, .bias = r.s.out_bias ? w + "bo" : ""};
+}
+
+EnteringProduct attend_backward(Recorder& r, const std::string& w, const AttentionInside& v, Value d_out) {
   const ModelShape &s = r.s, &h = r.inside;
   const std::int64_t M = s.tokens(), C = s.C, K = s.H * s.D, W = s.made_width();
-  const Value d_block = enter_block_backward(r, v.ends, w);
-  const Value d_out = whole_of(r, d_block, "d_out", C);
   const Value d_rows = r.value("d_context", {M, K}), d_context = heads_of(r, d_rows, "d_context_heads", K);
   const Value d_qkv = r.value("d_qkv", {h.tokens(), h.qkv_width()}), d_qkv_rows = rows_of(r, d_qkv, "d_qkv_rows", s.qkv_width());
   const Value d_made = made_of(r, d_qkv_rows, "d_qkv_made");
-  if (s.out_bias) bias_backward(r, d_block, w + "bo", C, s.rows());
-  gather_rows(r, d_out, d_block);
-  will_need(r, v.whole);
   linear_backward_to_heads(r, d_context, d_rows, d_out, v.context_rows, w + "wo", C, K);
   if (s.sinks) sinks_backward(r, d_context, v.context, v.lse, w + "sinks");
   attention_backward(r, d_qkv, d_context, v.qkv, v.context, v.lse);
@@ -81,18 +66,29 @@ void backward(Recorder& r, const std::string& w, const Attention& v) {
   scatter_keys(r, d_made, d_qkv_rows);
   if (s.wide_qk_norm) wide_qk_norm_backward(r, d_made, v.unnormed, v.qk_sums, w + "q_norm", w + "k_norm");
   if (s.qkv_bias) bias_backward(r, d_made, w + "bq", W);
-  const Value d_input = gradient_of_input(r, v.ends);
-  linear_backward_to_part(r, d_input, d_made, v.whole, w + "wq", W, C);
-  leave_block_backward(r, v.ends, w, d_input);
+  return {.d_y = d_made, .matrix = w + "wq", .N = W};
 }
 
-}  // namespace
-
+/// out = x + wo(attention(rope(qk_norm([wq; wk; wv](norm(x)) + b)))) + bo; norms as the block has them.
 Segment attention_segment(const ModelShape& s, int layer) {
   Recorder r(in_layer(s, layer), fmt::format("layers.{}.attention", layer), layer);
   const std::string w = fmt::format("layers.{}.attention.", layer);
-  const Attention v = attention_forward(r, w);
-  if (r.backward()) backward(r, w, v);
+  const BlockEnds ends = block_ends(r);
+  const AttentionInside v = attention_inside(r, whole_of(r, ends.input, "normed_whole", s.C));
+  enter_block(r, ends, w);
+  gather_rows(r, v.whole, ends.input);
+  attend(r, w, v);
+  leave_block(r, ends, w, {attention_leaving(r, w, v)});
+  if (!r.backward()) return r.take();
+
+  const Value d_block = enter_block_backward(r, ends, w), d_out = whole_of(r, d_block, "d_out", s.C);
+  if (s.out_bias) bias_backward(r, d_block, w + "bo", s.C, s.rows());
+  gather_rows(r, d_out, d_block);
+  will_need(r, v.whole);
+  const EnteringProduct product = attend_backward(r, w, v, d_out);
+  const Value d_input = gradient_of_input(r, ends);
+  linear_backward_to_part(r, d_input, {product}, v.whole);
+  leave_block_backward(r, ends, w, d_input);
   return r.take();
 }
 

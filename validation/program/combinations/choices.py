@@ -127,7 +127,7 @@ VALUES = {
     "zero.offload_param.nvme_path": [..., '"{folder}/disk"'],
     "zero.offload_param.max_in_cpu": [..., "5000"],
     "activation.every": [..., "2", "3"],
-    "activation.keep": [..., '["attention.context"]', '["attention.normed", "mlp.gate_up"]', '["mlp"]', '["attention"]'],
+    "activation.keep": [..., '["attention.context"]', '["attention.normed", "mlp.gate_up"]', '["mlp"]', '["attention"]', '["block.qkv", "block.gate_up"]'],
     "mesh.dp": [..., "1", "2"],
     "mesh.replicate": [..., "2"],
     "mesh.tp": [..., "2", "4"],

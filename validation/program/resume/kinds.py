@@ -26,6 +26,10 @@ MODELS = {
     "apertus": {"model__qk_norm": True, "model__gated": False, "model__activation": "xielu"},
     "gpt2": {"model__norm_form": "layer_norm", "model__gated": False, "model__activation": "gelu_tanh", "model__mlp_bias": True, "model__qkv_bias": True,
              "model__attention_out_bias": True, "model__kv_heads": 4, "model__tied": True, "model__positions": "none", "model__learned_positions": 20},
+    # More than a Cohere 2 has: biases, and a scale of what joins the stream.
+    "cohere": {"model__norm_placement": "parallel", "model__norm_form": "layer_norm_no_bias", "model__rope_pairs": "neighbours", "model__logit_scale": 0.5,
+               "model__tied": True, "model__qkv_bias": True, "model__attention_out_bias": True, "model__mlp_bias": True, "model__residual_scale": 0.5,
+               "model__pattern": json.dumps("LG"), "model__kinds": '[{ name = "L", window = 5 }, { name = "G", positions = "none" }]'},
     "gpt_oss": {"model__attention_sinks": True, "model__qkv_bias": True, "model__attention_out_bias": True, "model__expert_bias": True, "model__experts": 4,
                 "model__activation": "clamped_silu", "model__gate_limit": 0.05, "model__rope_scaling": "yarn", "model__rope_factor": 4.0,
                 "model__rope_original_context": 6, "model__rope_truncate": False, "model__pattern": json.dumps("LG"),

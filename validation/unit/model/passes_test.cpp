@@ -63,6 +63,7 @@ TEST(Texts, AreOneForSamplesPromptsAndTokens) {
          "model.embedding_scale=sqrt_width", "model.attention_softcap=2"},
         {"model.norm_placement=post", "model.qk_norm=true", "model.wide_qk_norm=true", "model.activation=gelu"},
         {"model.residual_scale=0.5", "model.embedding_scale=3", "model.attention_scale=0.2"},
+        {"model.norm_placement=parallel", "model.qkv_bias=true", "model.mlp_bias=true"},
         {"model.rotary_fraction=0.5"},
         {"model.rope_pairs=neighbours", "model.qk_norm=true"},
         {"model.experts=4", "model.shared_ff_width=8"}}) {
@@ -247,10 +248,9 @@ std::vector<Segment> segments_of(const std::vector<std::string>& overrides) {
 }
 
 TEST(ActivationPlans, EveryPlanGivesTheSameGradients) {
-  for (const char* norm : {"false", "true"})
+  for (const char* more : {"model.qk_norm=false", "model.qk_norm=true", "model.norm_placement=parallel"})
     for (int layers : {1, 2, 5}) {
-      const auto segments =
-          segments_of({fmt::format("model.layers={}", layers), fmt::format("model.qk_norm={}", norm), "model.qkv_bias=true"});
+      const auto segments = segments_of({fmt::format("model.layers={}", layers), more, "model.qkv_bias=true"});
       const auto expected = gradients(segments, plan_of(segments, {.recompute = Recompute::none}));
       ASSERT_GT(expected.size(), 5u);
       EXPECT_EQ(gradients(segments, plan_of(segments, {.recompute = Recompute::selective})), expected);
@@ -383,6 +383,9 @@ TEST(PartedBackward, GivesTheSameGradients) {
            {"model.norm_placement=post", "model.qk_norm=true", "model.wide_qk_norm=true", "model.activation=gelu"},
            {"model.residual_scale=0.5", "model.logit_softcap=3", "model.experts=4"},
            {"model.norm_placement=post", "model.experts=4", "model.shared_ff_width=8"},
+           {"model.norm_placement=parallel", "model.norm_form=layer_norm_no_bias", "model.qk_norm=true", "model.mlp_bias=true"},
+           {"model.norm_placement=parallel", "model.norm_form=layer_norm", "model.residual_scale=0.5", "model.attention_out_bias=true",
+            "model.gated=false", "model.activation=gelu"},
            {"model.pattern=LG", R"(model.kinds=[{ name = "L", window = 5, rope_theta = 500.0 }, { name = "G" }])"}}) {
     std::vector<std::string> overrides = more;
     overrides.push_back("model.layers=3");

@@ -45,6 +45,7 @@ TEST(StepCost, TasksMakeWhatATokenIsSaidToCost) {
       {"model.norm_placement=both", "model.attention_softcap=2", "model.logit_softcap=3"},
       {"model.norm_placement=post", "model.qk_norm=true", "model.wide_qk_norm=true", "model.activation=gelu"},
       {"model.residual_scale=0.5"},
+      {"model.norm_placement=parallel", "model.norm_form=layer_norm_no_bias"},
       {"model.window=5"},
       {"model.pattern=LG", R"(model.kinds=[{ name = "L", window = 5, rope_theta = 500.0 }, { name = "G" }])"},
       {"lora.rank=2", R"(lora.targets=["layers.1.mlp.w_down"])"},
