@@ -10,7 +10,7 @@ namespace tessera {
 #define TESSERA_FAMILIES(row)                                                                                                             \
   row(llama) row(mistral) row(ministral) row(cwm) row(smollm3) row(gemma) row(gemma2) row(gemma3) row(olmo2) row(olmo3) row(exaone4)      \
       row(glm) row(glm4) row(granite) row(seed_oss) row(phi3) row(qwen2) row(qwen3) row(mixtral) row(qwen2_moe) row(qwen3_moe) row(olmoe) \
-          row(granitemoe) row(gpt_oss) row(starcoder2) row(apertus) row(gpt2)
+          row(granitemoe) row(gpt_oss) row(starcoder2) row(apertus) row(gpt2) row(cohere) row(cohere2)
 
 #define TESSERA_DECLARE(name) Family name##_family();
 TESSERA_FAMILIES(TESSERA_DECLARE)

@@ -248,6 +248,7 @@ Json whole_config(const std::string& type) {
           : R"("bos_token_id": 1)";
   Json all = Json::parse(config(type, experts + R"(, "num_key_value_heads": 2, "sliding_window": null)"));
   if (type == "qwen3_moe") all.erase("shared_expert_intermediate_size");
+  if (type == "cohere2") all["sliding_window"] = 7;
   return all;
 }
 

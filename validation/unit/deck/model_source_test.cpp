@@ -130,7 +130,7 @@ TEST(ModelSource, RefusesWhatADeckCannotSay) {
       text_of(faults),
       "config.json:1:16: model_type: \"gpt_neo\" is not a model that a deck can say; llama, mistral, ministral, cwm, smollm3, gemma, "
       "gemma2, gemma3_text, olmo2, olmo3, exaone4, glm, glm4, granite, seed_oss, phi3, qwen2, qwen3, mixtral, qwen2_moe, qwen3_moe, olmoe, "
-      "granitemoe, gpt_oss, starcoder2, apertus, gpt2 are\n");
+      "granitemoe, gpt_oss, starcoder2, apertus, gpt2, cohere, cohere2 are\n");
   faults.clear();
   read_huggingface_config(
       "{\"model_type\": \"mistral\", \"hidden_size\": \"wide\",\n \"intermediate_size\": 1, \"num_hidden_layers\": 1, "

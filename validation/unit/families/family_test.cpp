@@ -74,6 +74,15 @@ std::vector<ModelKeys> models() {
       apertus.qk_norm = true, apertus.gated = false, apertus.activation = activation, apertus.attention_out_bias = m.qkv_bias;
       all.push_back(apertus);
     }
+    for (ModelKeys cohere : {m, windowed, some}) {
+      cohere.norm_placement = NormPlacement::parallel, cohere.norm_form = NormForm::layer_norm_no_bias, cohere.tied = true;
+      cohere.rope_pairs = bit(4) ? RopePairs::halves : RopePairs::neighbours, cohere.attention_out_bias = m.qkv_bias;
+      cohere.logit_scale = bit(3) ? 0.25 : 1;
+      all.push_back(cohere);
+      if (cohere.kinds.empty()) continue;
+      cohere.pattern = "NL", cohere.kinds[0] = {.name = "N", .positions = PositionMode::none};
+      all.push_back(cohere);
+    }
     ModelKeys wide = m;  // a Llama with more biases, where it is a Llama
     wide.mlp_bias = !m.qk_norm, wide.attention_out_bias = m.qkv_bias;
     all.push_back(wide);
@@ -197,6 +206,11 @@ TEST(Layers, AreWhatTheClassesOfTransformersMakeOfAFile) {
   EXPECT_EQ(windows("exaone4", R"("sliding_window": 9, "sliding_window_pattern": "LLLG", "layer_types": ["sliding_attention",)"
                                R"( "full_attention", "sliding_attention", "full_attention"])"),
             (Sizes{9, -1, 9, -1}));
+  EXPECT_EQ(windows("cohere"), (Sizes{0, 0, 0, 0}));
+  EXPECT_EQ(windows("cohere2"), (Sizes{4096, 4096, 4096, -1}));
+  EXPECT_EQ(windows("cohere2", R"("sliding_window": 9, "sliding_window_pattern": 2)"), (Sizes{9, -1, 9, -1}));
+  EXPECT_EQ(windows("cohere2", R"("layer_types": ["full_attention", "full_attention", "full_attention", "full_attention"])"),
+            (Sizes{-1, -1, -1, -1}));
   EXPECT_EQ(windows("smollm3"), (Sizes{0, 0, 0, -1}));
   EXPECT_EQ(windows("smollm3", R"("no_rope_layer_interval": 2)"), (Sizes{0, -1, 0, -1}));
   EXPECT_EQ(windows("smollm3", R"("no_rope_layers": [0, 1, 1, 0])"), (Sizes{-1, 0, 0, -1}));
@@ -280,10 +294,46 @@ TEST(Layers, WhatContradictsItselfIsRefused) {
       {"phi3", R"("auto_map": {"AutoModelForCausalLM": "modeling_phi4mm.Phi4MMForCausalLM"})", "the model brings code of its own"},
       {"llama", R"("auto_map": {"AutoModelForCausalLM": "modeling_llama.LlamaForCausalLM"})", "the model brings code of its own"},
       {"olmoe", R"("clip_qkv": 8.0)", "that are clipped"},
+      {"cohere", R"("use_qk_norm": true)", "use_qk_norm: LayerNorm of queries and keys"},
+      {"cohere", R"("logit_scale": 0)", "logit_scale: is no number above 0"},
+      {"cohere", R"("sliding_window": 9)", "is not a key that is known"},
+      {"cohere2", R"("sliding_window": null)", "sliding_window: is no window"},
+      {"cohere2", R"("sliding_window": 0)", "sliding_window: is no window"},
+      {"cohere2", R"("use_parallel_block": false)", "use_parallel_block: is another block"},
+      {"cohere2", R"("use_gated_activation": false)", "use_gated_activation: is another block"},
+      {"cohere2", R"("position_embedding_type": "rope_neox")", "position_embedding_type: is another rotation"},
+      {"cohere2", R"("rotary_pct": 0.5)", "rotary_pct: the rotation of a part"},
+      {"cohere2", R"("order_of_interleaved_layers": "global_attn_first")", "order_of_interleaved_layers: is another order"},
+      {"cohere2", R"("use_embedding_sharing": false)", "use_embedding_sharing: is not what tie_word_embeddings says"},
       {"smollm3", R"("no_rope_layers": [1, 0])", "says 2 layers"},
       {"smollm3", R"("no_rope_layer_interval": 0)", "is no number of layers"},
   };
   for (const auto& c : cases) EXPECT_NE(first_fault(c.type, c.keys).find(c.says), std::string::npos) << first_fault(c.type, c.keys);
+}
+
+// As Cohere has written it, with the keys of its own program.
+TEST(Cohere2, ReadsTheFileOfCommandR7B) {
+  std::vector<Fault> faults;
+  const ModelSource source = read_huggingface_config(
+      R"({"architectures": ["Cohere2ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0, "bos_token_id": 5,)"
+      R"( "cache_implementation": "hybrid", "eos_token_id": 255001, "head_dim": 128, "hidden_act": "silu", "hidden_size": 4096,)"
+      R"( "initializer_range": 0.02, "intermediate_size": 14336, "layer_norm_eps": 1e-05, "layer_switch": 4, "logit_scale": 0.25,)"
+      R"( "max_position_embeddings": 132096, "model_type": "cohere2", "num_attention_heads": 32, "num_hidden_layers": 32,)"
+      R"( "num_key_value_heads": 8, "order_of_interleaved_layers": "local_attn_first", "pad_token_id": 0,)"
+      R"( "position_embedding_type": "rope_gptj", "rope_scaling": null, "rope_theta": 50000, "rotary_pct": 1.0, "sliding_window": 4096,)"
+      R"( "sliding_window_pattern": 4, "torch_dtype": "bfloat16", "use_cache": true, "use_embedding_sharing": true,)"
+      R"( "use_gated_activation": true, "use_parallel_block": true, "use_parallel_embedding": false, "use_qk_norm": false,)"
+      R"( "vocab_size": 256000})",
+      "config.json", faults);
+  for (const Fault& fault : faults) ADD_FAILURE() << fault.str();
+  const ModelKeys& m = source.model;
+  EXPECT_TRUE(m.tied && m.norm_placement == NormPlacement::parallel && m.norm_form == NormForm::layer_norm_no_bias);
+  EXPECT_TRUE(m.rope_pairs == RopePairs::neighbours && m.logit_scale == 0.25 && m.rope_theta == 50000);
+  EXPECT_EQ(m.pattern, "LLLN");
+  EXPECT_EQ(source.context, 132096);
+  const Family* family = family_of(m);
+  ASSERT_TRUE(family);
+  EXPECT_EQ(family->type, "cohere2");
 }
 
 TEST(Layers, PatternsAreTheShortest) {
