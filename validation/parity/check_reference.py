@@ -60,9 +60,9 @@ def layers_of(a):
 
 
 def norm(x, weight, a, bias=None):
-    if bias is not None:
+    if a.get("norm_form", "").startswith("layer_norm"):
         x = x - x.mean(-1, keepdim=True)
-        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + a["norm_eps"]) * weight + bias
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + a["norm_eps"]) * weight + (0 if bias is None else bias)
     factor = 1 + weight if a.get("norm_form") == "one_plus_weight" else weight
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + a["norm_eps"]) * factor
 
@@ -84,9 +84,13 @@ def cap(x, most):
     return most * torch.tanh(x / most) if most else x
 
 
-def rotate(x, angle, scale):
-    """RoPE on the first 2 n features of (B, T, heads, D), by n angles: dim i pairs with dim i + n."""
+def rotate(x, angle, scale, neighbours=False):
+    """RoPE on the first 2 n features of (B, T, heads, D), by n angles: dim i pairs with dim i + n, or 2 i with 2 i + 1."""
     turned = 2 * angle.shape[-1]
+    if neighbours:
+        halves = torch.cat([x[..., :turned:2], x[..., 1:turned:2], x[..., turned:]], -1)
+        halves = rotate(halves, angle, scale)
+        return torch.cat([halves[..., :turned].unflatten(-1, (2, -1)).transpose(-1, -2).flatten(-2), halves[..., turned:]], -1)
     first, second = x[..., :turned].chunk(2, -1)
     cos, sin = torch.cos(angle)[:, None] * scale, torch.sin(angle)[:, None] * scale
     return torch.cat([first * cos - second * sin, second * cos + first * sin, x[..., turned:]], -1)
@@ -122,17 +126,19 @@ def attention(p, a, layer, y):
     heads, kv_heads, dim = (a[k] for k in ("heads", "kv_heads", "head_dim"))
     q, k, v = (y @ p[f"attention.w{c}"].T + (p[f"attention.b{c}"] if a["qkv_bias"] else 0) for c in "qkv")
     wide = a.get("wide_qk_norm", False)
+    qk = {**a, "norm_form": "weight"} if a.get("norm_form", "").startswith("layer_norm") else a  # theirs are RMSNorm
     if wide:
-        q, k = norm(q, p["attention.q_norm"], a), norm(k, p["attention.k_norm"], a)
+        q, k = norm(q, p["attention.q_norm"], qk), norm(k, p["attention.k_norm"], qk)
     q, k, v = q.view(batch, length, heads, dim), k.view(batch, length, kv_heads, dim), v.view(batch, length, kv_heads, dim)
     if a["qk_norm"] and not wide:
-        q, k = norm(q, p["attention.q_norm"], a), norm(k, p["attention.k_norm"], a)
+        q, k = norm(q, p["attention.q_norm"], qk), norm(k, p["attention.k_norm"], qk)
     at = torch.arange(length)
     if layer["positions"] == "rope":
         by = math.log(a["rope_factor"])
         scale = {"yarn": 0.1 * by + 1, "longrope": math.sqrt(1 + by / math.log(a["rope_original_context"]))}.get(layer["rope_scaling"], 1)
         angle = at[:, None].double() * frequencies(a, length, layer)
-        q, k = rotate(q, angle, scale), rotate(k, angle, scale)
+        neighbours = a.get("rope_pairs") == "neighbours"
+        q, k = rotate(q, angle, scale, neighbours), rotate(k, angle, scale, neighbours)
     k, v = (t.repeat_interleave(heads // kv_heads, 2) for t in (k, v))
     scores = cap(torch.einsum("bthd,bshd->bhts", q, k) * (a.get("attention_scale") or 1 / math.sqrt(dim)), a.get("attention_softcap", 0))
     unseen = at[None] > at[:, None]
@@ -162,6 +168,10 @@ def forward(w, a, tokens):
     for n, layer in enumerate(layers_of(a)):
         p = {k.removeprefix(f"layers.{n}."): v for k, v in w.items() if k.startswith(f"layers.{n}.")}
         enter = lambda x, name: norm(x, p[f"{name}.norm"], a, p.get(f"{name}.norm_bias")) if f"{name}.norm" in p else x  # noqa: E731
+        if a.get("norm_placement") == "parallel":
+            y = enter(x, "attention")
+            x = x + attention(p, a, layer, y) + block(a, y, p["mlp.w_gate"], p["mlp.w_up"], p["mlp.w_down"])
+            continue
         x = join(x, p, "attention", attention(p, a, layer, enter(x, "attention")))
         if "experts" in a:
             out, loss = experts(p, a, enter(x, "moe"))

@@ -93,8 +93,8 @@ def keys_of_config(config):
             "kv_heads": config.get("num_key_value_heads", heads), "head_dim": config.get("head_dim") or config["hidden_size"] // heads,
             "ff_width": config["intermediate_size"], "vocab": config["vocab_size"], "tied": config.get("tie_word_embeddings", False),
             "qk_norm": kind in ("qwen3", "qwen3_moe", "gemma3_text", "olmo2", "olmo3", "olmoe", "exaone4"), "wide_qk_norm": kind in ("olmo2", "olmo3", "olmoe"),
-            "norm_placement": "post" if kind in ("olmo2", "olmo3", "exaone4") else "both" if kind in ("gemma2", "gemma3_text", "glm4") else "pre",
-            "rope_pairs": "neighbours" if kind in ("glm", "glm4") else "halves",
+            "norm_placement": "post" if kind in ("olmo2", "olmo3", "exaone4") else "both" if kind in ("gemma2", "gemma3_text", "glm4") else "parallel" if kind in ("cohere", "cohere2") else "pre",
+            "rope_pairs": "neighbours" if kind in ("glm", "glm4", "cohere", "cohere2") else "halves",
             "qkv_bias": kind == "qwen2" or (kind == "qwen2_moe" and config.get("qkv_bias", True)) or config.get("attention_bias", False)}
     if kind == "mixtral":
         keys |= {"experts": config["num_local_experts"], "expert_ff_width": config["intermediate_size"], "shared_ff_width": 0,
@@ -102,6 +102,8 @@ def keys_of_config(config):
     elif kind == "starcoder2":
         biased = config.get("use_bias", True)
         keys |= {"norm_form": "layer_norm", "gated": False, "mlp_bias": biased, "qkv_bias": biased, "attention_out_bias": biased}
+    elif kind in ("cohere", "cohere2"):
+        keys |= {"norm_form": "layer_norm_no_bias", "attention_out_bias": config.get("attention_bias", False), "tied": config.get("tie_word_embeddings", True)}
     elif kind == "apertus":
         keys |= {"gated": False, "activation": config["hidden_act"], "attention_out_bias": config.get("attention_bias", False), "qk_norm": True}
     elif kind == "phi3":

@@ -5,7 +5,7 @@ import re
 import torch
 import transformers
 
-from names import BLOCK_KEYS, expert_part, is_apertus, is_glm, is_gpt2, is_phi3, is_gpt_oss, is_starcoder, has_experts, is_mixtral, layers_of, norms_input, norms_output, tensor_table
+from names import BLOCK_KEYS, expert_part, is_apertus, is_glm, is_gpt2, is_phi3, is_cohere, is_gpt_oss, is_starcoder, has_experts, is_mixtral, layers_of, norms_input, norms_output, tensor_table
 
 DEFAULTS = {"layers": 2, "width": 32, "heads": 4, "kv_heads": 4, "head_dim": 8, "ff_width": 48, "vocab": 96, "norm_eps": 1e-5, "tied": False,
             "qk_norm": False, "qkv_bias": False, "rope_theta": 10000.0, "rope_scaling": "none", "rope_factor": 8.0,
@@ -66,6 +66,10 @@ SHAPES = {
     # Learned positions, more than the sequences have, and no rotation.
     "gpt2": (33, 18, (0.3, 0.3), {"vocab": 64, "ff_width": 96, "tied": True, "qkv_bias": True, "attention_out_bias": True, "mlp_bias": True, "gated": False,
                                   "norm_form": "layer_norm", "activation": "gelu_tanh", "positions": "none", "learned_positions": 40}),
+    # Side by side, LayerNorm without biases, turns of neighbours, and layers that see all keys without a rotation.
+    "cohere2": (36, 18, (0.3, 0.3), {"kv_heads": 2, "vocab": 64, "layers": 3, "tied": True, "norm_placement": "parallel", "norm_form": "layer_norm_no_bias",
+                                     "rope_pairs": "neighbours", "logit_scale": 0.5, "pattern": "LG",
+                                     "kinds": [{"name": "L", "window": 6}, {"name": "G", "positions": "none"}]}),
     "qkv_bias": (9, 17, (0.3, 0.3), {"kv_heads": 2, "qkv_bias": True, "norm_eps": 1e-6, "rope_theta": 1000000.0, "vocab": 131}),
 }
 
@@ -106,6 +110,10 @@ def block_config(keys, common, layers, rope):
         del common["rms_norm_eps"]
         return transformers.Starcoder2Config(**common, norm_epsilon=keys["norm_eps"], use_bias=keys["qkv_bias"], sliding_window=windows[0] if windows else None,
                                              residual_dropout=0.0, embedding_dropout=0.0)
+    if is_cohere(keys):
+        del common["rms_norm_eps"]
+        common |= dict(layer_norm_eps=keys["norm_eps"], logit_scale=keys["logit_scale"], attention_bias=keys["qkv_bias"], bos_token_id=None, eos_token_id=None)
+        return transformers.Cohere2Config(**common, **sliding) if windows else transformers.CohereConfig(**common, use_qk_norm=False)
     if is_apertus(keys):
         return transformers.ApertusConfig(**common, attention_bias=keys["qkv_bias"], dtype="float32")
     if is_glm(keys):
@@ -236,7 +244,8 @@ def make_model(keys):
             "gemma3_text": transformers.Gemma3ForCausalLM, "olmo2": transformers.Olmo2ForCausalLM, "olmo3": transformers.Olmo3ForCausalLM,
             "olmoe": transformers.OlmoeForCausalLM, "exaone4": transformers.Exaone4ForCausalLM, "granite": transformers.GraniteForCausalLM,
             "granitemoe": transformers.GraniteMoeForCausalLM, "gpt_oss": transformers.GptOssForCausalLM, "starcoder2": transformers.Starcoder2ForCausalLM, "apertus": transformers.ApertusForCausalLM, "phi3": transformers.Phi3ForCausalLM, "gpt2": transformers.GPT2LMHeadModel,
-            "glm": transformers.GlmForCausalLM, "glm4": transformers.Glm4ForCausalLM}
+            "glm": transformers.GlmForCausalLM, "glm4": transformers.Glm4ForCausalLM,
+            "cohere": transformers.CohereForCausalLM, "cohere2": transformers.Cohere2ForCausalLM}
     model = kind[config.model_type](config).to(torch.float32).train()
     if model.config._attn_implementation != "eager":
         raise SystemExit(f"transformers chose the attention {model.config._attn_implementation}; the fixtures need eager")

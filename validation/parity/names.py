@@ -31,8 +31,12 @@ def has_experts(keys):
     return keys.get("experts", 0) > 0
 
 
+def is_cohere(keys):
+    return keys.get("norm_placement") == "parallel"
+
+
 def is_glm(keys):
-    return keys.get("rope_pairs") == "neighbours"
+    return keys.get("rope_pairs") == "neighbours" and not is_cohere(keys)
 
 
 def is_gpt_oss(keys):
@@ -83,7 +87,11 @@ def norms_input(keys):
 
 
 def norms_output(keys):
-    return keys.get("norm_placement", "pre") != "pre"
+    return keys.get("norm_placement", "pre") not in ("pre", "parallel")
+
+
+def norms_mlp_input(keys):
+    return norms_input(keys) and not is_cohere(keys)
 
 
 def has_multipliers(keys):
@@ -211,7 +219,7 @@ def tensor_table(keys):
         if has_experts(keys):
             rows += expert_table(keys, n)
             continue
-        if norms_input(keys):
+        if norms_mlp_input(keys):
             before = "feedforward_layernorm" if is_apertus(keys) else "pre_feedforward_layernorm" if norms_output(keys) and not is_glm(keys) else "post_attention_layernorm"
             rows.append((ours + "mlp.norm", f"{theirs}{before}.weight", (width,)))
             if is_starcoder(keys):
