@@ -90,7 +90,7 @@ World::World(Launch& launch, int ranks, const WorldOptions& options)
   handles_->peers = Peers(comm, place_.rank);
   std::string reason;
   handles_->block = make_shared_block(comm, Handles::block_bytes(place_.local_ranks), true, reason);
-  handles_->peers.share_marks(handles_->marks());
+  handles_->peers.share(handles_->floor(), handles_->marks());
 
   place_.host = host_name();
   hosts_ = gather_text(place_.host);
@@ -290,22 +290,16 @@ int World::finish(int status) {
 void World::abort_all(ExitCode code, const std::string& message) const {
   int status = code == ExitCode::ok ? static_cast<int>(ExitCode::internal) : static_cast<int>(code);
   ExitTimer timer(abort_grace_seconds, [status] { end_process(status); });
-  int nobody = 0;
-  if (Failure* failure = handles_ ? handles_->failure() : nullptr; failure && !failure->code.compare_exchange_strong(nobody, status)) {
-    // Another rank of this node speaks and ends us; should it not manage to, we follow with its status.
+  if (handles_ && !handles_->peers.take_floor(status)) {
+    // Another rank has spoken and ends us; should it not manage to, we follow with the status of the first of this node.
     leave_end_report_to_others();
     std::this_thread::sleep_for(std::chrono::duration<double>(abort_grace_seconds / 2));
-    end_process(nobody);
-  }
-  if (handles_ && handles_->watch && !handles_->watch->take_floor(status)) {
-    // A rank of another node speaks.
-    leave_end_report_to_others();
-    std::this_thread::sleep_for(std::chrono::duration<double>(abort_grace_seconds / 2));
-    end_process(status);
+    end_process(handles_->peers.first_status(status));
   }
   report_end(status);  // before any other rank can notice, and report what follows from this
   log_line(LogLevel::error, message);
   std::fflush(nullptr);
+  if (handles_) handles_->peers.has_spoken();
   drain_standard_error();
   if (started_by_srun() && handles_ && handles_->watch) _exit(status);  // the others have been told
   // What MPI and its transports say while they are torn down would stand below the cause.

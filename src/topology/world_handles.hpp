@@ -5,6 +5,7 @@
 #include <functional>
 #include <vector>
 
+#include "topology/failure/floor.hpp"
 #include "topology/failure/mpi.hpp"
 #include "topology/failure/peers.hpp"
 #include "topology/failure/watch.hpp"
@@ -13,23 +14,18 @@
 
 namespace tessera {
 
-/// Shared by the ranks of a node, so that of several that fail together one speaks.
-struct Failure {
-  std::atomic<int> code;  ///< 0: nobody has failed
-};
-
 struct World::Handles {
   OwnedComm world;               ///< its own: a library that uses MPI on its own cannot meet our messages
   OwnedComm node;                ///< the ranks of this node
   Peers peers;                   ///< the processes of this node
   std::unique_ptr<Watch> watch;  ///< over all ranks; null for one alone
   std::vector<std::function<void()>> ends;
-  Mapping block;  ///< a Failure and `peers`' marks; empty where the node's ranks cannot share memory: then each speaks for itself
+  Mapping block;  ///< a NodeFloor and `peers`' marks; empty where the node's ranks cannot share memory: then each speaks for itself
   static std::size_t block_bytes(int local_ranks) {
-    return sizeof(Failure) + static_cast<std::size_t>(local_ranks) * sizeof(std::atomic<bool>);
+    return sizeof(NodeFloor) + static_cast<std::size_t>(local_ranks) * sizeof(std::atomic<bool>);
   }
-  Failure* failure() const { return reinterpret_cast<Failure*>(block.data()); }
-  std::atomic<bool>* marks() const { return block ? reinterpret_cast<std::atomic<bool>*>(block.data() + sizeof(Failure)) : nullptr; }
+  NodeFloor* floor() const { return reinterpret_cast<NodeFloor*>(block.data()); }
+  std::atomic<bool>* marks() const { return block ? reinterpret_cast<std::atomic<bool>*>(block.data() + sizeof(NodeFloor)) : nullptr; }
 };
 
 }  // namespace tessera

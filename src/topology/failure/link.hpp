@@ -15,7 +15,8 @@ enum class MessageKind : std::uint8_t {
   ask,     ///< up: a rank wants everybody's notes
   notes,   ///< down: rank 0's answer to one
   floor,   ///< up: a rank has something to say that ends the run
-  ending,  ///< down: the run ends with this status, and this rank says why; connections may break
+  ending,  ///< down: the run ends with this status, and this rank says why; connections may break. Rank -1: nobody does, after all
+  said,    ///< up, then down: it has been said
   lost,    ///< to all: this rank has ended
   gone,    ///< up: this rank ends as it should
   bye,     ///< to neighbours: I end as I should

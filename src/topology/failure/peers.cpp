@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/end_report.hpp"
+#include "topology/failure/floor.hpp"
 #include "topology/failure/peer_file.hpp"
 #include "topology/failure/watch.hpp"
 
@@ -41,8 +42,13 @@ class Line {
   std::size_t size_ = 0;
 };
 
-[[noreturn]] void leave_over(int lost) {
-  report_end(static_cast<int>(ExitCode::lost));
+[[noreturn]] void leave_over(const Peers& peers, int lost) {
+  constexpr int status = static_cast<int>(ExitCode::lost);
+  if (!peers.take_floor(status)) {  // MPI gives up on many ranks at once: one says it for all
+    leave_end_report_to_others();
+    _exit(peers.first_status(status));
+  }
+  report_end(status);
   Line line;
   line.add("tessera: rank ");
   line.add(g_own_rank.load());
@@ -50,7 +56,9 @@ class Line {
   line.add(lost);
   line.add(
       " has ended, and MPI gave up over it. Its own last lines, or the kernel's log when memory ran out, say why; run again to resume.\n");
-  _exit(static_cast<int>(line.write_out() ? ExitCode::lost : ExitCode::internal));
+  const bool written = line.write_out();
+  peers.has_spoken();
+  _exit(written ? status : static_cast<int>(ExitCode::internal));
 }
 
 /// In the middle of abort(): nothing may be locked or allocated here. Returns when no lost rank is found. Not inlined: see on_abort.
@@ -60,7 +68,7 @@ class Line {
   for (int i = 0; i < tries; ++i) {
     const Peers* peers = g_watched.load();  // again: the run may come to its end meanwhile
     if (!peers) return;
-    if (const std::optional<int> lost = peers->lost_rank()) leave_over(*lost);
+    if (const std::optional<int> lost = peers->lost_rank()) leave_over(*peers, *lost);
     poll(nullptr, 0, pause_milliseconds);
   }
 }
@@ -120,6 +128,7 @@ Peers& Peers::operator=(Peers&& other) noexcept {
   std::swap(world_ranks_, other.world_ranks_);
   std::swap(descriptors_, other.descriptors_);
   std::swap(own_, other.own_);
+  std::swap(floor_, other.floor_);
   std::swap(aborting_, other.aborting_);
   std::swap(watch_, other.watch_);
   std::swap(lost_, other.lost_);
@@ -129,6 +138,25 @@ Peers& Peers::operator=(Peers&& other) noexcept {
 bool Peers::has_ended(int local_rank) const {
   pollfd watched{descriptors_[static_cast<std::size_t>(local_rank)], POLLIN, 0};
   return watched.fd >= 0 && poll(&watched, 1, 0) == 1;
+}
+
+bool Peers::take_floor(int status) const {
+  constexpr double patience_seconds = 2.5;  // with one that says nothing
+  const auto ended = [this](int local_rank) { return has_ended(local_rank); };
+  if (floor_ && !floor_->take(own_, status, ended, patience_seconds)) return false;
+  if (!watch_ || watch_->take_floor(status)) return true;
+  if (floor_) floor_->said();  // by a rank of another node
+  return false;
+}
+
+void Peers::has_spoken() const {
+  if (watch_) watch_->has_spoken();  // first: those of this node may end now, and their launcher us
+  if (floor_) floor_->said();
+}
+
+int Peers::first_status(int fallback) const {
+  const int first = floor_ ? floor_->status() : 0;
+  return first ? first : fallback;
 }
 
 void Peers::mark_aborting() const {

@@ -8,6 +8,7 @@
 
 namespace tessera {
 
+class NodeFloor;
 class Watch;
 class Whereabouts;
 
@@ -36,8 +37,14 @@ class Peers {
   /// "rank 5", and its host where a watch knows it: "rank 5 on n2".
   std::string name(int world_rank) const;
 
-  /// Takes a mark for each local rank, all false, in memory that the node's ranks share.
-  void share_marks(std::atomic<bool>* aborting) { aborting_ = aborting; }
+  /// Takes a floor and a mark for each local rank, all zero, in memory that the node's ranks share; null: there is none.
+  void share(NodeFloor* floor, std::atomic<bool>* aborting) { floor_ = floor, aborting_ = aborting; }
+  /// Whether this rank is to say why the run ends, with `status`, for all that can be asked: those of its node, and all where there is a
+  /// watch. Another one is where this rank ends before has_spoken(). For handlers of signals too. Takes some seconds at most.
+  bool take_floor(int status) const;
+  void has_spoken() const;
+  /// Of the first rank of the node that wanted to say why the run ends; `fallback` where that is not known.
+  int first_status(int fallback) const;
   /// Marks this process: it is in abort(), for a fault of its own or over a lost rank, and no other rank is to be told that it was lost.
   void mark_aborting() const;
   /// The world rank of a process of this node that has ended unmarked, or of one of another node that was lost.
@@ -47,6 +54,7 @@ class Peers {
   std::vector<int> world_ranks_;
   std::vector<int> descriptors_;  // of processes; -1: our own, or not known
   int own_ = 0;                   // local rank
+  NodeFloor* floor_ = nullptr;
   std::atomic<bool>* aborting_ = nullptr;
   Watch* watch_ = nullptr;
   const std::atomic<int>* lost_ = nullptr;  // the watch's: handlers read it

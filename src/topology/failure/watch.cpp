@@ -40,6 +40,7 @@ Watch::Watch(WatchPlan plan, WatchLinks links, std::vector<int> unreached)
     : plan_(std::move(plan)), rank_(plan_.rank), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), links_(std::move(links)) {
   if (wake_ < 0) fail(ExitCode::environment, "no eventfd for the watch over the ranks");
   heard_up_ = now_seconds();
+  cut_off_ = rank_ != 0 && links_.up.socket() < 0;
   if (rank_ == 0) members_.resize(plan_.hosts.size());
   for (Member& member : members_) member.heard = heard_up_;
   for (int rank : unreached) {
@@ -49,6 +50,7 @@ Watch::Watch(WatchPlan plan, WatchLinks links, std::vector<int> unreached)
   let_next_rank_look(plan_);
   thread_ = std::thread([this] {
     pthread_setname_np(pthread_self(), "watch");
+    thread_id_ = gettid();
     loop();
   });
 }
@@ -75,6 +77,7 @@ void Watch::loop() {
   while (true) {
     wait_for_events();
     std::vector<WatchLine> sayings;
+    std::optional<std::string> last_words;
     std::function<void(const std::string&)> end;
     {
       std::lock_guard lock(mutex_);
@@ -84,13 +87,16 @@ void Watch::loop() {
         leave_now(static_cast<ExitCode>(status_));
       }
       read_links();
+      serve_floor();
       note_regularly();
       end_question_when_answered();
       send_stacks_that_were_read();
       judge_progress();
       sayings.swap(sayings_);
+      last_words.swap(last_words_);
       if (watchdog_.ends) end = end_;
     }
+    if (last_words) report_end(status_), log_line(LogLevel::error, *last_words);
     for (const WatchLine& saying : sayings) {
       log_line(saying.warns ? LogLevel::warning : LogLevel::info, saying.text);
       if (end && saying.warns) end(saying.cause);
@@ -184,14 +190,17 @@ void Watch::handle(int from, const Message& message) {
       send_down(message.kind, message.text);
       run_ends(first, second);
       break;
+    case MessageKind::said:
+      // What comes from below is known on the way up, so the speaker's end is no loss there.
+      mine || from == plan_.tree.parent(rank_) ? take_said() : (floor_ = Floor::said, send_up(message.kind, message.text));
+      break;
     case MessageKind::lost:
-      if (!ending_) tell_lost(first, from);
+      if (!ending()) tell_lost(first, from);
       break;
     case MessageKind::gone:
-      if (mine)
-        members_[static_cast<std::size_t>(first)].ended = true;
-      else
-        send_up(message.kind, message.text);
+      if (!mine) return send_up(message.kind, message.text);
+      members_[static_cast<std::size_t>(first)].ended = true;
+      pass_floor_on(first);
       break;
     case MessageKind::look:
       first == rank_ ? read_stacks_of(second) : send_to(first, message.kind, message.text);
@@ -207,7 +216,11 @@ void Watch::handle(int from, const Message& message) {
 
 void Watch::link_ended(int from, bool goodbye) {
   if (from != plan_.tree.parent(rank_)) send_up(MessageKind::gone, std::to_string(from));
-  if (!goodbye && !ending_) tell_lost(from, from);
+  if (from == plan_.tree.parent(rank_)) {
+    cut_off_ = true;
+    if (from == 0 && speaker_ == 0 && floor_ == Floor::others) reopen_floor();
+  }
+  if (!goodbye && !ending()) tell_lost(from, from);
   answered_.notify_all();  // rank 0 may give no answer any more
 }
 

@@ -1,5 +1,7 @@
 // A thread of each process that talks to the other processes beside MPI: who has ended, who waits for whom, and who says so.
 #pragma once
+#include <sys/types.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <functional>
@@ -10,6 +12,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "topology/failure/account.hpp"
@@ -55,8 +58,11 @@ class Watch {
 
   /// Asks all ranks where they are, and says who waits in `wait` and for whom. Takes a few seconds at most.
   std::string explain(const std::string& wait);
-  /// Whether this rank may say why the run ends: the first one that asks may. All others then know that connections will break.
+  /// Whether this rank is to say why the run ends: the first one that asks is, and one of those that wait where that one is lost before it
+  /// has said it. All others then know that connections will break. For handlers of signals too. Takes a few seconds at most.
   bool take_floor(int status);
+  /// It has said it: the others may end.
+  void has_spoken();
 
   /// From now on a run that stands still is said to, and by whose fault: by rank 0, and where that one does not answer by a rank below it.
   /// `end` is called then where the options say so, on the watch's thread, with the cause.
@@ -65,6 +71,7 @@ class Watch {
   std::vector<Straggler> take_stragglers();
 
  private:
+  enum class Floor : int { open, mine, others, said };
   struct Member {  ///< what rank 0 knows of a rank
     Note note;
     double heard = 0;  ///< when
@@ -97,16 +104,24 @@ class Watch {
   void send_down(MessageKind kind, const std::string& text);
   void send_to(int rank, MessageKind kind, const std::string& text);
 
-  // watch_words.cpp: losses, questions, the floor
+  // watch_words.cpp: losses, questions
   void tell_lost(int rank, int from);
   void take_note(const std::string& text);
   void ask_all(int asker);
   void end_question_when_answered();
   /// Who has answered the question under way, or by `silent_after` who has sent a note in so many seconds.
   std::vector<RankNote> notes(std::optional<double> silent_after) const;
+
+  // watch_floor.cpp: who says why the run ends
+  bool ending() const { return floor_.load() != Floor::open; }
   void grant_floor(int rank, int status);
+  void pass_floor_on(int ended);
+  void reopen_floor();
   void run_ends(int status, int speaker);
-  void leave_after_others(int status);
+  void take_said();
+  void leave_in(double seconds);
+  void serve_floor();
+  void serve_own_thread();
 
   // watch_progress.cpp: a run that stands still
   void judge_progress();
@@ -125,6 +140,12 @@ class Watch {
   Whereabouts whereabouts_;
   std::atomic<int> lost_{-1};
   int wake_ = -1;  // an eventfd
+  // Between take_floor, which locks nothing, and the watch's thread.
+  std::atomic<Floor> floor_{Floor::open};
+  std::atomic<int> wanted_{0};                    ///< the status that this rank wants the floor for
+  std::atomic<bool> spoke_{false}, told_{false};  ///< this rank has; and the others will hear of it
+  std::atomic<bool> cut_off_{false};              ///< rank 0 cannot answer
+  std::atomic<pid_t> thread_id_{0};
 
   std::mutex mutex_;  // all below
   std::condition_variable answered_;
@@ -134,10 +155,13 @@ class Watch {
   std::set<int> askers_;  ///< waiting for the notes
   double asked_at_ = 0;
   std::optional<std::string> notes_;  ///< the answer for this rank
-  std::optional<bool> may_speak_;
-  bool ending_ = false, stopping_ = false;
-  int status_ = 0;                  ///< that the run ends with
-  std::optional<double> leave_at_;  ///< then this process ends
+  bool stopping_ = false;
+  int status_ = 0;                                  ///< that the run ends with
+  int speaker_ = -1;                                ///< who has or had the floor
+  bool asked_floor_ = false;                        ///< `wanted_` has been sent
+  std::vector<std::pair<int, int>> next_speakers_;  ///< rank 0's: those that have asked since, with their statuses
+  std::optional<std::string> last_words_;           ///< rank 0's, where nobody else is left to say them
+  std::optional<double> leave_at_;                  ///< then this process ends
   double noted_at_ = 0, heard_up_ = 0;
 
   WatchdogOptions watchdog_;

@@ -32,7 +32,7 @@ void Watch::watch_progress(const WatchdogOptions& options, std::function<void(co
 void Watch::judge_progress() {
   const double now = now_seconds();
   if (now - std::exchange(judged_at_, now) > gap_seconds) judged_from_ = now;
-  if (!watchdog_.on || ending_ || lost_ >= 0) return;
+  if (!watchdog_.on || ending() || lost_ >= 0) return;
   if (rank_ == 0) {
     if (report_) return end_report_when_read();
     const double still = seconds_still();

@@ -1,4 +1,4 @@
-// Losses, questions and the floor: what ranks say to each other when something is wrong.
+// Losses and questions: what ranks say to each other when something is wrong.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,8 +13,6 @@ namespace tessera {
 namespace {
 
 constexpr double question_seconds = 1.5;  // for the ranks' answers, and twice that for rank 0's
-constexpr double floor_seconds = 2;       // for rank 0's word about who speaks
-constexpr double leave_seconds = 1.5;     // from the word that the run ends to the end of this process
 
 }  // namespace
 
@@ -84,43 +82,6 @@ std::string Watch::explain(const std::string& wait) {
     return fmt::format("rank 0 on {} does not answer by way of rank {} on {}: one of them is stopped, or its node hangs", host(0), parent,
                        host(parent));
   return fmt::format("rank 0 on {} does not answer: it is stopped, or its node hangs", host(0));
-}
-
-/// Who speaks ends all ranks. Where that does not reach this one, as with srun, it goes by itself.
-void Watch::leave_after_others(int status) {
-  status_ = status;
-  leave_at_ = now_seconds() + leave_seconds;
-}
-
-void Watch::run_ends(int status, int speaker) {
-  ending_ = true;
-  may_speak_ = speaker == rank_;
-  if (speaker != rank_) leave_after_others(status);
-  answered_.notify_all();
-}
-
-void Watch::grant_floor(int rank, int status) {
-  if (ending_) return;  // all have been told who speaks
-  send_down(MessageKind::ending, fmt::format("{} {}", status, rank));
-  run_ends(status, rank);
-}
-
-bool Watch::take_floor(int status) {
-  std::unique_lock lock(mutex_);
-  if (ending_) return false;
-  if (rank_ == 0) return grant_floor(0, status), true;
-  if (links_.up.socket() >= 0) {
-    send_up(MessageKind::floor, fmt::format("{} {}", rank_, status));
-    answered_.wait_for(lock, std::chrono::duration<double>(floor_seconds),
-                       [this] { return may_speak_.has_value() || links_.up.socket() < 0; });
-    if (may_speak_) return *may_speak_;
-  }
-  // Nobody can give the floor: the lower ranks first, whose word ends the others. Where a rank between was lost, those that rank 0 still
-  // reaches speak before.
-  lock.unlock();
-  const int others_first = plan_.tree.parent(rank_) > 0 ? 1500 : 0;
-  std::this_thread::sleep_for(std::chrono::milliseconds(others_first + 100 * std::min(rank_ - 1, 20)));
-  return true;
 }
 
 }  // namespace tessera

@@ -10,6 +10,8 @@
 #include <atomic>
 #include <cstring>
 #include <filesystem>
+#include <functional>
+#include <memory>
 
 #include "../sample.hpp"
 #include "base/clock.hpp"
@@ -20,7 +22,8 @@ namespace {
 
 constexpr int most = 512;
 // Both have a rank below rank 0 with nodes of its own below it.
-const int crowd = test::Sample::full() ? most : 80, node_size = crowd == most ? 8 : 2;
+const int large_crowd = test::Sample::full() ? most : 80;
+int crowd = large_crowd, node_size = crowd == most ? 8 : 2;
 constexpr double hang_seconds = 250;
 
 /// Memory of all: the texts that MPI would gather, and how far each has come.
@@ -33,6 +36,8 @@ struct Board {
   std::atomic<int> saw[most];        ///< 1 + the rank whose loss it heard of
   std::atomic<int> answered, links;  ///< rank 0's: ranks that answered it; sockets it has
   std::atomic<bool> over;
+  std::atomic<int> took, wanted, said, silent_too_early;  ///< of the floor
+  std::atomic<bool> killed;
   Text texts[2][most];
 };
 
@@ -69,7 +74,7 @@ int own_sockets() {
   return count;
 }
 
-[[noreturn]] void live_as(int rank, Board& board, int sockets_before) {
+std::unique_ptr<Watch> join(int rank, Board& board) {
   std::vector<int> leaders;
   for (int r = 0; r < crowd; ++r) leaders.push_back(r - r % node_size);
   WatchPlan plan{.rank = rank, .hosts = {}, .leaders = leaders, .processes = {}, .tree = WatchTree(leaders)};
@@ -78,7 +83,12 @@ int own_sockets() {
   WatchNetwork made = make_links(plan.tree, rank, leaders, [&](const std::string& mine) { return gather(board, round++, rank, mine); });
   if (!made.unreached.empty()) _exit(3);
   plan.processes = made.processes;
-  Watch watch(std::move(plan), std::move(made.links), {});
+  return std::make_unique<Watch>(std::move(plan), std::move(made.links), std::vector<int>{});
+}
+
+[[noreturn]] void live_as(int rank, Board& board, int sockets_before) {
+  const std::unique_ptr<Watch> joined = join(rank, board);
+  Watch& watch = *joined;
   watch.whereabouts().begin_wait(&watch, "the crowd's barrier");
   meet(board, 2);
   if (rank == 0) {
@@ -94,27 +104,46 @@ int own_sockets() {
   _exit(0);  // none says goodbye: all are to be killed or to end
 }
 
-TEST(Watch, ManyProcessesAnswerAndHearOfALossWithFewLinksEach) {
-  auto* board = static_cast<Board*>(mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-  ASSERT_NE(static_cast<void*>(board), MAP_FAILED);
-  new (board) Board{};
-  const int before = own_sockets();
-  const int said = memfd_create("rank 0's standard error", 0);
-  ASSERT_GE(said, 0);
+/// All processes, and the standard error of rank 0's.
+struct Crowd {
+  Board* board = static_cast<Board*>(mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  int said = memfd_create("rank 0's standard error", 0);
   std::vector<pid_t> children;
-  for (int rank = 0; rank < crowd; ++rank) {
-    const pid_t child = fork();
-    if (child == 0 && rank == 0) dup2(said, STDERR_FILENO);
-    if (child == 0) live_as(rank, *board, before);
-    ASSERT_GT(child, 0);
-    children.push_back(child);
+
+  template <class Life>
+  explicit Crowd(const Life& live) {
+    new (board) Board{};
+    for (int rank = 0; rank < crowd; ++rank) {
+      const pid_t child = fork();
+      if (child == 0 && rank == 0) dup2(said, STDERR_FILENO);
+      if (child == 0) live(rank, *board);
+      children.push_back(child);
+    }
   }
+  ~Crowd() {
+    munmap(board, sizeof(Board));
+    close(said);
+  }
+  Crowd(const Crowd&) = delete;
+  Crowd& operator=(const Crowd&) = delete;
+  pid_t child(int rank) const { return children[static_cast<std::size_t>(rank)]; }
+  std::string words() const {
+    std::string text(4096, '\0');
+    text.resize(static_cast<std::size_t>(std::max<ssize_t>(pread(said, text.data(), text.size(), 0), 0)));
+    return text;
+  }
+};
+
+TEST(Watch, ManyProcessesAnswerAndHearOfALossWithFewLinksEach) {
+  const int before = own_sockets();
+  Crowd all([&](int rank, Board& board) { live_as(rank, board, before); });
+  Board* board = all.board;
   EXPECT_TRUE(wait_until([&] { return board->answered.load() != 0; })) << board->arrived[0] << " " << board->arrived[2];
   EXPECT_EQ(board->answered, crowd);
   EXPECT_GT(board->links, 0);
   EXPECT_LE(board->links, most_links);
   const int lost = node_size;  // the first rank of node 1: the others of its node are below it, and nodes
-  kill(children[static_cast<std::size_t>(lost)], SIGKILL);
+  kill(all.child(lost), SIGKILL);
   const auto heard = [&] {
     int count = 0;
     for (int r = 0; r < crowd; ++r) count += board->saw[r] == 1 + lost ? 1 : 0;
@@ -124,18 +153,110 @@ TEST(Watch, ManyProcessesAnswerAndHearOfALossWithFewLinksEach) {
   EXPECT_TRUE(wait_until([&] { return heard() == crowd - 1; })) << heard();
   ::testing::Test::RecordProperty("seconds_to_hear", std::to_string(now_seconds() - begin));
   board->over = true;
-  for (pid_t child : children) {
+  for (pid_t child : all.children) {
     int status = 0;
     EXPECT_EQ(waitpid(child, &status, 0), child);
-    EXPECT_TRUE(child == children[static_cast<std::size_t>(lost)] ? WIFSIGNALED(status) : WIFEXITED(status) && WEXITSTATUS(status) == 0)
-        << status;
+    EXPECT_TRUE(child == all.child(lost) ? WIFSIGNALED(status) : WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
   }
-  std::string words(4096, '\0');
-  words.resize(static_cast<std::size_t>(std::max<ssize_t>(pread(said, words.data(), words.size(), 0), 0)));
-  close(said);
+  const std::string words = all.words();
   EXPECT_NE(words.find(fmt::format("rank {} on n1 was lost ", lost)), words.npos) << words;
   EXPECT_NE(words.find("s in the crowd's barrier"), words.npos) << words;
-  munmap(board, sizeof(Board));
+}
+
+/// What happens to the floor. `first` takes it, and is killed before it speaks; the others want it before, afterwards, or not at all.
+struct FloorCase {
+  int first;           ///< -1: all ask at once
+  bool others = true;  ///< want it
+  bool knows(int rank, int third) const { return others && rank != first && (first < 0 || rank % 3 == third); }
+  int early() const {
+    int count = 0;
+    for (int r = 0; r < crowd; ++r) count += first >= 0 && knows(r, 1) ? 1 : 0;
+    return count;
+  }
+};
+constexpr int floor_status = 76;
+
+[[noreturn]] void want_floor(int rank, Board& board, const FloorCase& c) {
+  alarm(static_cast<unsigned>(hang_seconds));
+  const std::unique_ptr<Watch> watch = join(rank, board);
+  meet(board, 2);
+  if (rank == c.first) {
+    if (!watch->take_floor(floor_status)) _exit(1);
+    ++board.took;
+    if (!wait_until([&] { return board.wanted >= c.early(); })) _exit(1);
+    board.killed = true;
+    raise(SIGKILL);
+  }
+  const bool early = c.first < 0 || c.knows(rank, 1);
+  if (early || c.knows(rank, 2)) {
+    if (c.first >= 0 && !wait_until([&] { return early ? board.took > 0 : board.killed.load(); })) _exit(1);
+    ++board.wanted;
+    if (watch->take_floor(floor_status)) {
+      ++board.took;
+      usleep(20000);
+      ++board.said;
+      watch->has_spoken();
+      _exit(floor_status);
+    }
+    if (board.said == 0) ++board.silent_too_early;
+  }
+  wait_until([&] { return board.over || watch->lost() >= 0; });
+  _exit(watch->lost() >= 0 ? 0 : 1);
+}
+
+/// Runs it to its end, which comes by itself.
+std::string play(const FloorCase& c, const std::function<void(const Board&)>& check) {
+  Crowd all([&](int rank, Board& board) { want_floor(rank, board, c); });
+  for (int rank = 0; rank < crowd; ++rank) {
+    int status = 0;
+    EXPECT_EQ(waitpid(all.child(rank), &status, 0), all.child(rank));
+    if (rank == c.first)
+      EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
+    else if (c.first == 0)  // those that did not want it hear that rank 0 was lost
+      EXPECT_TRUE(WIFEXITED(status) && (WEXITSTATUS(status) == floor_status || WEXITSTATUS(status) == 0)) << rank << ": " << status;
+    else
+      EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == floor_status) << rank << ": " << status;
+  }
+  check(*all.board);
+  return all.words();
+}
+
+class WatchFloor : public ::testing::Test {
+ public:
+  // Few: what is tested is who speaks, and some wait for others that must come to their turn.
+  WatchFloor() { crowd = 14, node_size = 2; }
+  ~WatchFloor() override { crowd = large_crowd, node_size = crowd == most ? 8 : 2; }
+};
+
+TEST_F(WatchFloor, OneOfAllSpeaksForAll) {
+  play({.first = -1}, [](const Board& board) {
+    EXPECT_EQ(board.took, 1);
+    EXPECT_EQ(board.said, 1);
+    EXPECT_EQ(board.silent_too_early, 0);
+  });
+}
+
+TEST_F(WatchFloor, AnotherOneSpeaksWhereTheFirstIsKilledBeforeItDoes) {
+  for (int first : {crowd - 1, node_size}) {  // a leaf; one with ranks below it
+    const std::string words = play({.first = first}, [](const Board& board) {
+      EXPECT_EQ(board.took, 2);
+      EXPECT_EQ(board.said, 1);
+      EXPECT_EQ(board.silent_too_early, 0);
+    });
+    EXPECT_EQ(words.find("before it said why"), words.npos) << words;
+  }
+}
+
+TEST_F(WatchFloor, RankZeroSpeaksForOneThatWasKilledBeforeItDidWhereNobodyElseWantsTo) {
+  const int first = crowd - 1;
+  const std::string words = play({.first = first, .others = false}, [](const Board& board) { EXPECT_EQ(board.took, 1); });
+  const std::string wanted =
+      fmt::format("rank {} on n{} ended the run with status 76, and was lost before it said why", first, first / node_size);
+  EXPECT_NE(words.find(wanted), words.npos) << words;
+}
+
+TEST_F(WatchFloor, SomebodySpeaksWhereRankZeroIsKilledBeforeItDoes) {
+  play({.first = 0}, [](const Board& board) { EXPECT_GE(board.said, 1); });  // nobody is left who could give it to one alone
 }
 
 }  // namespace
