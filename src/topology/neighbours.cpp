@@ -4,6 +4,7 @@
 #include <atomic>
 #include <exception>
 #include <map>
+#include <mutex>
 #include <numeric>
 #include <string>
 
@@ -53,30 +54,55 @@ std::vector<int> keepers_of(const std::vector<int>& node_of_rank) {
   return keepers;
 }
 
+/// All that MPI may read or write while a message is under way.
+struct Neighbours::Messages {
+  std::int64_t sent = -1, coming = -1;
+  MPI_Request send = MPI_REQUEST_NULL, receive = MPI_REQUEST_NULL;
+  std::vector<std::byte> out = std::vector<std::byte>(message_bytes), in = out;
+};
+
 struct Neighbours::Channel {
   OwnedComm comm;
   WaitLimit limit;
   std::atomic<bool> aborted{false};
-  std::vector<std::byte> out = std::vector<std::byte>(message_bytes), in = out;
+  std::unique_ptr<Messages> messages = std::make_unique<Messages>();  ///< null: given up
 
   /// Either may have no partner: -1.
   void move(int to, const Outgoing& mine, int from, const Incoming& theirs);
+  void exchange(int to, const Outgoing& mine, int from, const Incoming& theirs);
   void wait(MPI_Request& request) { comm.wait(request, limit); }
 };
 
 void Neighbours::Channel::move(int to, const Outgoing& mine, int from, const Incoming& theirs) {
-  std::int64_t sent = mine.bytes, coming = -1;
-  MPI_Request send = MPI_REQUEST_NULL, receive = MPI_REQUEST_NULL;
+  if (aborted || !messages) fail(ExitCode::lost, "{} were given up", limit.what());
+  try {
+    exchange(to, mine, from, theirs);
+  } catch (...) {
+    // What has begun to arrive cannot be cancelled, and no MPI takes back what is being sent: the bytes stay until the process ends, which
+    // is soon. Kept in reach, so that no check for leaks takes them for lost.
+    static auto& under_way = *new std::vector<std::unique_ptr<Messages>>;
+    static std::mutex mutex;
+    if (messages->send != MPI_REQUEST_NULL || messages->receive != MPI_REQUEST_NULL) {
+      std::lock_guard lock(mutex);
+      under_way.push_back(std::move(messages));
+    }
+    throw;
+  }
+}
+
+void Neighbours::Channel::exchange(int to, const Outgoing& mine, int from, const Incoming& theirs) {
+  auto& [sent, coming, send, receive, out, in] = *messages;
+  sent = mine.bytes, coming = -1;
   if (from >= 0) MPI_CHECK(MPI_Irecv(&coming, 1, MPI_INT64_T, from, bytes_tag, comm.get(), &receive));
   if (to >= 0) MPI_CHECK(MPI_Isend(&sent, 1, MPI_INT64_T, to, bytes_tag, comm.get(), &send));
   if (from >= 0) wait(receive);
   if (to >= 0) wait(send);
   Guarded reading, writing;
   if (from >= 0) writing.run([&] { theirs.begin(coming); });
-  if (to < 0) sent = 0;
-  for (std::int64_t at = 0; at < std::max(sent, coming); at += message_bytes) {
+  const std::int64_t leaving_bytes = to < 0 ? 0 : sent;
+  for (std::int64_t at = 0; at < std::max(leaving_bytes, coming); at += message_bytes) {
     const auto of = [&](std::int64_t bytes) { return static_cast<std::size_t>(std::clamp<std::int64_t>(bytes - at, 0, message_bytes)); };
-    const std::size_t leaving = of(sent), arriving = of(coming);
+    const std::size_t leaving = of(leaving_bytes), arriving = of(coming);
     if (arriving > 0) MPI_CHECK(MPI_Irecv(in.data(), static_cast<int>(arriving), MPI_BYTE, from, piece_tag, comm.get(), &receive));
     if (leaving > 0) {
       reading.run([&] { mine.read(at, std::span(out).first(leaving)); });

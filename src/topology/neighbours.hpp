@@ -57,6 +57,7 @@ class Neighbours {
              const std::function<Incoming(std::size_t)>& incoming) const;
 
  private:
+  struct Messages;
   struct Channel;
   std::unique_ptr<Channel> channel_;
   int rank_ = 0, keeper_ = 0, kept_ = 0;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <future>
+#include <optional>
 #include <random>
 
 #include "world_main.hpp"
@@ -105,6 +107,52 @@ TEST(Neighbours, TransfersGoInTheirOrderAndAFaultIsToldAtTheEnd) {
     EXPECT_TRUE(received[1].none);
   }
   world().barrier();
+}
+
+TEST(Neighbours, MemoryOfAMessageThatIsGivenUpStaysWhereItMayStillArrive) {
+  if (world().ranks() == 1) GTEST_SKIP() << "nobody to carry to";
+  std::optional<Neighbours> neighbours(world());
+  const int rank = world().rank(), last = world().ranks() - 1;
+  const std::vector<Neighbours::Transfer> transfer{{last, 0}};
+  const std::byte* arrived = nullptr;
+  std::promise<void> comes;
+  bool given_up = false;
+  const auto outgoing = [&](std::byte value) {
+    return [&, value](std::size_t) {
+      return Outgoing{.bytes = 1 << 20, .read = [&, value](std::int64_t, std::span<std::byte> out) {
+                        if (given_up) world().barrier();
+                        std::memset(out.data(), static_cast<int>(value), out.size());
+                      }};
+    };
+  };
+  const auto incoming = [&](std::size_t) {
+    return Incoming{.begin =
+                        [&](std::int64_t) {
+                          if (given_up) comes.set_value();
+                        },
+                    .write = [&](std::int64_t, std::span<const std::byte> piece) { arrived = piece.data(); },
+                    .end = [] {}};
+  };
+  neighbours->carry(transfer, outgoing(std::byte{1}), incoming);
+  given_up = true;
+  if (rank == 0) {
+    auto carrying = std::async(std::launch::async, [&] { neighbours->carry(transfer, outgoing(std::byte{2}), incoming); });
+    comes.get_future().wait();  // the sender has told how many bytes it sends, and sends none before the barrier
+    neighbours->abort();
+    EXPECT_THROW(carrying.get(), Error);
+    EXPECT_THROW(neighbours->carry(transfer, outgoing(std::byte{3}), incoming), Error) << "none goes on";
+    neighbours.reset();
+    const std::vector<std::byte> others(1 << 20, std::byte{9});  // who takes what is free now
+    world().barrier();
+    world().barrier();
+    EXPECT_EQ(others, std::vector<std::byte>(1 << 20, std::byte{9}));
+    EXPECT_EQ(arrived[0], std::byte{2});
+    EXPECT_EQ(arrived[(1 << 20) - 1], std::byte{2});
+  } else {
+    if (rank != last) world().barrier();
+    neighbours->carry(transfer, outgoing(std::byte{2}), incoming);
+    world().barrier();
+  }
 }
 
 }  // namespace
