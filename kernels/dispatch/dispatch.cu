@@ -77,14 +77,15 @@ __global__ void __launch_bounds__(block_threads) combine_kernel(CombineRows p, R
   constexpr int N = vector_elements<T>;
   const auto [m, vector] = vectors.place();
   if (m >= vectors.rows) return;
-  const std::int64_t i = static_cast<std::int64_t>(vector) * N, slots = p.k + (p.shared ? 1 : 0);
+  const bool weighs_shared = p.shared && p.weighs_shared;
+  const std::int64_t i = static_cast<std::int64_t>(vector) * N, slots = p.k + (weighs_shared ? 1 : 0);
   const float* weights = p.weights ? p.weights + m * slots : nullptr;
   float sum[N] = {};
   for (std::int64_t j = 0; j < p.k; ++j) {
     const std::int64_t row = p.places[m * p.k + j];
     if (row >= 0) add_row<Whole>(sum, static_cast<const T*>(p.rows) + row * p.C, i, p.C, weights ? weights[j] : 1.0f);
   }
-  if (p.shared) add_row<Whole>(sum, static_cast<const T*>(p.shared) + m * p.C, i, p.C, weights ? weights[p.k] : 1.0f);
+  if (p.shared) add_row<Whole>(sum, static_cast<const T*>(p.shared) + m * p.C, i, p.C, weights && weighs_shared ? weights[p.k] : 1.0f);
   if (p.addend) add_row<Whole>(sum, static_cast<const T*>(p.addend) + m * p.C, i, p.C, 1.0f);
   store<Whole>(static_cast<T*>(p.out) + m * p.C, i, p.C, sum);
 }

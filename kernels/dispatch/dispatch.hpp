@@ -33,15 +33,16 @@ struct GatherRows {
 };
 TESSERA_OP(gather_rows, (const Context& context, const GatherRows& arguments), (context, arguments))
 
-/// out of a token = its rows, in the order of its choices, then `shared` and `addend`, where there are such; summed in fp32. Rows and
-/// `shared` count by their weights, or as they are. What was dropped adds nothing.
+/// out of a token = its rows, in the order of its choices, then `shared` and `addend`, where there are such; summed in fp32. Rows, and
+/// `shared` unless it is not weighed, count by their weights, or as they are. What was dropped adds nothing.
 struct CombineRows {
   void* out = nullptr;                   ///< (M,C)
   const void* rows = nullptr;            ///< (rows,C)
   const std::int32_t* places = nullptr;  ///< (M,k)
-  const float* weights = nullptr;        ///< (M,k), with `shared` (M,k+1); null: all are 1
+  const float* weights = nullptr;        ///< (M,k), with `shared` that is weighed (M,k+1); null: all are 1
   const void* shared = nullptr;          ///< (M,C)
-  const void* addend = nullptr;          ///< (M,C); may be out
+  bool weighs_shared = true;
+  const void* addend = nullptr;  ///< (M,C); may be out
   std::int64_t M = 0, k = 0, C = 0;
   DType dtype = DType::f32;
 };

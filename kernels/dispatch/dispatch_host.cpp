@@ -15,7 +15,8 @@ std::int64_t dispatch_rows(std::int64_t columns) { return std::max<std::int64_t>
 
 template <class T>
 void combine(const CombineRows& p, std::int64_t m) {
-  const std::int64_t slots = p.k + (p.shared ? 1 : 0);
+  const bool weighs_shared = p.shared && p.weighs_shared;
+  const std::int64_t slots = p.k + (weighs_shared ? 1 : 0);
   const auto* rows = static_cast<const T*>(p.rows);
   const T* shared = p.shared ? static_cast<const T*>(p.shared) + m * p.C : nullptr;
   const T* addend = p.addend ? static_cast<const T*>(p.addend) + m * p.C : nullptr;
@@ -27,7 +28,7 @@ void combine(const CombineRows& p, std::int64_t m) {
       const std::int64_t row = p.places[m * p.k + j];
       if (row >= 0) sum += load_any(rows + row * p.C + i, n) * (weights ? weights[j] : 1.0f);
     }
-    if (shared) sum += load_any(shared + i, n) * (weights ? weights[p.k] : 1.0f);
+    if (shared) sum += load_any(shared + i, n) * (weights && weighs_shared ? weights[p.k] : 1.0f);
     if (addend) sum += load_any(addend + i, n);
     store_any(out + i, sum, n);
   });

@@ -12,23 +12,25 @@ constexpr int token_threads = 64;
 
 __device__ std::int64_t token() { return static_cast<std::int64_t>(blockIdx.x) * token_threads + threadIdx.x; }
 unsigned blocks_of(const RouterShape& s) {
-  TESSERA_CUDA_REQUIRE(s.E > 0 && s.k > 0 && s.k <= s.E);
+  TESSERA_CUDA_REQUIRE(router::is_whole(s));
   return static_cast<unsigned>(ceil_div(s.M, token_threads));
 }
 
+template <bool by_sigmoid>
 __global__ void __launch_bounds__(token_threads) forward_kernel(RouterForward p) {
-  if (token() < p.shape.M) router::forward(p, token());
+  if (token() < p.shape.M) router::forward<by_sigmoid>(p, token());
 }
 
+template <bool by_sigmoid>
 __global__ void __launch_bounds__(token_threads) losses_kernel(RouterLosses p) {
-  if (token() < p.shape.M) router::losses(p, token());
+  if (token() < p.shape.M) router::losses<by_sigmoid>(p, token());
 }
 
-template <class T>
+template <class T, bool by_sigmoid>
 __global__ void __launch_bounds__(token_threads) backward_kernel(RouterBackward p) {
   if (token() >= p.shape.M) return;
   T* d_logits = static_cast<T*>(p.d_logits) + token() * p.shape.columns();
-  const router::TokenGradient gradient(p, token());
+  const router::TokenGradient<by_sigmoid> gradient(p, token());
   for (std::int64_t column = 0; column < p.shape.columns(); ++column) d_logits[column] = rounded<T>(gradient.of(column));
 }
 
@@ -44,17 +46,24 @@ __global__ void __launch_bounds__(token_threads) balance_kernel(BalanceRouters p
 }  // namespace
 
 void router_forward(const Context& context, const RouterForward& p) {
-  if (p.shape.M > 0) launch(stream_of(context), blocks_of(p.shape), token_threads, 0, forward_kernel, p);
+  if (p.shape.M == 0) return;
+  router::with_scores(
+      p.shape, [&](auto by_sigmoid) { launch(stream_of(context), blocks_of(p.shape), token_threads, 0, forward_kernel<by_sigmoid>, p); });
 }
 
 void router_losses(const Context& context, const RouterLosses& p) {
-  if (p.shape.M > 0) launch(stream_of(context), blocks_of(p.shape), token_threads, 0, losses_kernel, p);
+  if (p.shape.M == 0) return;
+  router::with_scores(
+      p.shape, [&](auto by_sigmoid) { launch(stream_of(context), blocks_of(p.shape), token_threads, 0, losses_kernel<by_sigmoid>, p); });
 }
 
 void router_backward(const Context& context, const RouterBackward& p) {
   if (p.shape.M == 0) return;
-  with_float_type(p.dtype,
-                  [&](auto type) { launch(stream_of(context), blocks_of(p.shape), token_threads, 0, backward_kernel<decltype(type)>, p); });
+  with_float_type(p.dtype, [&](auto type) {
+    router::with_scores(p.shape, [&](auto by_sigmoid) {
+      launch(stream_of(context), blocks_of(p.shape), token_threads, 0, backward_kernel<decltype(type), by_sigmoid>, p);
+    });
+  });
 }
 
 void add_router_totals(const Context& context, const AddRouterTotals& p) { launch(stream_of(context), 1, 1, 0, add_totals_kernel, p); }

@@ -10,15 +10,22 @@
 namespace tessera::kernels {
 
 /// Of M tokens each goes to the k of E experts whose logits are largest: of equal ones to the lower. Their probabilities, of a softmax over
-/// all E, are their weights; `normalized`: divided by their sum. `shared`: one more expert takes every token, whose logit stands after the
-/// others' and whose weight is the logit's sigmoid.
+/// all E, are their weights; `normalized`: divided by their sum. `scale` multiplies them. `shared`: one more expert takes every token,
+/// whose logit stands after the others' and whose weight is the logit's sigmoid. `sigmoid`: sigmoids of logits stand for probabilities, and
+/// are what experts are chosen by (DeepSeek-V3, arXiv:2412.19437). Experts lie in equal `groups`; a token's are those of the `top_groups`
+/// whose two best are largest together.
 struct RouterShape {
   std::int64_t M = 0, E = 0, k = 0;
-  bool shared = false, normalized = true;
+  bool shared = false, normalized = true, sigmoid = false;
+  float scale = 1;
+  std::int64_t groups = 1, top_groups = 1;  ///< several with `sigmoid` alone: most_groups at most, of two experts or more
   std::int64_t parts = 1;  ///< of a micro-batch, with as many tokens each: the others lie elsewhere, and choices of all of them are counted
   TESSERA_BOTH std::int64_t columns() const { return E + (shared ? 1 : 0); }  ///< logits of a token
   TESSERA_BOTH std::int64_t slots() const { return k + (shared ? 1 : 0); }    ///< weights of a token
 };
+
+/// Of experts: each has a bit.
+inline constexpr std::int64_t most_groups = 64;
 
 /// With `bias` the k experts are those whose probability plus bias is largest. What they count for knows no bias.
 struct RouterForward {
@@ -31,7 +38,8 @@ struct RouterForward {
 TESSERA_OP(router_forward, (const Context& context, const RouterForward& arguments), (context, arguments))
 
 /// The losses of a token, whose means over tokens are the layer's: E sum_e f_e p_e, where f_e is the share of all choices that fell on
-/// expert e, 1 where all have the same; and the square of log sum exp of the logits.
+/// expert e, 1 where all have the same, and p_e its probability, or its sigmoid over the sum of all; and the square of log sum exp of the
+/// logits.
 struct RouterLosses {
   float* balance = nullptr;              ///< (M)
   float* z = nullptr;                    ///< (M)

@@ -8,7 +8,8 @@ namespace tessera::kernels::host {
 namespace {
 
 void check(const RouterShape& s) {
-  TESSERA_REQUIRE(s.E > 0 && s.k > 0 && s.k <= s.E && s.M >= 0, "a router of {} experts, {} a token, {} tokens", s.E, s.k, s.M);
+  TESSERA_REQUIRE(router::is_whole(s), "a router of {} experts in {} groups, {} a token of {} groups, {} tokens", s.E, s.groups, s.k,
+                  s.top_groups, s.M);
 }
 
 std::int64_t tokens_per_piece(const RouterShape& s) { return std::max<std::int64_t>(1, 4096 / s.E); }
@@ -17,15 +18,19 @@ std::int64_t tokens_per_piece(const RouterShape& s) { return std::max<std::int64
 
 void router_forward(const Context&, const RouterForward& p) {
   check(p.shape);
-  parallel_ranges(p.shape.M, tokens_per_piece(p.shape), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t m = begin; m < end; ++m) router::forward(p, m);
+  router::with_scores(p.shape, [&](auto by_sigmoid) {
+    parallel_ranges(p.shape.M, tokens_per_piece(p.shape), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t m = begin; m < end; ++m) router::forward<by_sigmoid>(p, m);
+    });
   });
 }
 
 void router_losses(const Context&, const RouterLosses& p) {
   check(p.shape);
-  parallel_ranges(p.shape.M, tokens_per_piece(p.shape), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t m = begin; m < end; ++m) router::losses(p, m);
+  router::with_scores(p.shape, [&](auto by_sigmoid) {
+    parallel_ranges(p.shape.M, tokens_per_piece(p.shape), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t m = begin; m < end; ++m) router::losses<by_sigmoid>(p, m);
+    });
   });
 }
 
@@ -33,12 +38,14 @@ void router_backward(const Context&, const RouterBackward& p) {
   check(p.shape);
   with_float_type(p.dtype, "router_backward", [&](auto type) {
     using T = decltype(type);
-    parallel_ranges(p.shape.M, tokens_per_piece(p.shape), [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t m = begin; m < end; ++m) {
-        T* d_logits = static_cast<T*>(p.d_logits) + m * p.shape.columns();
-        const router::TokenGradient gradient(p, m);
-        for (std::int64_t column = 0; column < p.shape.columns(); ++column) d_logits[column] = T(gradient.of(column));
-      }
+    router::with_scores(p.shape, [&](auto by_sigmoid) {
+      parallel_ranges(p.shape.M, tokens_per_piece(p.shape), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t m = begin; m < end; ++m) {
+          T* d_logits = static_cast<T*>(p.d_logits) + m * p.shape.columns();
+          const router::TokenGradient<by_sigmoid> gradient(p, m);
+          for (std::int64_t column = 0; column < p.shape.columns(); ++column) d_logits[column] = T(gradient.of(column));
+        }
+      });
     });
   });
 }

@@ -45,6 +45,7 @@ struct Results {
                              .places = places.data(),
                              .weights = weights.data(),
                              .shared = shared.data(),
+                             .weighs_shared = c.C % 2 == 0,
                              .addend = x.data(),
                              .M = c.M,
                              .k = c.k,

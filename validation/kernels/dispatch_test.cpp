@@ -147,9 +147,9 @@ TEST(Dispatch, GathersRows) { check_gather<float>(), check_gather<bf16>(), check
 
 /// Rows, `shared` and addend in fp64, in one sum.
 std::vector<double> combined(const Plan& plan, const std::vector<double>& rows, const std::vector<double>& weights,
-                             const std::vector<double>& shared, const std::vector<double>& addend) {
+                             const std::vector<double>& shared, const std::vector<double>& addend, bool weighs_shared = true) {
   const Case& c = plan.c;
-  const std::int64_t slots = c.k + (shared.empty() ? 0 : 1);
+  const std::int64_t slots = c.k + (shared.empty() || !weighs_shared ? 0 : 1);
   std::vector<double> out(size(c.M * c.C), 0.0);
   for (std::int64_t m = 0; m < c.M; ++m)
     for (std::int64_t i = 0; i < c.C; ++i) {
@@ -158,26 +158,27 @@ std::vector<double> combined(const Plan& plan, const std::vector<double>& rows, 
         const std::int64_t row = plan.places[size(m * c.k + j)];
         if (row >= 0) sum += rows[size(row * c.C + i)] * (weights.empty() ? 1 : weights[size(m * slots + j)]);
       }
-      if (!shared.empty()) sum += shared[size(m * c.C + i)] * (weights.empty() ? 1 : weights[size(m * slots + c.k)]);
+      if (!shared.empty()) sum += shared[size(m * c.C + i)] * (weights.empty() || !weighs_shared ? 1 : weights[size(m * slots + c.k)]);
       if (!addend.empty()) sum += addend[size(m * c.C + i)];
     }
   return out;
 }
 
 template <class T>
-void check_combine(bool weighed, bool with_shared, bool with_addend) {
+void check_combine(bool weighed, bool with_shared, bool with_addend, bool weighs_shared = true) {
   for (const Case& c : dispatch_cases) {
     const Plan plan(c);
     const auto rows = random_values<T>(plan.rows() * c.C, 1), shared = random_values<T>(with_shared ? c.M * c.C : 0, 2);
-    const auto weights = random_values<float>(weighed ? c.M * (c.k + with_shared) : 0, 3);
+    const auto weights = random_values<float>(weighed ? c.M * (c.k + (with_shared && weighs_shared)) : 0, 3);
     auto out = random_values<T>(c.M * c.C, 4);
     const auto expected =
-        combined(plan, doubles(rows), doubles(weights), doubles(shared), with_addend ? doubles(out) : std::vector<double>{});
+        combined(plan, doubles(rows), doubles(weights), doubles(shared), with_addend ? doubles(out) : std::vector<double>{}, weighs_shared);
     combine_rows({}, {.out = out.data(),
                       .rows = rows.data(),
                       .places = plan.places.data(),
                       .weights = weighed ? weights.data() : nullptr,
                       .shared = with_shared ? shared.data() : nullptr,
+                      .weighs_shared = weighs_shared,
                       .addend = with_addend ? out.data() : nullptr,
                       .M = c.M,
                       .k = c.k,
@@ -192,6 +193,7 @@ TEST(Dispatch, CombinesRows) {
       for (const bool addend : {false, true})
         check_combine<float>(weighed, shared, addend), check_combine<bf16>(weighed, shared, addend),
             check_combine<f16>(weighed, shared, addend);
+  check_combine<float>(true, true, true, false), check_combine<bf16>(true, true, false, false);
 }
 
 // The sum that gathers d_rows again is the gradient of the copies that gather_rows makes.

@@ -16,10 +16,17 @@ inline const RouterShape router_cases[] = {{.M = 1, .E = 1, .k = 1},
                                            {.M = 65, .E = 60, .k = 4, .shared = true, .normalized = false},
                                            {.M = 9, .E = 5, .k = 5, .shared = true},
                                            {.M = 12, .E = 6, .k = 2, .parts = 4},
-                                           {.M = 20, .E = 6, .k = 2, .parts = 4}};
+                                           {.M = 20, .E = 6, .k = 2, .parts = 4},
+                                           {.M = 21, .E = 7, .k = 3, .scale = 2.5f},
+                                           {.M = 21, .E = 7, .k = 3, .normalized = false, .scale = 16},
+                                           {.M = 33, .E = 8, .k = 2, .sigmoid = true},
+                                           {.M = 21, .E = 60, .k = 4, .shared = true, .sigmoid = true, .scale = 2.5f},
+                                           {.M = 20, .E = 6, .k = 3, .normalized = false, .sigmoid = true, .scale = 0.5f, .parts = 4},
+                                           {.M = 40, .E = 24, .k = 5, .sigmoid = true, .scale = 1.5f, .groups = 6, .top_groups = 2},
+                                           {.M = 70, .E = 128, .k = 3, .sigmoid = true, .groups = 64, .top_groups = 3}};
 inline std::string describe(const RouterShape& s) {
   return std::to_string(s.M) + " tokens, " + std::to_string(s.k) + " of " + std::to_string(s.E) + " experts in " + std::to_string(s.parts) +
-         " parts";
+         " parts" + (s.sigmoid ? " by sigmoid, " + std::to_string(s.groups) + " groups" : "");
 }
 
 struct RouterInputs {

@@ -26,15 +26,38 @@ struct Reference {
     for (std::int64_t part = 0; part < s.parts; ++part) sum += counts[size(part * s.E + e)];
     return sum;
   }
+  static double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+  double sum_of_sigmoids(const double* l) const {
+    double sum = 0;
+    for (std::int64_t e = 0; e < s.E; ++e) sum += sigmoid(l[e]);
+    return sum;
+  }
+  /// Of an expert before it is normalized or scaled.
+  double score(const double* l, std::int64_t e) const { return s.sigmoid ? sigmoid(l[e]) : std::exp(l[e] - log_sum(l)); }
+  /// Experts that may be chosen by these scores.
+  std::vector<bool> open(const std::vector<double>& scores) const {
+    const std::int64_t n = s.E / s.groups;
+    std::vector<std::pair<double, std::int64_t>> best;
+    for (std::int64_t group = 0; group < s.groups; ++group) {
+      std::vector<double> mine(scores.begin() + group * n, scores.begin() + (group + 1) * n);
+      std::ranges::sort(mine, std::greater());
+      best.emplace_back(-(n > 1 ? mine[0] + mine[1] : mine[0]), group);
+    }
+    std::ranges::sort(best);
+    std::vector<bool> found(size(s.E));
+    for (std::int64_t j = 0; j < s.top_groups; ++j)
+      for (std::int64_t e = 0; e < n; ++e) found[size(best[size(j)].second * n + e)] = true;
+    return found;
+  }
   std::vector<double> weights(const std::vector<double>& logits) const {
     std::vector<double> w;
     for (std::int64_t m = 0; m < s.M; ++m) {
       const double* l = row(logits, m);
       const std::int32_t* chosen = experts.data() + m * s.k;
       double sum = 0;
-      for (std::int64_t j = 0; j < s.k; ++j) sum += std::exp(l[chosen[j]]);
-      for (std::int64_t j = 0; j < s.k; ++j) w.push_back(s.normalized ? std::exp(l[chosen[j]]) / sum : std::exp(l[chosen[j]] - log_sum(l)));
-      if (s.shared) w.push_back(1 / (1 + std::exp(-l[s.E])));
+      for (std::int64_t j = 0; j < s.k; ++j) sum += score(l, chosen[j]);
+      for (std::int64_t j = 0; j < s.k; ++j) w.push_back(score(l, chosen[j]) / (s.normalized ? sum : 1) * static_cast<double>(s.scale));
+      if (s.shared) w.push_back(sigmoid(l[s.E]));
     }
     return w;
   }
@@ -42,9 +65,9 @@ struct Reference {
     std::vector<double> losses(size(s.M), 0.0);
     for (std::int64_t m = 0; m < s.M; ++m) {
       const double* l = row(logits, m);
-      const double sum = log_sum(l);
+      const double all = s.sigmoid ? sum_of_sigmoids(l) : 1;
       for (std::int64_t e = 0; e < s.E; ++e)
-        losses[size(m)] += static_cast<double>(s.E) * choices(e) / static_cast<double>(s.k * s.M * s.parts) * std::exp(l[e] - sum);
+        losses[size(m)] += static_cast<double>(s.E) * choices(e) / static_cast<double>(s.k * s.M * s.parts) * score(l, e) / all;
     }
     return losses;
   }
@@ -101,6 +124,7 @@ struct Trial : RouterInputs {
 
 TEST(Router, ChoosesTheLargestLogitsAndOfEqualOnesTheLower) {
   for (const RouterShape& s : router_cases) {
+    if (s.groups > 1) continue;
     Trial run(s);
     run.forward();
     for (std::int64_t m = 0; m < s.M; ++m) {
@@ -200,7 +224,8 @@ TEST(Router, TotalsCountOnlyWhatHasAWeight) {
   EXPECT_EQ(not_finite, 1);
 }
 
-// A choice by probability and bias, in fp64: none that was left out is better than one that was taken. Weights know no bias.
+// A choice by score and bias, in fp64: none that was left out is better than one that was taken, of groups that are chosen alike. Weights
+// know no bias.
 TEST(Router, ABiasMovesChoicesAndNotWeights) {
   for (const RouterShape& s : router_cases) {
     SCOPED_TRACE(describe(s));
@@ -215,11 +240,15 @@ TEST(Router, ABiasMovesChoicesAndNotWeights) {
     EXPECT_LT(relative_error(run.weights, reference.weights(logits)), 2e-6);
     for (std::int64_t m = 0; m < s.M; ++m) {
       const double* l = reference.row(logits, m);
-      const auto score = [&](std::int64_t e) { return std::exp(l[e] - reference.log_sum(l)) + static_cast<double>(run.bias[size(e)]); };
+      const auto score = [&](std::int64_t e) { return reference.score(l, e) + static_cast<double>(run.bias[size(e)]); };
+      std::vector<double> scores;
+      for (std::int64_t e = 0; e < s.E; ++e) scores.push_back(score(e));
+      const std::vector<bool> open = reference.open(scores);
       std::vector<bool> taken(size(s.E));
       for (std::int64_t j = 0; j < s.k; ++j) {
         const std::int32_t expert = run.experts[size(m * s.k + j)];
         EXPECT_FALSE(taken[size(expert)]) << "twice";
+        EXPECT_TRUE(open[size(expert)]) << "of a group that is not";
         taken[size(expert)] = true;
         if (j > 0) {
           EXPECT_GE(score(run.experts[size(m * s.k + j - 1)]), score(expert) - 1e-6) << "the best first";
@@ -227,7 +256,7 @@ TEST(Router, ABiasMovesChoicesAndNotWeights) {
       }
       const double last = score(run.experts[size(m * s.k + s.k - 1)]);
       for (std::int64_t e = 0; e < s.E; ++e)
-        if (!taken[size(e)]) {
+        if (!taken[size(e)] && open[size(e)]) {
           EXPECT_LE(score(e), last + 1e-6);
         }
     }
@@ -277,7 +306,35 @@ TEST(Router, BiasesMoveTowardsEqualLoads) {
   EXPECT_THROW(balance_routers({}, {.scalars = &scalars, .E = 3, .stride = 2}), Error);
 }
 
-TEST(Router, RefusesMoreChoicesThanExperts) { EXPECT_THROW(router_forward({}, {.shape = {.M = 1, .E = 2, .k = 3}}), Error); }
+// Sigmoids of such logits are far below what is added to their sum; those of the largest are 1.
+TEST(Router, SigmoidsThatAreNothingCountForNothing) {
+  Trial run({.M = 2, .E = 4, .k = 2, .sigmoid = true, .scale = 2});
+  run.logits = {-200, -300, -400, -300, 100, 200, -1, 0};
+  run.forward();
+  EXPECT_EQ(run.experts, (std::vector<std::int32_t>{0, 1, 0, 1}));
+  for (const std::size_t none : {0, 1}) EXPECT_LT(run.weights[none], 1e-15f);
+  EXPECT_EQ(run.weights[2], 1);
+  EXPECT_EQ(run.weights[3], 1);
+  run.losses();
+  for (const float g : run.backward<float>(0.1f, 0)) EXPECT_TRUE(std::isfinite(g));
+}
+
+TEST(Router, SigmoidsOfWhatIsNoNumberGiveExpertsThatExistAndWeightsThatAreNone) {
+  Trial run({.M = 3, .E = 6, .k = 3, .sigmoid = true, .groups = 3, .top_groups = 2});
+  run.logits[2] = std::numeric_limits<float>::quiet_NaN();
+  for (std::int64_t e = 0; e < 6; ++e) run.logits[size(run.s.columns() + e)] = std::numeric_limits<float>::quiet_NaN();
+  run.forward();
+  for (const std::int32_t e : run.experts) EXPECT_TRUE(e >= 0 && e < 6);
+  for (std::int64_t m = 0; m < 3; ++m) EXPECT_EQ(std::isnan(run.weights[size(m * run.s.slots())]), m < 2) << m;
+}
+
+TEST(Router, RefusesMoreChoicesThanExpertsAndGroupsThatAreNone) {
+  EXPECT_THROW(router_forward({}, {.shape = {.M = 1, .E = 2, .k = 3}}), Error);
+  for (const auto& [groups, top] : {std::pair{3, 2}, {4, 2}, {2, 3}, {2, 0}})
+    EXPECT_THROW(router_forward({}, {.shape = {.M = 1, .E = 4, .k = 2, .sigmoid = true, .groups = groups, .top_groups = top}}), Error);
+  EXPECT_THROW(router_forward({}, {.shape = {.M = 1, .E = 8, .k = 3, .sigmoid = true, .groups = 4, .top_groups = 1}}), Error);
+  EXPECT_THROW(router_forward({}, {.shape = {.M = 1, .E = 4, .k = 1, .groups = 2}}), Error);
+}
 
 TEST(Router, SameBitsForAnyThreadCount) {
   expect_same_bits([] {
