@@ -5,6 +5,7 @@
 
 #include "base/limits.hpp"
 #include "base/log.hpp"
+#include "base/progress_line.hpp"
 #include "commands/commands.hpp"
 #include "commands/plan_options.hpp"
 #include "commands/plan_phases.hpp"
@@ -76,18 +77,19 @@ Sized size(const PlanOptions& o, const Deck& deck, int per_node, int threads) {
 
 /// Of all steps of the run.
 double seconds_of_run(const Sized& s, const MachineProfile& machine) {
+  ProgressLine line("predict", static_cast<double>(s.phases.size() + 1));
   const auto step = [&](const RunPlan& plan, const std::vector<StagePlan>& of) {
     if (of.empty()) return predict(plan.request, plan.schedule, plan.memory, machine, s.placement).step.seconds;
     std::vector<RunPlan> stages;
     for (const StagePlan& stage : of) stages.push_back(stage.plan);
-    return predict_stage(0, stages, machine, s.placement).step.seconds;
+    return predict_stage(0, stages, machine, s.placement, false, [&](double share) { line.show(share); }).step.seconds;
   };
   double seconds = 0;
   std::int64_t done = 0;
   for (const PhasePlan& phase : s.phases) {
     const std::int64_t until = std::min(phase.until_step, s.deck.run.steps);
     seconds += static_cast<double>(until - done) * step(phase.plan, phase.stages);
-    done = until;
+    done = until, line.part_ends();
   }
   return seconds + static_cast<double>(s.deck.run.steps - done) * step(s.plan, s.stages);
 }

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
+#include <unordered_map>
 
 #include "base/check.hpp"
 #include "schedule/plan/order.hpp"
@@ -73,12 +75,16 @@ class LaneWalk {
 /// One program of all roles.
 class Play {
  public:
-  Play(std::span<const RunPlan> roles, ProgramKind kind, std::span<const std::vector<std::vector<double>>> seconds)
-      : mesh_(roles.front().request.mesh), kind_(kind), roles_(roles), seconds_(seconds) {
+  Play(std::span<const RunPlan> roles, ProgramKind kind, std::span<const std::vector<std::vector<double>>> seconds,
+       const std::function<void(double)>& progress)
+      : mesh_(roles.front().request.mesh), kind_(kind), roles_(roles), seconds_(seconds), progress_(progress) {
     for (std::size_t r = 0; r < roles.size(); ++r) {
       const RunPlan& role = roles[r];
       role_at_[role.request.rank] = static_cast<int>(r);
       programs_.push_back(order(role.schedule, role.memory, role.schedule.program(kind)));
+      for (const OrderedPhase& phase : programs_.back())
+        tasks_ += phase.repeat * std::accumulate(phase.tasks.begin(), phase.tasks.end(), std::int64_t{0});
+      if (progress_) progress_(order_share * static_cast<double>(r + 1) / static_cast<double>(roles.size()));
     }
     ends_.resize(roles.size());
     for (std::size_t r = 0; r < roles.size(); ++r)
@@ -121,6 +127,9 @@ class Play {
     ends_[index(m.role)][m.lane].push_back(end);
     walk(m).advance();
     wake(m.role);
+    constexpr std::int64_t often = 1 << 14;
+    if (++done_ % often == 0 && progress_)
+      progress_(order_share + (1 - order_share) * static_cast<double>(done_) / static_cast<double>(tasks_));
   }
 
   void step(int role, std::size_t lane) {
@@ -145,8 +154,7 @@ class Play {
     const Task& task = walk(me).task();
     std::vector<Member> found;
     if (const auto* transfer = std::get_if<Transfer>(&task.op)) {
-      if (const auto known = role_at_.find(role_of(mesh_, transfer->peer)); known != role_at_.end())
-        found.push_back({known->second, me.lane});
+      if (const int role = role_with(transfer->peer); role >= 0) found.push_back({role, me.lane});
     } else if (const auto* collective = std::get_if<Collective>(&task.op)) {
       for (const int role : roles_along(me.role, collective->axes)) found.push_back({role, me.lane});
     }
@@ -163,12 +171,19 @@ class Play {
       if (const auto known = role_at_.find(r); known != role_at_.end()) at->second.push_back(known->second);
     return at->second;
   }
+  /// The role that a rank has; -1: it is not there.
+  int role_with(int rank) {
+    const auto [at, fresh] = role_with_.try_emplace(rank, -1);
+    if (const auto known = fresh ? role_at_.find(role_of(mesh_, rank)) : role_at_.end(); known != role_at_.end())
+      at->second = known->second;
+    return at->second;
+  }
 
   /// Whether the other one's task is one with this one's group.
   bool meets(const Member& me, const Member& other) {
     const Op &mine = walk(me).task().op, &theirs = walk(other).task().op;
     if (mine.index() != theirs.index()) return false;
-    if (const auto* transfer = std::get_if<Transfer>(&theirs)) return role_of(mesh_, transfer->peer) == rank(me.role);
+    if (const auto* transfer = std::get_if<Transfer>(&theirs)) return role_with(transfer->peer) == me.role;
     return std::get<Collective>(mine).axes == std::get<Collective>(theirs).axes;
   }
 
@@ -231,7 +246,8 @@ class Play {
   const Mesh& mesh_;
   ProgramKind kind_;
   std::span<const RunPlan> roles_;
-  std::map<int, int> role_at_;  ///< by the rank that stands for it
+  std::map<int, int> role_at_;              ///< by the rank that stands for it
+  std::unordered_map<int, int> role_with_;  ///< by rank, those that were asked for
   std::vector<OrderedProgram> programs_;
   std::vector<LaneWalk> walks_;                                    ///< by role and lane
   std::vector<std::array<std::vector<double>, lane_count>> ends_;  ///< of tasks that are done, by role and lane
@@ -240,6 +256,9 @@ class Play {
   std::vector<Member> awake_;   ///< lanes that may have something to do
   std::vector<bool> is_awake_;  ///< by role and lane
   std::map<std::pair<int, Axes>, std::vector<int>> along_;
+  static constexpr double order_share = 0.5;  ///< of the time, that is spent before anything is played
+  const std::function<void(double)>& progress_;
+  std::int64_t tasks_ = 0, done_ = 0;
   std::string fault_;
 };
 
@@ -264,8 +283,9 @@ std::vector<RunPlan> plan_roles(const BuildRequest& like) {
   return roles;
 }
 
-PlayedTogether play_together(std::span<const RunPlan> roles, ProgramKind kind, std::span<const std::vector<std::vector<double>>> seconds) {
-  return Play(roles, kind, seconds).run();
+PlayedTogether play_together(std::span<const RunPlan> roles, ProgramKind kind, std::span<const std::vector<std::vector<double>>> seconds,
+                             const std::function<void(double)>& progress) {
+  return Play(roles, kind, seconds, progress).run();
 }
 
 std::string cross_check(std::span<const RunPlan> roles) {

@@ -1,5 +1,6 @@
 // Do the ranks of a mesh fit together? A pure function over what they will run, before any of them does.
 #pragma once
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,9 +25,10 @@ struct PlayedTogether {
   double seconds = 0;  ///< until all have ended; of tasks whose time is known
 };
 /// `seconds`: of each role its tasks' times, by section and task; none: they take no time. Ranks of roles that are not among them do not
-/// keep anybody waiting.
+/// keep anybody waiting. `progress` hears now and then how much has been done, of 1.
 PlayedTogether play_together(std::span<const RunPlan> roles, ProgramKind kind,
-                             std::span<const std::vector<std::vector<double>>> seconds = {});
+                             std::span<const std::vector<std::vector<double>>> seconds = {},
+                             const std::function<void(double)>& progress = {});
 
 /// The first fault of any program; all roles must be there.
 std::string cross_check(std::span<const RunPlan> roles);

@@ -58,12 +58,12 @@ Prediction predict(const BuildRequest& request, const Schedule& schedule, const 
 }
 
 Prediction predict_stage(std::size_t shown, std::span<const RunPlan> stages, const MachineProfile& machine, const Placement& placement,
-                         bool timeline) {
+                         bool timeline, const std::function<void(double)>& progress) {
   const RunPlan& mine = stages[shown];
   std::vector<TaskSeconds> seconds;
   for (const RunPlan& stage : stages) seconds.push_back(task_seconds(stage.schedule, machine, placement));
   Prediction p = predict(mine.request, mine.schedule, mine.memory, seconds[shown], machine, placement, timeline);
-  const PlayedTogether together = play_together(stages, ProgramKind::train, seconds);
+  const PlayedTogether together = play_together(stages, ProgramKind::train, seconds, progress);
   TESSERA_REQUIRE(together.fault.empty(), "{}", together.fault);
   p.bubble_seconds = std::max(0.0, together.seconds - p.step.seconds);
   p.step.seconds += p.bubble_seconds;

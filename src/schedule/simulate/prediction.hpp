@@ -28,9 +28,9 @@ Prediction predict(const BuildRequest& request, const Schedule& schedule, const 
                    const MachineProfile& machine, const Placement& placement, bool timeline = false);
 
 /// A step of the stage `shown` of a pipeline, played together with the others: `stages` has one rank of each. What it waits for them beyond
-/// what it would take alone is the bubble.
+/// what it would take alone is the bubble. `progress` as play_together's.
 Prediction predict_stage(std::size_t shown, std::span<const RunPlan> stages, const MachineProfile& machine, const Placement& placement,
-                         bool timeline = false);
+                         bool timeline = false, const std::function<void(double)>& progress = {});
 
 /// "14.855 s", "20.861 ms"
 std::string time_text(double seconds);

@@ -112,7 +112,7 @@ class Player {
   void repetition(const OrderedPhase& phase, std::int64_t number) {
     std::array<std::int64_t, lane_count> start{};
     for (std::size_t l = 0; l < lane_count; ++l) start[l] = static_cast<std::int64_t>(lanes_[l].size());
-    const std::vector<Waits>& waits = phase.waits_of(number);
+    const SectionWaits& waits = phase.waits_of(number);
     const auto s = static_cast<std::size_t>(phase.section);
     const std::vector<Task>& tasks = schedule_.sections[s].tasks;
     for (std::size_t t = 0; t < tasks.size(); ++t) {

@@ -292,6 +292,20 @@ TEST(Order, SlotsThatAreOnlyReadDoNotLengthenTheTable) {
   EXPECT_EQ(order(schedule, place(schedule), schedule.program(ProgramKind::train))[1].waits.size(), 2u);
 }
 
+TEST(Order, PhasesThatAreAlikeShareTheirTable) {
+  Schedule schedule = ping_pong();
+  // As the micro-batches of a pipeline's stage: a phase each.
+  auto& phases = schedule.program(ProgramKind::train).phases;
+  phases = {{0, 1}};
+  for (std::int64_t micro = 0; micro < 20; ++micro) phases.push_back({1, 1, micro});
+  const MemoryPlan plan = place(schedule);
+  const OrderedProgram program = order(schedule, plan, schedule.program(ProgramKind::train));
+  std::set<const Waits*> tables;
+  for (const OrderedPhase& phase : program) tables.insert(&phase.waits_of(0)[0]);
+  EXPECT_LE(tables.size(), 4u);
+  EXPECT_EQ(unordered_pair(unroll(schedule, plan, program)), "");
+}
+
 TEST(Order, ReadersDoNotWaitForReaders) {
   Schedule s = ping_pong();
   s.sections[1].tasks[1].uses[0].access = Access::read;

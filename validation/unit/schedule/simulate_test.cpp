@@ -31,16 +31,18 @@ struct ByHand {
   TaskSeconds seconds;
   void add(const std::vector<Piece>& pieces, std::int64_t repeat = 1) {
     Section section{.name = "section", .tasks = {}};
-    OrderedPhase phase{.section = static_cast<int>(schedule.sections.size()), .repeat = repeat, .micro = {}, .waits = {{}}};
+    OrderedPhase phase{.section = static_cast<int>(schedule.sections.size()), .repeat = repeat, .micro = {}, .waits = {}};
+    std::vector<Waits> of_tasks;
     seconds.emplace_back();
     for (const Piece& piece : pieces) {
       section.tasks.push_back({.name = piece.name, .op = Zero{}, .lane = piece.lane, .uses = {}});
       Waits waits;
       for (auto [lane, n] : piece.waits) waits[static_cast<std::size_t>(lane)] = n;
-      phase.waits.front().push_back(waits);
+      of_tasks.push_back(waits);
       seconds.back().push_back(piece.seconds);
       ++phase.tasks[static_cast<std::size_t>(piece.lane)];
     }
+    phase.waits.emplace_back(std::move(of_tasks));
     schedule.sections.push_back(std::move(section));
     program.push_back(std::move(phase));
   }
