@@ -45,6 +45,8 @@ FAMILIES = {
     "apertus": ("Apertus", "with xIELU or another activation"),
     "starcoder2": ("StarCoder2", "its dropout is told of and left out"),
     "gpt2": ("GPT-2", "its dropout is told of and left out; llm.c's checkpoints too"),
+    "cohere": ("Command R, Aya 23 and Expanse", "without `use_qk_norm` (Command R+)"),
+    "cohere2": ("Command R7B, Command A", "layers without a window are not rotated"),
     "gpt_oss": ("GPT-OSS 20B, 120B", "weights of experts are read out of MXFP4 too, and written in the type of the export"),
 }
 
