@@ -38,6 +38,9 @@ struct StepRange {
 /// "12", "3..5"; "0" is none. Nothing where the text is no range.
 std::optional<StepRange> step_range(const std::string& text);
 
+/// The router's kernels have a bit for each.
+inline constexpr std::int64_t most_expert_groups = 64;
+
 /// The device kernels keep a head's features in a block's shared memory and registers.
 inline constexpr std::int64_t largest_head_dim = 256;
 
@@ -90,13 +93,18 @@ struct ModelKeys {
   std::vector<KindKeys> kinds = {};    // that the pattern names
   std::int64_t max_context = 0;        // that exports declare; 0: batch.sequence_length
   std::int64_t experts = 0;            // of each layer; 0: one feed-forward block
+  std::int64_t dense_layers = 0;       // the first, which have one in the place of experts
   std::int64_t experts_per_token = 2, expert_ff_width = 0, shared_ff_width = 0;
-  bool normalize_top_k = true, expert_bias = false;
+  bool shared_gate = true, normalize_top_k = true, expert_bias = false;
+  RouterScores router_scores = RouterScores::softmax;
+  double router_scale = 1;
+  std::int64_t expert_groups = 1, groups_per_token = 1;
   double router_aux_loss = 0, router_z_loss = 0;  // coefficients
   RouterBalance router_balance = RouterBalance::loss;
   double router_bias_rate = 0.001;
   std::vector<std::string> freeze = {};  // patterns of tensors that training leaves as they are
   LoraKeys lora = {};                    // [lora] of a deck
+  bool has_experts(std::int64_t layer) const { return experts > 0 && layer >= dense_layers; }
   friend bool operator==(const ModelKeys&, const ModelKeys&) = default;
 };
 

@@ -75,7 +75,8 @@ void check_tensor_axis(Draft& draft) {
   };
   for (const Shared& s : {Shared{"model.heads", m.heads, "query heads"}, Shared{"model.ff_width", m.ff_width, "features"}}) {
     // Experts are not cut: each rank does its own rows of the stream.
-    const bool uncut = std::string_view(s.key) == "model.ff_width" && draft.good({"model.experts"}) && m.experts > 0;
+    const bool uncut =
+        std::string_view(s.key) == "model.ff_width" && draft.good({"model.experts", "model.dense_layers"}) && m.has_experts(0);
     if (!draft.good({s.key}) || s.n % tp == 0 || uncut) continue;
     draft.fault({"mesh.tp", s.key}, fmt::format("mesh.tp {} does not divide {} {} ({}); nearest valid mesh.tp: {}", tp, s.key, s.n, s.what,
                                                 one_of(divisors_near(s.n, tp))));

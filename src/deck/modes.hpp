@@ -53,6 +53,11 @@ enum class RouterBalance : std::uint8_t { loss, bias };
 template <>
 inline constexpr auto enum_words<RouterBalance> = std::to_array<std::string_view>({"loss", "bias"});
 
+/// model.router_scores
+enum class RouterScores : std::uint8_t { softmax, sigmoid };
+template <>
+inline constexpr auto enum_words<RouterScores> = std::to_array<std::string_view>({"softmax", "sigmoid"});
+
 /// lora.scaling
 enum class LoraScaling : std::uint8_t { standard, rslora };
 template <>

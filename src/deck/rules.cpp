@@ -60,7 +60,9 @@ std::int64_t largest_unit(const ModelKeys& m) {
   const auto features = [](std::int64_t n) { return 3 * static_cast<double>(n); };
   const double attention = 2 * static_cast<double>(m.head_dim) * static_cast<double>(m.heads + m.kv_heads);
   const double experts = features(m.expert_ff_width) * static_cast<double>(m.experts);
-  const double layer = attention + (m.experts == 0 ? features(m.ff_width) : static_cast<double>(m.experts) + features(m.shared_ff_width));
+  const double dense = m.has_experts(0) ? 0 : features(m.ff_width);
+  const double routed = m.experts == 0 ? 0 : static_cast<double>(m.experts) + features(m.shared_ff_width);
+  const double layer = attention + std::max(dense, routed);
   return static_cast<std::int64_t>(std::min(1e18, width * std::max({static_cast<double>(m.vocab + m.learned_positions), layer, experts})));
 }
 
@@ -78,7 +80,7 @@ void resolve_zero(Draft& draft) {
   put("zero.param_persistence_threshold", z.param_persistence_threshold, 10 * width, "10 x width");
   if (draft.is_auto("zero.prefetch_bucket_size") &&
       draft.good({"model.head_dim", "model.heads", "model.kv_heads", "model.ff_width", "model.vocab", "model.experts",
-                  "model.expert_ff_width", "model.shared_ff_width"})) {
+                  "model.expert_ff_width", "model.shared_ff_width", "model.dense_layers"})) {
     z.prefetch_bucket_size = largest_unit(draft.deck.model);
     draft.note("zero.prefetch_bucket_size", fmt::format("{}", z.prefetch_bucket_size), "the largest unit of the model");
   }
@@ -145,13 +147,47 @@ void check_model(Draft& draft) {
   check_rotation(draft);
 }
 
+/// Groups that a token's experts are chosen from.
+void check_groups_of_experts(Draft& draft) {
+  const ModelKeys& m = draft.deck.model;
+  if (!draft.good({"model.expert_groups", "model.groups_per_token"})) return;
+  if (m.expert_groups == 1) {
+    if (draft.differs("model.groups_per_token"))
+      draft.idle("model.groups_per_token", "model.expert_groups",
+                 "has no effect with model.expert_groups = 1; set that or leave this key out");
+    return;
+  }
+  if (draft.good({"model.router_scores"}) && m.router_scores != RouterScores::sigmoid)
+    draft.fault({"model.expert_groups", "model.router_scores"},
+                "groups of experts are chosen by sigmoids alone in this version; set model.router_scores = \"sigmoid\" or "
+                "model.expert_groups = 1");
+  const std::int64_t of_group = m.experts / m.expert_groups;
+  if (m.experts % m.expert_groups != 0 || of_group < 2) {
+    std::vector<std::int64_t> valid = divisors_near(m.experts, m.expert_groups, static_cast<std::size_t>(m.experts));
+    std::erase_if(valid, [&](std::int64_t n) { return m.experts / n < 2 || n > most_expert_groups; });
+    draft.fault({"model.expert_groups", "model.experts"},
+                fmt::format("model.expert_groups {} are no equal groups of two or more of model.experts {}; valid: {}", m.expert_groups,
+                            m.experts, valid.empty() ? "1" : one_of(valid)));
+  } else if (m.groups_per_token > m.expert_groups) {
+    draft.fault({"model.groups_per_token", "model.expert_groups"},
+                fmt::format("model.groups_per_token {} is more than model.expert_groups {}; set it to at most {}", m.groups_per_token,
+                            m.expert_groups, m.expert_groups));
+  } else if (draft.good({"model.experts_per_token"}) && m.experts_per_token > m.groups_per_token * of_group) {
+    draft.fault({"model.groups_per_token", "model.experts_per_token", "model.expert_groups"},
+                fmt::format("{} of {} groups have {} experts, and model.experts_per_token is {}; set model.groups_per_token to {}",
+                            m.groups_per_token, m.expert_groups, m.groups_per_token * of_group, m.experts_per_token,
+                            (m.experts_per_token + of_group - 1) / of_group));
+  }
+}
+
 void check_experts(Draft& draft) {
   if (!draft.good({"model.experts"})) return;
   const ModelKeys& m = draft.deck.model;
   if (m.experts == 0) {
     for (std::string_view key :
          {"model.experts_per_token", "model.expert_ff_width", "model.shared_ff_width", "model.normalize_top_k", "model.router_aux_loss",
-          "model.router_z_loss", "model.router_balance", "model.router_bias_rate", "experts.capacity_factor"})
+          "model.router_z_loss", "model.router_balance", "model.router_bias_rate", "model.dense_layers", "model.shared_gate",
+          "model.router_scores", "model.router_scale", "model.expert_groups", "model.groups_per_token", "experts.capacity_factor"})
       if (draft.differs(key))
         draft.idle(key, "model.experts", "has no effect with model.experts = 0; set model.experts or leave this key out");
     return;
@@ -163,6 +199,14 @@ void check_experts(Draft& draft) {
     draft.fault({"model.experts_per_token", "model.experts"},
                 fmt::format("model.experts_per_token {} is more than model.experts {}; set it to at most {}", m.experts_per_token,
                             m.experts, m.experts));
+  if (draft.good({"model.dense_layers", "model.layers"}) && m.dense_layers >= m.layers)
+    draft.fault({"model.dense_layers", "model.layers"},
+                fmt::format("model.dense_layers {} leaves none of model.layers {} its experts; set it to at most {}, or model.experts = 0",
+                            m.dense_layers, m.layers, m.layers - 1));
+  if (draft.good({"model.shared_ff_width", "model.shared_gate"}) && m.shared_ff_width == 0 && draft.differs("model.shared_gate"))
+    draft.idle("model.shared_gate", "model.shared_ff_width",
+               "has no effect without an expert of all tokens; set model.shared_ff_width or leave this key out");
+  check_groups_of_experts(draft);
 }
 
 }  // namespace

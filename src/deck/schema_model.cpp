@@ -136,16 +136,35 @@ std::vector<Key> model_keys() {
       {KEY(model.experts), .type = integer, .unit = "experts", .limits = {.least = 0, .most = 4096}, .fallback = "0", .identity = true,
        .help = "Experts of each layer, feed-forward blocks of which a router gives each token some; 0: one feed-forward block takes every "
                "token."},
+      {KEY(model.dense_layers), .type = integer, .unit = "layers", .limits = {.least = 0, .most = max_dim}, .fallback = "0",
+       .identity = true, .silent = true,
+       .help = "Layers before the first with experts: they have one feed-forward block of model.ff_width, which takes every token "
+               "(first_k_dense_replace)."},
       {KEY(model.experts_per_token), .type = integer, .unit = "experts", .limits = {.least = 1, .most = 4096}, .fallback = "2",
        .identity = true, .help = "Experts that take a token: those of the largest router logits, of equal ones the first."},
       {KEY(model.expert_ff_width), .type = integer, .unit = "features", .limits = {.least = 0, .most = max_dim}, .fallback = "\"auto\"",
        .automatic = Auto::kept, .identity = true, .help = "Inner width of an expert; auto is model.ff_width."},
       {KEY(model.shared_ff_width), .type = integer, .unit = "features", .limits = {.least = 0, .most = max_dim}, .fallback = "0",
        .identity = true,
-       .help = "Inner width of an expert that takes every token beside those of the router, weighed by a gate of its own (Qwen-MoE); 0: "
-               "none."},
+       .help = "Inner width of an expert that takes every token beside those of the router, weighed by a gate of its own (Qwen-MoE) where "
+               "model.shared_gate says so; 0: none."},
+      {KEY(model.shared_gate), .type = boolean, .fallback = "true", .identity = true, .silent = true,
+       .help = "Weighs the expert of model.shared_ff_width by the sigmoid of a logit of its own; false: it counts as it is (DeepSeek-V3, "
+               "GLM-4.5, whose several shared experts are one of their widths together)."},
       {KEY(model.normalize_top_k), .type = boolean, .fallback = "true", .identity = true,
        .help = "Divides the weights of a token's experts by their sum (Mixtral); false leaves the probabilities over all experts."},
+      {KEY(model.router_scores), .type = text, .fallback = "\"softmax\"", .identity = true, .silent = true,
+       .help = "What an expert is chosen and weighed by: \"softmax\" its probability among all; \"sigmoid\" the sigmoid of its logit "
+               "(DeepSeek-V3, GLM-4.5). model.router_aux_loss takes sigmoids over their sum for probabilities."},
+      {KEY(model.router_scale), .type = real, .unit = "ratio", .limits = {.above = 0, .most = 1e6}, .fallback = "1.0", .identity = true,
+       .silent = true,
+       .help = "What the weights of a token's experts are multiplied with, and not the shared expert's (routed_scaling_factor)."},
+      {KEY(model.expert_groups), .type = integer, .unit = "groups", .limits = {.least = 1, .most = most_expert_groups}, .fallback = "1",
+       .identity = true, .silent = true,
+       .help = "Equal groups of a layer's experts, with model.router_scores = \"sigmoid\": a token's experts are those of "
+               "model.groups_per_token of them, whose two best scores are largest together (n_group)."},
+      {KEY(model.groups_per_token), .type = integer, .unit = "groups", .limits = {.least = 1, .most = most_expert_groups}, .fallback = "1",
+       .identity = true, .silent = true, .help = "Groups that a token's experts are chosen from (topk_group)."},
       {KEY(model.expert_bias), .type = boolean, .fallback = "false", .identity = true, .silent = true,
        .help = "Adds biases to the router's projection and to those of the experts (GPT-OSS)."},
       {KEY(model.router_aux_loss), .type = real, .limits = {.least = 0, .most = 1000}, .fallback = "0.0", .identity = true,
@@ -158,9 +177,9 @@ std::vector<Key> model_keys() {
                "where a "
                "token's experts are chosen and not in what they count for, and which each step moves by its load (arXiv:2408.15664, "
                "DeepSeek-V3). model.router_aux_loss counts beside it as it says."},
-      {KEY(model.router_bias_rate), .type = real, .limits = {.above = 0, .most = 1}, .fallback = "0.001", .identity = true,
+      {KEY(model.router_bias_rate), .type = real, .limits = {.least = 0, .most = 1}, .fallback = "0.001", .identity = true,
        .help = "With model.router_balance = \"bias\": what a step adds to the bias of an expert that had less than the mean of the step's "
-               "choices, and takes from one that had more."},
+               "choices, and takes from one that had more; 0: they stay as they are."},
       {KEY(model.freeze), .type = texts, .fallback = "[]", .identity = true, .silent = true,
        .help = "Patterns (`*` any run of characters, `?` any one) of tensors that training leaves as they are, by the names that `tessera "
                "inspect` shows, for example [\"embedding.*\", \"layers.0.*\"]. They lie in the compute type alone and have no gradient, "

@@ -29,13 +29,14 @@ void check_count(Draft& draft, std::string_view key, std::int64_t value, double 
                                  human_count(most), mend));
 }
 
-/// Inner features of all feed-forward blocks of a layer, and of those that a token passes through.
-double all_features(const ModelKeys& m) {
-  return m.experts == 0 ? number(m.ff_width) : number(m.experts) * number(m.expert_ff_width) + number(m.shared_ff_width);
+/// Inner features of all feed-forward blocks of a layer, and of those that a token passes through; where layers differ, of one that has
+/// more.
+double larger_features(const ModelKeys& m, std::int64_t experts) {
+  const double dense = m.has_experts(0) ? 0 : number(m.ff_width);
+  return m.experts == 0 ? dense : std::max(dense, number(experts) * number(m.expert_ff_width) + number(m.shared_ff_width));
 }
-double features_of_token(const ModelKeys& m) {
-  return m.experts == 0 ? number(m.ff_width) : number(m.experts_per_token) * number(m.expert_ff_width) + number(m.shared_ff_width);
-}
+double all_features(const ModelKeys& m) { return larger_features(m, m.experts); }
+double features_of_token(const ModelKeys& m) { return larger_features(m, m.experts_per_token); }
 
 double layer_parameters(const ModelKeys& m) {
   return number(m.width) * (number(m.head_dim) * number(2 * m.heads + 2 * m.kv_heads) + number(m.experts)) +
@@ -99,7 +100,7 @@ void check_sizes(Draft& draft) {
   const Deck& d = draft.deck;
   const bool model =
       draft.good({"model.layers", "model.width", "model.heads", "model.kv_heads", "model.head_dim", "model.ff_width", "model.vocab",
-                  "model.experts", "model.experts_per_token", "model.expert_ff_width", "model.shared_ff_width"});
+                  "model.experts", "model.dense_layers", "model.experts_per_token", "model.expert_ff_width", "model.shared_ff_width"});
   if (model) check_model_size(draft);
   if (model) check_pieces(draft);
   if (draft.good({"batch.micro", "batch.sequence_length"})) check_batch_size(draft, model);

@@ -225,13 +225,16 @@ struct WeightFile {
   std::span<const ExportTensor> tensors;
 };
 
+/// In which it is written.
+DType type_of(const ExportTensor& tensor, const ConsolidateOptions& o) { return tensor.fp32 ? DType::f32 : o.dtype; }
+
 Hash128 write_weights(const WeightFile& weights, const Source& source, const ConsolidateOptions& o, std::vector<float>& buffer,
                       io::ByteProgress& progress) {
   std::vector<std::byte> narrow;
   io::SafetensorsWriter writer(o.output + "/" + weights.file.name, weights.file.entries);
   for (const ExportTensor& tensor : weights.tensors)
     stream_export(source, tensor, buffer, progress,
-                  [&](std::span<const float> values) { writer.append(elements_of(values, o.dtype, narrow)); });
+                  [&](std::span<const float> values) { writer.append(elements_of(values, type_of(tensor, o), narrow)); });
   return writer.finish();
 }
 
@@ -267,7 +270,7 @@ ConsolidateResult to_safetensors(const Source& source, const ConsolidateOptions&
   std::vector<ExportTensor> tensors = huggingface_tensors(source.deck, source.table);
   std::erase_if(tensors, [&](const ExportTensor& t) { return !wanted(o, t); });
   std::vector<io::SafetensorsEntry> entries;
-  for (const ExportTensor& t : tensors) entries.push_back({t.name, o.dtype, t.shape});
+  for (const ExportTensor& t : tensors) entries.push_back({t.name, type_of(t, o), t.shape});
   const auto files = io::plan_safetensors(entries, o.max_file_bytes);
   const bool whole = o.tensors.empty();  // a part is no model that anything loads
   const ModelFiles beside(o);
@@ -303,7 +306,7 @@ ConsolidateResult to_safetensors(const Source& source, const ConsolidateOptions&
     records.remove(names);
   });
   result.kept = ranks.sum(kept);
-  result.bytes = elements * static_cast<std::int64_t>(size_of(o.dtype));
+  for (const ExportTensor& t : tensors) result.bytes += t.shape.elements() * static_cast<std::int64_t>(size_of(type_of(t, o)));
   result.tensors = static_cast<std::int64_t>(tensors.size());
   return result;
 }

@@ -58,7 +58,7 @@ void fill(const Layout& layout, const Unit& unit, const InitialWeights& weights,
   std::ranges::fill(out, 0.0f);
   for (const Piece& piece : pieces_in(unit, at, at + static_cast<std::int64_t>(out.size()))) {
     const Parameter& parameter = layout.table[static_cast<std::size_t>(piece.parameter)];
-    if (!parameter.trained) continue;
+    if (!weights.has(parameter)) continue;
     const auto part = out.subspan(static_cast<std::size_t>(piece.unit_offset - at), static_cast<std::size_t>(piece.elements));
     weights.read(parameter, unit.slots[static_cast<std::size_t>(piece.slot)].box, piece.slot_offset, part);
   }

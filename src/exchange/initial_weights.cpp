@@ -58,6 +58,13 @@ bool says_nothing(const std::string& name, const Deck& deck, const TensorNames& 
   return name.ends_with("rotary_emb.inv_freq") || (deck.model.tied && name == names.of("head.weight"));
 }
 
+/// Of a layer behind the model's that predicts further tokens.
+bool of_further_layer(std::string_view name, const ModelSource& source) {
+  for (std::int64_t layer = source.model.layers; layer < source.model.layers + source.further_layers; ++layer)
+    if (name.starts_with(fmt::format("model.layers.{}.", layer))) return true;
+  return false;
+}
+
 /// But for rounding to 16 bits.
 bool is_constant(const io::SafetensorsModel& model, const io::SafetensorsModel::Tensor& tensor, double value) {
   if (tensor.shape.elements() != 1 || (tensor.type != "F32" && tensor.type != "BF16" && tensor.type != "F16")) return false;
@@ -72,7 +79,7 @@ void require_tensors(const io::SafetensorsModel& model, const Deck& deck, const 
   const TensorNames names(source.family);
   std::map<std::string, Shape, std::less<>> wanted;
   for (const ExportTensor& tensor : tensors) wanted.emplace(tensor.name, tensor.shape);
-  std::vector<std::string> missing, shapes, types, constants, others, buffers;
+  std::vector<std::string> missing, shapes, types, constants, others, buffers, further;
   std::set<std::string_view> parts;  // of tensors of four bits
   for (const auto& tensor : tensors) {
     const FileTensor there = find_values(model, tensor);
@@ -92,6 +99,8 @@ void require_tensors(const io::SafetensorsModel& model, const Deck& deck, const 
       if (!is_constant(model, t, *value)) constants.push_back(fmt::format("{} is not {}", t.name, *value));
     } else if (found == wanted.end() && names.is_buffer(t.name))
       buffers.push_back(t.name);
+    else if (found == wanted.end() && of_further_layer(t.name, source))
+      further.push_back(t.name);
     else if (found == wanted.end() && !says_nothing(t.name, deck, names))
       others.push_back(t.name);
     else if (found != wanted.end() && !(found->second == t.shape))
@@ -114,6 +123,8 @@ void require_tensors(const io::SafetensorsModel& model, const Deck& deck, const 
          toml_string(model.folder()), source.architecture, faults);
   if (warn && !buffers.empty())
     info("{}: {} tensors are passed over, which the model makes itself: {}", model.folder(), buffers.size(), some_of(buffers));
+  if (warn && !further.empty())
+    info("{}: {} tensors are left out, of layers that predict further tokens: {}", model.folder(), further.size(), some_of(further));
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ class InitialWeights {
   InitialWeights(const Deck& deck, bool warn);
 
   /// Whether the files have it; other tensors are drawn.
-  bool has(const Parameter& parameter) const { return parameter.adapter ? adapter_.has_value() : parameter.trained; }
+  bool has(const Parameter& parameter) const { return parameter.adapter ? adapter_.has_value() : places_.contains(parameter.name); }
   /// Elements [at, at + out.size()) of a box of a tensor that it has, exactly as they stand in the file. Rows of tokens that the deck's
   /// model has and the file's has not are the mean of its rows. Throws Error(data).
   void read(const Parameter& parameter, const Box& box, std::int64_t at, std::span<float> out) const;

@@ -92,6 +92,9 @@ struct Family {
   /// attention_bias is one switch for the biases of q, k, v and of the output. A deck that says the former alone is exported with zeros for
   /// the latter, where it is no model of another family.
   bool output_bias = false;
+  /// Layers behind the model's that predict further tokens, of a file that does not say how many (num_nextn_predict_layers). Their class
+  /// does not load them as a model's, nor are they here; a note says so. 0: files with any are refused.
+  std::int64_t further_layers = 0;
   bool dropout = false;   ///< its files may ask for dropout in training, which a note says is left out
   bool mxfp4 = false;     ///< experts' matrices of its files may be MXFP4 (exchange/part_values.hpp), which is read alone
   bool own_code = false;  ///< its first files bring code (auto_map), which is the class of transformers since

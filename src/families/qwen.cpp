@@ -31,7 +31,7 @@ constexpr WindowRule qwen_window{.key = WindowRule::Key::switched, .standard = 4
 constexpr WindowRule qwen2_moe_window{.key = WindowRule::Key::switched, .standard = 4096, .lists = true, .slides = slides_in_turns_below};
 constexpr WindowRule qwen3_moe_window{.key = WindowRule::Key::switched, .standard = 4096};
 
-constexpr std::string_view some_dense = "layers without experts among others are not in this version";
+constexpr std::string_view some_dense = "layers without experts are not read of this model_type in this version";
 
 // transformers 5 writes the experts of a Qwen3-MoE under Mixtral's name.
 constexpr auto moe_keys =

@@ -40,6 +40,7 @@ class FamilyReader {
         m.learned_positions > 0 ? m.learned_positions : config_.whole("max_position_embeddings", family_.standard.max_context);
     m.max_context = 0;
     check_token_ids();
+    const std::int64_t further = read_further_layers();
     refuse_others();
     read_layers(m, rotation);
     check_architecture();
@@ -49,6 +50,7 @@ class FamilyReader {
             .from = fmt::format("{}, {}", family_.type, toml_string(file)),
             .architecture = std::string(family_.architecture),
             .family = &family_,
+            .further_layers = further,
             .notes = config_.notes()};
   }
 
@@ -118,6 +120,18 @@ class FamilyReader {
     return true;
   }
 
+  std::int64_t read_further_layers() {
+    if (family_.further_layers == 0) return 0;
+    for (const char* key : {"num_nextn_predict_layers", "num_mtp_layers"}) {
+      const JsonNode* node = config_.find(key);
+      if (!node) continue;
+      const std::int64_t layers = config_.whole(*node);
+      if (layers > 0) config_.unused(fmt::format("{} (layers that predict further tokens are left out, and an export has none)", key));
+      return layers;
+    }
+    return family_.further_layers;
+  }
+
   bool has_key(std::string_view key) const { return std::ranges::find(family_.keys, key, &FamilyKey::name) != family_.keys.end(); }
   /// Whether the key says something of the family's models.
   bool reads(std::string_view key) const {
@@ -135,7 +149,9 @@ class FamilyReader {
         config_.fault(row.key, std::string(row.why));
     for (const Idle& row : idle) {
       const JsonNode* node = config_.find(row.key);
-      if (!node || (family_.dropout && has_key(row.key)) || (family_.rotation.partial && row.key == "partial_rotary_factor")) continue;
+      if (!node || (family_.dropout && has_key(row.key)) || (family_.rotation.partial && row.key == "partial_rotary_factor") ||
+          (family_.further_layers > 0 && (row.key == "num_nextn_predict_layers" || row.key == "num_mtp_layers")))
+        continue;
       const auto* flag = std::get_if<bool>(&node->literal.value);
       if ((flag ? static_cast<double>(*flag) : config_.number(*node)) != row.value) config_.fault(*node, std::string(row.why));
     }

@@ -7,21 +7,19 @@ namespace {
 
 // What several of them have.
 constexpr std::string_view mla = "multi-head latent attention (q_lora_rank, kv_lora_rank, qk_rope_head_dim)";
-constexpr std::string_view groups = "routers by groups of experts (n_group, topk_group, routed_scaling_factor)";
-constexpr std::string_view dense_first =
-    "layers without experts before those with them (first_k_dense_replace), a shared expert without a gate (n_shared_experts)";
+constexpr std::string_view groups = "routers by groups of experts that are scored by a softmax (n_group, topk_group)";
 constexpr std::string_view sparse = "attention to chosen tokens (index_topk)";
 constexpr std::string_view delta = "gated DeltaNet, a linear attention (linear_num_key_heads, linear_conv_kernel_dim)";
 constexpr std::string_view partial = "the rotation of a part of a head's features (partial_rotary_factor)";
 constexpr std::string_view mamba = "Mamba's state-space layers";
-constexpr std::string_view wide_norm = "a norm of queries and keys over all heads together";
 
 }  // namespace
 
 const std::vector<RefusedFamily>& refused_families() {
   static const std::vector<RefusedFamily> rows = {
-      {{"deepseek_v2", "deepseek_v3", "kimi_k2", "mistral4", "glm4_moe_lite"}, {mla, groups, dense_first}},
-      {{"deepseek_v32", "glm_moe_dsa", "mistral_large4"}, {mla, sparse, groups}},
+      {{"deepseek_v3", "kimi_k2", "glm4_moe_lite"}, {mla}},
+      {{"deepseek_v2", "mistral4"}, {mla, groups}},
+      {{"deepseek_v32", "glm_moe_dsa", "mistral_large4"}, {mla, sparse}},
       {{"deepseek_v4", "glm5_next"}, {sparse, "several streams between layers (hc_mult)"}},
       {{"kimi_linear"}, {"a linear attention (linear_num_heads, linear_conv_kernel_dim)", mla}},
       {{"minicpm3"}, {mla}},
@@ -37,17 +35,14 @@ const std::vector<RefusedFamily>& refused_families() {
       {{"olmo"}, {"norms without a weight"}},
       {{"mellum"}, {"keys of its own (layer_rope_theta)"}},
       {{"ministral3"}, {"a scale of queries that grows with the position (llama_4_scaling_beta)"}},
-      {{"granitemoeshared"}, {"a shared expert without a gate (shared_intermediate_size)"}},
+      {{"granitemoeshared"}, {"the names of its shared expert (shared_intermediate_size)"}},
       {{"granitemoehybrid"}, {mamba}},
       {{"phi"}, {"a bias of the head"}},
       {{"llama4", "llama4_text"},
        {"layers without a rotation (no_rope_layers)", "attention within chunks (attention_chunk_size)",
         "a router that scales what experts are given"}},
-      {{"glm4_moe"}, {groups, dense_first, partial}},
-      {{"minimax_m2"}, {"routers by sigmoid", wide_norm, partial}},
-      {{"cohere2_moe"},
-       {"attention beside experts", "a shared expert without a gate (num_shared_experts)",
-        "layers without experts before those with them"}},
+      {{"minimax_m2"}, {"the names of its experts (use_routing_bias)"}},
+      {{"cohere2_moe"}, {"attention beside experts", "names of its shared expert (num_shared_experts)"}},
       {{"mamba", "mamba2", "jamba", "bamba", "falcon_h1", "nemotron_h"}, {mamba}},
       {{"lfm2", "lfm2_moe"}, {"short convolutions in the place of attention (layer_types \"conv\")"}},
   };

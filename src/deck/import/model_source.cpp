@@ -156,7 +156,7 @@ static ModelKeys with_usual_scales(ModelKeys m) {
 
 std::vector<std::string> model_differences(const ModelKeys& deck, const ModelSource& theirs) {
   // Our key, and where the same stands in a config.json.
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 47> compared = {{
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 53> compared = {{
       {"model.layers", "num_hidden_layers"},
       {"model.width", "hidden_size"},
       {"model.heads", "num_attention_heads"},
@@ -202,6 +202,12 @@ std::vector<std::string> model_differences(const ModelKeys& deck, const ModelSou
       {"model.experts_per_token", "num_experts_per_tok"},
       {"model.expert_ff_width", "the inner width of an expert"},
       {"model.shared_ff_width", "shared_expert_intermediate_size"},
+      {"model.dense_layers", "the number of first layers without experts (first_k_dense_replace)"},
+      {"model.shared_gate", "the gate of the shared expert that its model_type has"},
+      {"model.router_scores", "what its model_type scores experts by"},
+      {"model.router_scale", "routed_scaling_factor"},
+      {"model.expert_groups", "n_group"},
+      {"model.groups_per_token", "topk_group"},
       {"model.normalize_top_k", "norm_topk_prob"},
       {"model.expert_bias", "the biases of experts that its model_type has"},
   }};
@@ -211,13 +217,17 @@ std::vector<std::string> model_differences(const ModelKeys& deck, const ModelSou
   std::vector<std::string> differences;
   for (const auto& [ours, name] : compared) {
     const Key& key = *find_key(ours);
-    if (experts && ours == "model.ff_width") continue;  // where all layers have experts, nothing has this width
+    // Where all layers have experts, nothing has this width.
+    if (experts && ours == "model.ff_width" && deck.dense_layers == 0 && theirs.model.dense_layers == 0) continue;
     const std::string mine = value_text(key, here), other = value_text(key, there);
     if (mine != other && ours == "model.tied" && theirs.own_head)
       differences.push_back(fmt::format("{} = {}, and lm_head.weight of its files is another than the embedding", ours, mine));
     else if (mine != other)
       differences.push_back(fmt::format("{} = {}, and {} is {}", ours, mine, name, other));
   }
+  // Biases that begin at zero may join a model without them.
+  if (theirs.model.router_balance == RouterBalance::bias && deck.router_balance != RouterBalance::bias)
+    differences.emplace_back("model.router_balance = \"loss\", and its files have biases that its experts are chosen with");
   if (deck.layers == theirs.model.layers && keys_of_layers(deck) != keys_of_layers(theirs.model))
     differences.push_back(fmt::format("layers (model.window, model.positions, model.pattern): {}; and its files say: {}",
                                       words_of_layers(deck), words_of_layers(theirs.model)));

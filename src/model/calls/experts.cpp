@@ -55,8 +55,12 @@ kernels::RouterShape router_shape(const ModelShape& s) {
   return {.M = s.tokens(),
           .E = s.experts.E,
           .k = s.experts.k,
-          .shared = s.experts.S > 0,
+          .shared = s.experts.weighs_shared(),
           .normalized = s.experts.normalized,
+          .sigmoid = s.experts.sigmoid,
+          .scale = s.experts.scale,
+          .groups = s.experts.groups,
+          .top_groups = s.experts.top_groups,
           .parts = s.parts()};
 }
 
@@ -188,6 +192,7 @@ void combine_rows(Recorder& r, Value out, Value rows, const Dispatch& d, const C
                                                .places = at.get<std::int32_t>(places),
                                                .weights = at.get<float>(extra.weights),
                                                .shared = at.get(extra.shared),
+                                               .weighs_shared = s.experts.weighs_shared(),
                                                .addend = at.get(extra.add),
                                                .M = s.tokens(),
                                                .k = s.experts.k,

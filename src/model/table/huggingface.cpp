@@ -55,12 +55,13 @@ std::vector<ExportTensor> tensors_by(const TensorNames& names, const std::vector
   std::vector<ExportTensor> tensors;
   std::map<std::string, std::size_t, std::less<>> places;
   for (const Parameter& p : table) {
-    if (p.adapter || !p.trained) continue;
+    if (p.adapter) continue;
     const TensorNames::Name name = names.name(p.name);
+    if (!p.trained && name.theirs.empty()) continue;
     TESSERA_REQUIRE(!name.theirs.empty(), "no row of src/families names {}", p.name);
     const auto [place, is_new] = places.emplace(name.theirs, tensors.size());
     TESSERA_REQUIRE(is_new || name.fused != Fused::no, "{} has the name of another, {}", p.name, name.theirs);
-    if (is_new) tensors.push_back({.name = name.theirs, .shape = {}, .parts = {}});
+    if (is_new) tensors.push_back({.name = name.theirs, .shape = {}, .parts = {}, .fp32 = !p.trained});
     append_part(tensors[place->second], p, name);
   }
   for (const ExportTensor& tensor : tensors) require_whole(tensor);

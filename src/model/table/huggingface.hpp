@@ -30,9 +30,11 @@ struct ExportTensor {
   Shape shape;
   std::vector<TensorPart> parts;  ///< whose values follow one another in it; none: all are `value`
   float value = 0;
+  bool fp32 = false;  ///< whatever the type of the others
 };
 
-/// All tensors of files with such names, in the order of `table`: without adapters, and without what is not trained.
+/// All tensors of files with such names, in the order of `table`: without adapters, and without what is not
+/// trained where files have no name for it.
 std::vector<ExportTensor> tensors_by(const TensorNames& names, const std::vector<Parameter>& table);
 
 /// The same of the class that the deck's model belongs to. Throws Error(usage) where no class has such a model.

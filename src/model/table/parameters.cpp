@@ -43,7 +43,7 @@ void add_experts(std::vector<Parameter>& table, const ModelKeys& m, int layer) {
   matrix(Part::layer, "router", m.experts, C, std, false);
   if (m.expert_bias) table.push_back({.name = ours + "b_router", .shape = {m.experts}, .layer = layer, .init = Init::zeros});
   if (S > 0) {
-    matrix(Part::layer, "shared_gate", 1, C, std, true);
+    if (m.shared_gate) matrix(Part::layer, "shared_gate", 1, C, std, true);
     matrix(Part::shared, "shared.w_gate", S, C, std, false);
     matrix(Part::shared, "shared.w_up", S, C, std, true);
     matrix(Part::shared, "shared.w_down", C, S, residual_std, false);
@@ -106,7 +106,7 @@ void add_layer(std::vector<Parameter>& table, const ModelKeys& m, int layer) {
   matrix("attention.wo", C, Q, residual_std, 1, false);
   if (m.attention_out_bias) vector("attention.bo", C, Init::zeros);
   if (norms_output(m)) norm("attention.post_norm");
-  if (m.experts > 0) return add_experts(table, m, layer);
+  if (m.has_experts(layer)) return add_experts(table, m, layer);
   if (norms_mlp_input(m)) norm("mlp.norm");
   if (m.gated) matrix("mlp.w_gate", F, C, std, 0, false);
   matrix("mlp.w_up", F, C, std, 0, m.gated);

@@ -31,8 +31,14 @@ ExpertShape experts_of(const Deck& deck) {
   return {.E = m.experts,
           .k = m.experts_per_token,
           .F = m.expert_ff_width,
+          .dense = m.dense_layers,
           .S = m.shared_ff_width,
+          .shared_gate = m.shared_gate,
           .normalized = m.normalize_top_k,
+          .sigmoid = m.router_scores == RouterScores::sigmoid,
+          .scale = static_cast<float>(m.router_scale),
+          .groups = m.expert_groups,
+          .top_groups = m.groups_per_token,
           .capacity_factor = deck.experts.capacity_factor,
           .balance_loss = static_cast<float>(m.router_aux_loss),
           .z_loss = static_cast<float>(m.router_z_loss),
@@ -183,7 +189,8 @@ ModelShape model_shape(const Deck& deck) {
 
 std::string describe_experts(const ModelShape& s) {
   const ExpertShape& e = s.experts;
-  std::string text = fmt::format("{} in each layer of {} features, {} for a token", e.E, e.F, e.k);
+  std::string text = fmt::format("{} in each layer{} of {} features, {} for a token", e.E,
+                                 e.dense == 0 ? "" : fmt::format(" from layer {} on", e.dense), e.F, e.k);
   if (e.S > 0) text += fmt::format(", and one of {} features for all", e.S);
   const char* passed = s.parts() == 1 ? "a micro-batch" : "a rank's part of a micro-batch";
   if (e.capacity_factor == 0)

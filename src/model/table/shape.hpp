@@ -23,13 +23,19 @@ enum class Feed : std::uint8_t {
 
 /// Experts of a layer. Letters as in ModelShape, and k experts a token.
 struct ExpertShape {
-  std::int64_t E = 0, k = 0, F = 0;    ///< E 0: the layer has one feed-forward block, which takes every token
-  std::int64_t S = 0;                  ///< inner width of the shared expert; 0: none
-  bool normalized = true;              ///< weights of a token's experts are divided by their sum
-  double capacity_factor = 0;          ///< 0: dropless
-  float balance_loss = 0, z_loss = 0;  ///< coefficients
-  bool biased = false;                 ///< a token's experts are chosen with a bias of each
-  bool product_bias = false;           ///< the router's product and those of experts have biases
+  std::int64_t E = 0, k = 0, F = 0;         ///< E 0: the layer has one feed-forward block, which takes every token
+  std::int64_t dense = 0;                   ///< first layers of the model that have such a block all the same
+  std::int64_t S = 0;                       ///< inner width of the shared expert; 0: none
+  bool shared_gate = true;                  ///< which is weighed by a logit of its own
+  bool normalized = true;                   ///< weights of a token's experts are divided by their sum
+  bool sigmoid = false;                     ///< scores are sigmoids of logits
+  float scale = 1;                          ///< of weights
+  std::int64_t groups = 1, top_groups = 1;  ///< as in kernels::RouterShape
+  double capacity_factor = 0;               ///< 0: dropless
+  float balance_loss = 0, z_loss = 0;       ///< coefficients
+  bool biased = false;                      ///< a token's experts are chosen with a bias of each
+  bool product_bias = false;                ///< the router's product and those of experts have biases
+  bool weighs_shared() const { return S > 0 && shared_gate; }
 };
 
 /// The angles of a table of rotations.
@@ -120,6 +126,9 @@ struct ModelShape {
   std::int64_t expert_capacity() const;
   /// Rows that tokens of this rank have together at most.
   std::int64_t expert_rows() const;
+  /// Layers that have experts.
+  std::int64_t expert_layers() const { return experts.E == 0 ? 0 : L - experts.dense; }
+  bool has_experts(int layer) const { return experts.E > 0 && layer >= experts.dense; }
   /// Experts of a layer that this rank has, and the first of them.
   std::int64_t own_experts() const { return experts.E / ep; }
   std::int64_t first_expert() const { return ep_index * own_experts(); }

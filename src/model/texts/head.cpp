@@ -58,7 +58,7 @@ std::vector<Segment> model_segments(const ModelShape& s) {
       continue;
     }
     segments.push_back(attention_segment(s, layer));
-    segments.push_back(s.experts.E > 0 ? moe_segment(s, layer) : mlp_segment(s, layer));
+    segments.push_back(s.has_experts(layer) ? moe_segment(s, layer) : mlp_segment(s, layer));
   }
   segments.push_back(head_segment(s));
   return segments;

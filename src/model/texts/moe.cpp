@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-/// The expert that takes every token (Qwen-MoE).
+/// The expert that takes every token (Qwen-MoE, DeepSeek-V3).
 struct Shared {
   Value gate_up;    ///< (M,2S)
   Value activated;  ///< (M,S)
@@ -18,9 +18,9 @@ struct Shared {
 
 struct Moe {
   BlockEnds ends;
-  Value logits;     ///< (M,E) fp32; with a shared expert (M,E+1), the last its gate's
+  Value logits;     ///< (M,E) fp32; with a shared expert that has a gate (M,E+1), the last its
   Value experts;    ///< (M,k) int32
-  Value weights;    ///< (M,k) fp32; with a shared expert (M,k+1)
+  Value weights;    ///< (M,k) fp32; with such a gate (M,k+1)
   Dispatch to;      ///< which rows are whose
   Value counts;     ///< (parts,E) int32: choices of the whole micro-batch
   Arrivals here;    ///< which of them come to this rank's experts
@@ -48,8 +48,8 @@ struct Weights {
         b_down(biased ? fmt::format("{}experts.{}.b_down", w, first) : "") {}
 };
 
-std::int64_t logits_of_token(const ExpertShape& e) { return e.E + (e.S > 0 ? 1 : 0); }
-std::int64_t weights_of_token(const ExpertShape& e) { return e.k + (e.S > 0 ? 1 : 0); }
+std::int64_t logits_of_token(const ExpertShape& e) { return e.E + (e.weighs_shared() ? 1 : 0); }
+std::int64_t weights_of_token(const ExpertShape& e) { return e.k + (e.weighs_shared() ? 1 : 0); }
 
 Shared forward_shared(Recorder& r, const Weights& w, Value normed) {
   const std::int64_t M = r.s.tokens(), C = r.s.C, S = r.s.experts.S;
@@ -113,7 +113,7 @@ Value backward_shared(Recorder& r, const Weights& w, const Moe& v, Value d_weigh
   if (S == 0) return {};
   const Value d_activated = r.value("d_shared_activated", {M, S}), d_normed = r.value("d_shared_normed", {M, C});
   input_gradient(r, d_activated, d_made, w.shared_down, C, S);
-  weigh_shared(r, d_weights, d_activated, v.shared.activated, v.weights);
+  if (r.s.experts.weighs_shared()) weigh_shared(r, d_weights, d_activated, v.shared.activated, v.weights);
   weight_gradient(r, d_made, v.shared.activated, w.shared_down, C, S);
   const Value d_gate_up = v.shared.gate_up;  // which is not needed again: its gradient takes its place
   swiglu_backward(r, d_gate_up, d_activated, v.shared.gate_up, M, S);

@@ -232,7 +232,7 @@ void SectionBuilder::emit_finish(bool evaluation) {
         .op = FinishStep{},
         .uses = {buffers_.whole("scalars", Access::read), inputs, evaluation ? buffers_.absent() : buffers_.whole("update", Access::write),
                  buffers_.whole("report", Access::write), evaluation ? buffers_.absent() : buffers_.whole("run", Access::add)}});
-  if (!evaluation) emit_balance();
+  if (!evaluation && frame_.deck.model.router_bias_rate > 0) emit_balance();
   emit_download("report");
   if (!evaluation) emit_download("run");
   if (!evaluation && frame_.offloads()) emit_download("update");

@@ -105,21 +105,29 @@ Costs costs_of(const Deck& deck, const Mesh& mesh) {
   ModelShape shape = cut_over_tp(model_shape(deck), mesh.size(Axis::tp), 0);
   ModelKeys model = deck.model;
   const bool frozen = !model.freeze.empty() || model.lora.rank > 0;
-  // One layer stands for all.
-  if (!frozen) shape.L = model.layers = 1;
+  // One layer stands for all, or one of those without experts for all of these, and one with them for the others.
+  const std::int64_t dense = model.experts == 0 ? 0 : model.dense_layers;
+  if (!frozen) {
+    shape.experts.dense = model.dense_layers = dense == 0 ? 0 : 1;
+    shape.L = model.layers = dense == 0 ? 1 : 2;
+  }
+  const auto for_all = [&](std::vector<LayerCost>& layers) {
+    layers.resize(static_cast<std::size_t>(deck.model.layers), layers.back());
+    std::fill_n(layers.begin(), dense, layers.front());
+  };
   std::vector<Segment> segments = model_segments(shape);
   const Layout layout = make_layout(parameter_table(model), 1, 0);
   leave_frozen(segments, layout, 0);
   Costs costs{.layers = costs_of_layers(deck, segments), .ended = {}, .head_flops = flops_of(segments.back())};
   // Patterns of groups may give a layer another optimizer than its neighbour.
   if (const bool alike = frozen || deck.optimizer.groups.empty(); !alike) {
-    costs.layers.resize(static_cast<std::size_t>(deck.model.layers), costs.layers.front());
+    for_all(costs.layers);
     add_state(costs, deck, deck.model, mesh);
     return costs;
   }
   add_state(costs, deck, model, mesh);
   if (!frozen) {
-    costs.layers.resize(static_cast<std::size_t>(deck.model.layers), costs.layers.front());
+    for_all(costs.layers);
     return costs;
   }
   leave_frozen(segments, layout, segments.size());

@@ -5,7 +5,8 @@
 namespace tessera {
 
 RouterFigures figures_of(const kernels::RouterTotals& totals, std::span<const std::int64_t> loads, const ModelShape& shape, double tokens) {
-  const auto L = static_cast<double>(shape.L), E = static_cast<double>(shape.experts.E), k = static_cast<double>(shape.experts.k);
+  const auto L = static_cast<double>(shape.expert_layers()), E = static_cast<double>(shape.experts.E),
+             k = static_cast<double>(shape.experts.k);
   RouterFigures f{.balance = totals.balance.value() / (L * tokens),
                   .z = totals.z.value() / (L * tokens),
                   .dropped = totals.dropped,

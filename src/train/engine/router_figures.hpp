@@ -10,8 +10,8 @@
 namespace tessera {
 
 struct RouterFigures {
-  double balance = 0;              ///< mean over layers of the balancing loss: 1 where all experts have the same
-  double z = 0;                    ///< mean over layers and tokens of the squared log-sum-exp of logits
+  double balance = 0;              ///< mean over layers with experts of the balancing loss: 1 where all experts have the same
+  double z = 0;                    ///< mean over them and tokens of the squared log-sum-exp of logits
   std::int64_t dropped = 0;        ///< choices of all layers that found no room
   double dropped_share = 0;        ///< of all choices
   double most_loaded = 0;          ///< of any layer: an expert's choices over those that it would have if all had the same

@@ -1,4 +1,5 @@
-// The folder of a run: deck.toml, metrics.jsonl (.csv, tensorboard/), events.jsonl, checkpoints/, trace/. It belongs to one deck.
+// The folder of a run: deck.toml, metrics.jsonl (.csv, tensorboard/), events.jsonl, checkpoints/, trace/, profile.json. It belongs to one
+// deck.
 #pragma once
 #include <fmt/format.h>
 

@@ -34,6 +34,10 @@ MODELS = {
                 "model__activation": "clamped_silu", "model__gate_limit": 0.05, "model__rope_scaling": "yarn", "model__rope_factor": 4.0,
                 "model__rope_original_context": 6, "model__rope_truncate": False, "model__pattern": json.dumps("LG"),
                 "model__kinds": '[{ name = "L", window = 5 }, { name = "G" }]'},
+    # A first layer without experts; experts by sigmoids and biases that move, of one of two groups, and a shared one without a gate.
+    "glm4_moe": {"model__experts": 4, "model__expert_ff_width": 24, "model__shared_ff_width": 48, "model__shared_gate": False, "model__dense_layers": 1,
+                 "model__router_scores": "sigmoid", "model__router_scale": 2.5, "model__router_balance": "bias", "model__router_bias_rate": 0.01,
+                 "model__expert_groups": 2, "model__rotary_fraction": 0.5, "model__qkv_bias": True},
     # Experts, and more tensor-parallel ranks than heads of keys.
     "experts": {"model__norm_placement": "both", "model__qk_norm": True, "model__wide_qk_norm": True, "model__kv_heads": 1, "model__experts": 4},
 }

@@ -243,6 +243,8 @@ Json whole_config(const std::string& type) {
   const std::string experts =
       type == "mixtral" || type == "granitemoe" ? R"("num_local_experts": 4, "num_experts_per_tok": 2)"
       : type == "olmoe"                         ? R"("num_experts": 4, "num_experts_per_tok": 2)"
+      : type == "glm4_moe"
+          ? R"("n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "n_shared_experts": 2, "n_group": 2)"
       : type.ends_with("moe")
           ? R"("num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 40)"
           : R"("bos_token_id": 1)";

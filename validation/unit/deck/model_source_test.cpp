@@ -123,14 +123,56 @@ TEST(ModelSource, ReadsConfigurationsWithExperts) {
   EXPECT_EQ(faults[0].key, "decoder_sparse_step");
 }
 
+// As config.json of GLM-4.5-Air has it, but for tokens' numbers.
+TEST(ModelSource, ReadsAGlm45) {
+  const std::string text =
+      R"({"architectures": ["Glm4MoeForCausalLM"], "attention_bias": true, "attention_dropout": 0.0, "pad_token_id": 151329,
+    "head_dim": 128, "hidden_act": "silu", "hidden_size": 4096, "partial_rotary_factor": 0.5, "initializer_range": 0.02,
+    "intermediate_size": 10944, "max_position_embeddings": 131072, "model_type": "glm4_moe", "moe_intermediate_size": 1408,
+    "norm_topk_prob": true, "num_attention_heads": 96, "n_group": 1, "topk_group": 1, "n_routed_experts": 128, "n_shared_experts": 1,
+    "routed_scaling_factor": 1.0, "num_experts_per_tok": 8, "first_k_dense_replace": 1, "num_hidden_layers": 46,
+    "num_key_value_heads": 8, "rms_norm_eps": 1e-05, "rope_scaling": null, "rope_theta": 1000000, "num_nextn_predict_layers": 1,
+    "tie_word_embeddings": false, "torch_dtype": "bfloat16", "use_cache": true, "use_qk_norm": false, "vocab_size": 151552})";
+  std::vector<Fault> faults;
+  const ModelSource source = read_huggingface_config(text, "config.json", faults);
+  EXPECT_EQ(text_of(faults), "");
+  const ModelKeys& m = source.model;
+  EXPECT_EQ(m.experts, 128);
+  EXPECT_EQ(m.dense_layers, 1);
+  EXPECT_EQ(m.shared_ff_width, 1408);
+  EXPECT_FALSE(m.shared_gate);
+  EXPECT_EQ(m.router_scores, RouterScores::sigmoid);
+  EXPECT_EQ(m.router_balance, RouterBalance::bias);
+  EXPECT_EQ(m.rotary_fraction, 0.5);
+  EXPECT_EQ(m.rope_pairs, RopePairs::halves);
+  EXPECT_TRUE(m.qkv_bias && !m.attention_out_bias && !m.qk_norm);
+  EXPECT_EQ(source.further_layers, 1);
+  ASSERT_EQ(source.notes.size(), 1u);
+  EXPECT_NE(source.notes[0].find("num_nextn_predict_layers"), std::string::npos) << source.notes[0];
+  ModelKeys other = m;
+  other.router_balance = RouterBalance::loss, other.dense_layers = 2;
+  const std::vector<std::string> differences = model_differences(other, source);
+  EXPECT_EQ(differences.size(), 2u);
+  const auto with = [&](const std::string& was, const std::string& now) {
+    std::string changed = text;
+    changed.replace(changed.find(was), was.size(), now);
+    faults.clear();
+    read_huggingface_config(changed, "config.json", faults);
+    return text_of(faults);
+  };
+  EXPECT_NE(with("\"n_shared_experts\": 1", "\"n_shared_experts\": 0").find("n_shared_experts: is no number of experts"),
+            std::string::npos);
+  EXPECT_NE(with("\"use_qk_norm\"", "\"use_kq_norm\"").find("use_kq_norm: is not a key that is known"), std::string::npos);
+}
+
 TEST(ModelSource, RefusesWhatADeckCannotSay) {
   std::vector<Fault> faults;
   read_huggingface_config("{\"model_type\": \"gpt_neo\"}", "config.json", faults);
-  EXPECT_EQ(
-      text_of(faults),
-      "config.json:1:16: model_type: \"gpt_neo\" is not a model that a deck can say; llama, mistral, ministral, cwm, smollm3, gemma, "
-      "gemma2, gemma3_text, olmo2, olmo3, exaone4, glm, glm4, granite, seed_oss, phi3, qwen2, qwen3, mixtral, qwen2_moe, qwen3_moe, olmoe, "
-      "granitemoe, gpt_oss, starcoder2, apertus, gpt2, cohere, cohere2 are\n");
+  EXPECT_EQ(text_of(faults),
+            "config.json:1:16: model_type: \"gpt_neo\" is not a model that a deck can say; llama, mistral, ministral, cwm, smollm3, gemma, "
+            "gemma2, gemma3_text, olmo2, olmo3, exaone4, glm, glm4, glm4_moe, granite, seed_oss, phi3, qwen2, qwen3, mixtral, qwen2_moe, "
+            "qwen3_moe, olmoe, "
+            "granitemoe, gpt_oss, starcoder2, apertus, gpt2, cohere, cohere2 are\n");
   faults.clear();
   read_huggingface_config(
       "{\"model_type\": \"mistral\", \"hidden_size\": \"wide\",\n \"intermediate_size\": 1, \"num_hidden_layers\": 1, "

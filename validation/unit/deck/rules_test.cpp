@@ -223,6 +223,31 @@ TEST(Rules, ExpertParallelRanksShareTheExperts) {
   EXPECT_EQ(parse_small(with({"mesh.cp=2", "mesh.tp=2", "model.kv_heads=4"}), 8).deck.mesh.dp, 1);
 }
 
+TEST(Rules, ExpertsThatSigmoidsChoose) {
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"model.experts=8", "model.router_scores=sigmoid"});
+    return more;
+  };
+  EXPECT_TRUE(valid(with({"model.router_scale=2.5", "model.dense_layers=1", "model.shared_ff_width=8", "model.shared_gate=false",
+                          "model.expert_groups=4", "model.groups_per_token=2"}),
+                    1));
+  EXPECT_TRUE(
+      says(faults(with({"model.dense_layers=2", "model.layers=2"}), 1), "leaves none of model.layers 2 its experts; set it to at most 1"));
+  EXPECT_TRUE(says(faults(with({"model.shared_gate=false"}), 1), "has no effect without an expert of all tokens"));
+  EXPECT_TRUE(says(faults(with({"model.groups_per_token=2"}), 1), "has no effect with model.expert_groups = 1"));
+  EXPECT_TRUE(says(faults({"model.experts=8", "model.expert_groups=4"}, 1), "set model.router_scores = \"sigmoid\""));
+  EXPECT_TRUE(says(faults(with({"model.expert_groups=8"}), 1), "no equal groups of two or more of model.experts 8; valid: "));
+  EXPECT_TRUE(says(faults(with({"model.expert_groups=4", "model.groups_per_token=5"}), 1), "is more than model.expert_groups 4"));
+  EXPECT_TRUE(says(faults(with({"model.expert_groups=4", "model.experts_per_token=3"}), 1), "set model.groups_per_token to 2"));
+  for (const char* key : {"model.router_scores=sigmoid", "model.router_scale=2", "model.dense_layers=1", "model.expert_groups=2",
+                          "model.groups_per_token=2", "model.shared_gate=false"})
+    EXPECT_TRUE(says(faults({key}, 1), "has no effect with model.experts = 0")) << key;
+  EXPECT_TRUE(valid(with({"model.ff_width=49", "mesh.tp=2"}), 2)) << "no layer has that width";
+  EXPECT_TRUE(
+      says(faults(with({"model.ff_width=49", "mesh.tp=2", "model.dense_layers=1"}), 2), "mesh.tp 2 does not divide model.ff_width 49"));
+  EXPECT_TRUE(valid(with({"model.router_balance=bias", "model.router_bias_rate=0", "lora.rank=2"}), 1));
+}
+
 TEST(Rules, ContextAxisDividesTokensAndHeads) {
   EXPECT_TRUE(valid({"mesh.cp=2"}, 2));
   EXPECT_EQ(parse_small({"mesh.cp=2"}, 6).deck.mesh.dp, 3);

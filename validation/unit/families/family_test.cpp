@@ -105,6 +105,14 @@ std::vector<ModelKeys> models() {
       gpt_oss.activation = Activation::clamped_silu, gpt_oss.rope_scaling = RopeMode::yarn, gpt_oss.rope_truncate = bit(3);
       all.push_back(gpt_oss);
     }
+    if (m.experts > 0) {
+      ModelKeys glm = m;
+      glm.router_scores = RouterScores::sigmoid, glm.router_balance = RouterBalance::bias, glm.shared_gate = false;
+      glm.shared_ff_width = bit(3) ? 48 : 24, glm.router_scale = 2.5, glm.dense_layers = bit(5), glm.rotary_fraction = 0.5;
+      all.push_back(glm);
+      glm.expert_groups = 2, glm.groups_per_token = bit(3) ? 2 : 1;
+      all.push_back(glm);
+    }
     add_blocks(all, {m, windowed, some});
   }
   return all;
@@ -116,13 +124,13 @@ TEST(Family, OfEveryModelThereIsOneAtMost) {
         << m.experts << m.qk_norm << m.qkv_bias << m.shared_ff_width << m.normalize_top_k << m.width;
 }
 
-TEST(Family, OfAPartOfAHeadThatIsRotatedThereAreGlmAndPhi3) {
+TEST(Family, OfAPartOfAHeadThatIsRotatedThereAreGlmsAndPhi3) {
   for (ModelKeys m : models()) {
     for (const RopePairs pairs : {RopePairs::halves, RopePairs::neighbours}) {
       m.rotary_fraction = 0.5, m.rope_pairs = pairs;
       const Family* family = family_of(m);
       EXPECT_TRUE(!family || (pairs == RopePairs::neighbours && family->type.starts_with("glm")) ||
-                  (pairs == RopePairs::halves && family->type == "phi3"))
+                  (pairs == RopePairs::halves && (family->type == "phi3" || family->type == "glm4_moe")))
           << family->type;
     }
   }

@@ -48,9 +48,9 @@ TEST(RefusedFamily, WhatPeopleHaveIsRefusedWithItsReason) {
                                                        {"qwen3_5_moe", "gated DeltaNet"},
                                                        {"qwen3_next", "gated DeltaNet"},
                                                        {"gemma4", "embeddings for each layer (hidden_size_per_layer_input)"},
-                                                       {"granitemoeshared", "a shared expert without a gate"},
+                                                       {"granitemoeshared", "shared_intermediate_size"},
                                                        {"llama4", "attention within chunks"},
-                                                       {"glm4_moe", "routers by groups of experts"},
+                                                       {"deepseek_v2", "groups of experts that are scored by a softmax"},
                                                        {"ministral3", "llama_4_scaling_beta"}};
   for (const auto& [type, reason] : cases) {
     const std::string text = faults_of(fmt::format("{{\"model_type\": \"{}\"}}", type));

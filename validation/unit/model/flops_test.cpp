@@ -38,6 +38,12 @@ TEST(Flops, OnlyExpertsThatTakeATokenCount) {
   EXPECT_EQ(f.full(12), 6 * (2 * (qkv + wo + 32 * 9 + 3 * 32 * 104) + head) + 3 * 2 * attention * 12);
 }
 
+TEST(Flops, TheFirstLayersWithoutExpertsCostTheirOwn) {
+  const FlopsPerToken f = flops_of({"model.experts=8", "model.experts_per_token=2", "model.expert_ff_width=40", "model.shared_ff_width=24",
+                                    "model.shared_gate=false", "model.router_scores=sigmoid", "model.dense_layers=1"});
+  EXPECT_EQ(f.full(12), 6 * (layer + (qkv + wo + 32 * 8 + 3 * 32 * 104) + head) + 3 * 2 * attention * 12);
+}
+
 TEST(Flops, ATiedHeadCostsAsMuch) { EXPECT_EQ(flops_of({"model.tied=true"}).full(12), flops_of({}).full(12)); }
 
 TEST(Flops, OfATokenWhateverTheMeshAndTheChunks) {

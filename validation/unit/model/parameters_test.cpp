@@ -80,6 +80,11 @@ const std::vector<Export> exports = {
      {"model.kv_heads=2", "model.vocab=64", "model.layers=3", "model.tied=true", "model.norm_placement=parallel",
       "model.norm_form=layer_norm_no_bias", "model.rope_pairs=neighbours", "model.logit_scale=0.5", "model.pattern=LG",
       R"(model.kinds=[{ name = "L", window = 6 }, { name = "G", positions = "none" }])"}},
+    {"glm4_moe",
+     {"model.kv_heads=2", "model.vocab=64", "model.qk_norm=true", "model.qkv_bias=true", "model.rotary_fraction=0.5", "model.experts=8",
+      "model.expert_ff_width=12", "model.shared_ff_width=24", "model.shared_gate=false", "model.dense_layers=1",
+      "model.router_scores=sigmoid", "model.router_scale=2.5", "model.expert_groups=4", "model.groups_per_token=2",
+      "model.router_balance=bias"}},
     {"granitemoe",
      {"model.kv_heads=2", "model.vocab=64", "model.tied=true", "model.ff_width=16", "model.experts=6", "model.expert_ff_width=16",
       "model.embedding_scale=3", "model.residual_scale=0.5", "model.attention_scale=0.3535533905932738", "model.logit_scale=0.5"}},
@@ -110,7 +115,8 @@ Json rope_of(const Json& config) {
   if (config["model_type"] == "gpt2") return nullptr;
   Json rope = config.contains("rope_parameters") ? config["rope_parameters"] : config["rope_scaling"];
   if (rope.is_null()) rope = {{"rope_type", "default"}};
-  if (config.contains("rope_theta")) rope["rope_theta"] = config["rope_theta"];
+  for (const char* beside : {"rope_theta", "partial_rotary_factor"})
+    if (config.contains(beside)) rope[beside] = config[beside];
   return rope;
 }
 
@@ -225,12 +231,37 @@ TEST(HuggingfaceConfig, RefusesExpertsOfNoClass) {
   for (const std::vector<std::string>& overrides : {std::vector<std::string>{"model.normalize_top_k=false"},
                                                     {"model.shared_ff_width=8", "model.qk_norm=true"},
                                                     {"model.router_balance=bias"},
+                                                    {"model.router_scores=sigmoid"},
+                                                    {"model.router_scores=sigmoid", "model.router_balance=bias"},
+                                                    {"model.router_scale=2"},
+                                                    {"model.dense_layers=1"},
+                                                    {"model.shared_ff_width=8", "model.shared_gate=false"},
                                                     {"model.qkv_bias=true"}}) {
     std::vector<std::string> all{"model.experts=4"};
     all.insert(all.end(), overrides.begin(), overrides.end());
     const Deck deck = test::tiny_deck(all);
     EXPECT_THROW(huggingface_tensors(deck, parameter_table(deck.model)), Error) << overrides.front();
   }
+}
+
+TEST(ParameterTable, TheFirstLayersMayHaveNoExperts) {
+  const ModelKeys m = test::tiny_deck({"model.layers=3", "model.experts=4", "model.expert_ff_width=20", "model.dense_layers=2",
+                                       "model.shared_ff_width=8", "model.shared_gate=false", "model.router_balance=bias"})
+                          .model;
+  std::vector<std::string> units, biases;
+  const std::vector<Parameter> table = parameter_table(m);
+  for (const Unit& unit : make_layout(table, 1, 0).units) units.push_back(unit.name);
+  EXPECT_EQ(units, (std::vector<std::string>{"embedding", "layers.0", "layers.1", "layers.2", "layers.2.experts", "head", "untrained"}));
+  for (const Parameter& p : table) {
+    EXPECT_EQ(p.name.find(".moe.") != p.name.npos, p.layer == 2 && p.name.find("attention") == p.name.npos) << p.name;
+    EXPECT_EQ(p.name.find("shared_gate"), p.name.npos);
+    if (!p.trained) biases.push_back(p.name);
+    if (p.name == "layers.1.mlp.w_up") {
+      EXPECT_EQ(p.shape.dims, (std::vector<std::int64_t>{m.ff_width, m.width}));
+      EXPECT_EQ(p.tp_dim, 0);
+    }
+  }
+  EXPECT_EQ(biases, std::vector<std::string>{"layers.2.moe.router_bias"});
 }
 
 TEST(ParameterTable, ExpertsAreAUnitOfTheirOwnInWhichProductsFindTheirMatrices) {

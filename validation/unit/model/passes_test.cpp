@@ -66,7 +66,8 @@ TEST(Texts, AreOneForSamplesPromptsAndTokens) {
         {"model.norm_placement=parallel", "model.qkv_bias=true", "model.mlp_bias=true"},
         {"model.rotary_fraction=0.5"},
         {"model.rope_pairs=neighbours", "model.qk_norm=true"},
-        {"model.experts=4", "model.shared_ff_width=8"}}) {
+        {"model.experts=4", "model.shared_ff_width=8"},
+        {"model.experts=4", "model.shared_ff_width=8", "model.shared_gate=false", "model.router_scores=sigmoid", "model.dense_layers=1"}}) {
     const ModelShape shape = model_shape(test::tiny_deck(overrides));
     const TextSize text{.prompt = 7, .capacity = 20};
     const auto samples = forward_calls(shape), prompt = forward_calls(text_shape(shape, text, Feed::prompt)),
@@ -386,6 +387,7 @@ TEST(PartedBackward, GivesTheSameGradients) {
            {"model.norm_placement=parallel", "model.norm_form=layer_norm_no_bias", "model.qk_norm=true", "model.mlp_bias=true"},
            {"model.norm_placement=parallel", "model.norm_form=layer_norm", "model.residual_scale=0.5", "model.attention_out_bias=true",
             "model.gated=false", "model.activation=gelu"},
+           {"model.dense_layers=1", "model.experts=4", "model.shared_ff_width=8", "model.shared_gate=false", "model.router_scores=sigmoid"},
            {"model.pattern=LG", R"(model.kinds=[{ name = "L", window = 5, rope_theta = 500.0 }, { name = "G" }])"}}) {
     std::vector<std::string> overrides = more;
     overrides.push_back("model.layers=3");

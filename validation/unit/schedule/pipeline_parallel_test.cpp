@@ -56,6 +56,17 @@ TEST(Stages, FrozenLayersCostLess) {
   EXPECT_EQ(cut, (std::vector<std::int64_t>{8, 4})) << "6 / 3 + 2 layers, and 4";
 }
 
+// First layers without experts cost what their one block costs: here as much as three of the others.
+TEST(Stages, LayersWithoutExpertsCostTheirOwn) {
+  const std::vector<std::string> experts = {"model.layers=12", "model.vocab=61", "model.experts=2", "model.experts_per_token=1",
+                                            "model.expert_ff_width=8"};
+  std::vector<std::string> some = experts;
+  some.insert(some.end(), {"model.ff_width=400", "model.dense_layers=3"});
+  const auto cut = cut_of(some, 2), even = cut_of(experts, 2);
+  EXPECT_EQ(even, (std::vector<std::int64_t>{6, 6}));
+  EXPECT_LT(cut[0], 4);
+}
+
 // An adapter costs all layers alike.
 TEST(Stages, AdaptersLeaveTheCutEven) {
   EXPECT_EQ(cut_of({"model.layers=12", "model.vocab=61", "lora.rank=2"}, 3), cut_of({"model.layers=12", "model.vocab=61"}, 3));

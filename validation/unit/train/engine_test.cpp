@@ -115,6 +115,9 @@ INSTANTIATE_TEST_SUITE_P(Models, GradientOf,
                                          Model{"packed_tied", {"kernels.pack_weights=true", "model.tied=true"}},
                                          // Both experts take every token: a choice that changes would be a step in the loss.
                                          Model{"experts", {"model.experts=2", "model.shared_ff_width=20", "model.normalize_top_k=false"}},
+                                         Model{"sigmoids",
+                                               {"model.experts=2", "model.shared_ff_width=20", "model.shared_gate=false",
+                                                "model.router_scores=sigmoid", "model.router_scale=2.5", "model.dense_layers=1"}},
                                          Model{"reproducible", {"run.reproducible=true"}}),
                          [](const auto& info) { return info.param.name; });
 
