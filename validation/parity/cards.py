@@ -32,6 +32,7 @@ FAMILIES = {
     "exaone4": ("EXAONE 4", ""),
     "glm": ("GLM-4 9B", ""),
     "glm4": ("GLM-4-0414, GLM-Z1", ""),
+    "glm4_moe": ("GLM-4.5, GLM-4.5-Air, GLM-4.6", "without the layers that predict further tokens, which the log says"),
     "granite": ("Granite 3 and 4, dense", "without Mamba's layers"),
     "granitemoe": ("Granite 3 with experts", "without a shared expert (`granitemoeshared`)"),
     "phi3": ("Phi-3, Phi-4, Phi-4-mini", "longrope too; one that is rotated as a Llama is exported as the Llama, or with a window the Mistral, that it is"),

@@ -29,6 +29,7 @@ from models import DEFAULTS, make_config, make_model, model_keys
 TESSERA = os.environ.get("TESSERA", "build/host/tessera")
 TOLERANCE = 1e-5  # of the loss, relative
 LENGTH, SAMPLES = 40, 6
+IN_FP32 = "e_score_correction_bias"  # a buffer, whatever the type of weights
 EXPERTS = {"kv_heads": 2, "vocab": 64, "experts": 6, "experts_per_token": 2, "expert_ff_width": 16}
 # name: (keys of models.py, types that it is saved in)
 MODELS = {
@@ -60,6 +61,7 @@ MODELS = {
                          "kinds": [{"name": "L", "window": 5}, {"name": "G", "positions": "none"}]}, ("bfloat16",)),
     "glm": ({**DEFAULTS, "kv_heads": 2, "qkv_bias": True, "rotary_fraction": 0.5, "rope_pairs": "neighbours"}, ("bfloat16",)),
     "glm4": ({**DEFAULTS, "kv_heads": 1, "head_dim": 12, "qkv_bias": True, "rotary_fraction": 0.5, "rope_pairs": "neighbours", "norm_placement": "both"}, ("bfloat16",)),
+    "glm4_moe": (model_keys("glm4_moe"), ("float32", "bfloat16")),
     "granite": (model_keys("granite"), ("bfloat16",)),
     "granitemoe": (model_keys("granitemoe"), ("float32", "bfloat16")),
     "phi3": ({**DEFAULTS, "kv_heads": 2, "type": "phi3"}, ("float32", "bfloat16")),
@@ -152,12 +154,25 @@ def random_model(keys):
                 parameter.normal_(0, 0.2)
             else:
                 parameter.add_(torch.randn_like(parameter), alpha=0.2)
+        for name, buffer in model.named_buffers():
+            if name.endswith(IN_FP32):
+                buffer.normal_(0, 0.2)
     return model
 
 
-def bits_of(row, dtype):
+def in_type(model, dtype):
+    """As from_pretrained would have it."""
+    kept = {name: buffer.clone() for name, buffer in model.named_buffers() if name.endswith(IN_FP32)}
+    model.to(dtype)
+    for name, buffer in kept.items():
+        module, attribute = name.rsplit(".", 1)
+        setattr(model.get_submodule(module), attribute, torch.nn.Buffer(buffer))
+    return model
+
+
+def bits_of(row):
     """What a tensor must come back as: in the type that it was saved in, or, of a half, in fp32."""
-    values = read_tensor(row)
+    values, dtype = read_tensor(row), row[1]
     return values.astype(np.float32).view(np.uint32) if dtype == "F16" else values.view(np.uint32 if dtype == "F32" else np.uint16)
 
 
@@ -172,21 +187,21 @@ def parts_of(name, values, heads):
     return [(name.replace(module, word), part) for word, part in zip(words, np.split(values, cuts))]
 
 
-def compare_parts(saved, back, dtype, keys):
+def compare_parts(saved, back, keys):
     """Of a model whose export has q, k, v, gate and up alone: faults in words."""
     want = {}
     for name, row in saved.items():
-        values = bits_of(row, dtype)
+        values = bits_of(row)
         want |= dict(parts_of(name, values, (keys["heads"], keys["kv_heads"])) if "qkv_proj" in name or "gate_up_proj" in name else [(name, values)])
     faults = [f"{name} is in one alone" for name in want.keys() ^ back.keys()]
-    return faults + [f"{name} differs" for name in want.keys() & back.keys() if not np.array_equal(want[name], bits_of(back[name], back[name][1]))]
+    return faults + [f"{name} differs" for name in want.keys() & back.keys() if not np.array_equal(want[name], bits_of(back[name]))]
 
 
-def compare(saved, back, dtype):
+def compare(saved, back):
     """Faults in words."""
     faults = [f"{name} did not come back" for name in saved.keys() - back.keys()] + [f"{name} is new" for name in back.keys() - saved.keys()]
     for name in saved.keys() & back.keys():
-        want, got = bits_of(saved[name], dtype), bits_of(back[name], back[name][1])
+        want, got = bits_of(saved[name]), bits_of(back[name])
         if want.shape != got.shape:
             faults.append(f"{name} was {want.shape} and is {got.shape}")
         elif not np.array_equal(want, got):
@@ -208,23 +223,24 @@ def loss_of(folder, tokens):
 def check(name, keys, dtype, work, alter=None, otherwise=()):
     torch.manual_seed(len(name))
     folder, back, deck = (os.path.join(work, part) for part in ("model", "back", "deck.toml"))
-    random_model(keys).to(getattr(torch, dtype)).save_pretrained(folder, max_shard_size="30KB" if dtype == "bfloat16" else "5GB")
+    in_type(random_model(keys), getattr(torch, dtype)).save_pretrained(folder, max_shard_size="30KB" if dtype == "bfloat16" else "5GB")
     if alter:
         alter(folder)
     tokens = np.random.default_rng(1).integers(0, keys["vocab"], SAMPLES * LENGTH + 1).astype("<u2")
     data = os.path.join(work, "tokens.bin")
     tokens.tofile(data)
     with open(deck, "w", encoding="utf-8") as file:
-        file.write(tessera("deck", "from-hf", folder, f"data.train={data}", *FROZEN))
+        still = ["model.router_bias_rate=0"] if keys.get("router_balance") == "bias" else []
+        file.write(tessera("deck", "from-hf", folder, f"data.train={data}", *FROZEN, *still))
     tessera("train", deck, f"run.output_dir={work}/run")
     step = f"{work}/run/checkpoints/step-00000001"
     tessera("consolidate", step, back, "--dtype", "bf16" if dtype == "bfloat16" else "fp32")
     saved = read_export(folder)
     if "whole" in keys:
         saved = {name.removeprefix("language_model."): row for name, row in saved.items() if name.startswith("language_model.") or name == "lm_head.weight"}
-    types = {row[1] for row in saved.values()}
-    alike = (lambda *three: compare_parts(*three, keys)) if keys.get("type") == "phi3" else compare
-    faults = alike(saved, read_export(back), types.pop()) if len(types) == 1 else [f"transformers saved {types}"]
+    types = {row[1] for name, row in saved.items() if not name.endswith(IN_FP32)}
+    alike = (lambda *both: compare_parts(*both, keys)) if keys.get("type") == "phi3" else compare
+    faults = alike(saved, read_export(back)) if len(types) == 1 else [f"transformers saved {types}"]
     configs = [transformers.AutoConfig.from_pretrained(where) for where in (folder, back)]
     configs[0] = configs[0].text_config if "whole" in keys else configs[0]
     plain = {"head_dim": keys["head_dim"], "rope_parameters": {"rope_type": "default", "rope_theta": keys["rope_theta"]}}  # which a Phi-3 says otherwise

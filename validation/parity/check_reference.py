@@ -28,13 +28,13 @@ LIMITS = {"logits": 2e-6, "loss": 5e-7, "gradients": 1e-5, "losses": 1e-6, "grad
 
 def frequencies(a, length, layer):
     """Angle per position of each pair; Llama 3 stretches the long waves and blends the middle ones, as YaRN does by pairs."""
-    base = layer["rope_theta"] ** (-torch.arange(0, a["head_dim"], 2, dtype=torch.float64) / a["head_dim"])
+    turned = int(a["head_dim"] * a.get("rotary_fraction", 1.0))
+    base = layer["rope_theta"] ** (-torch.arange(0, turned, 2, dtype=torch.float64) / turned)
     if layer["rope_scaling"] == "none":
         return base
     if layer["rope_scaling"] == "longrope":
-        turned = int(a["head_dim"] * a.get("rotary_fraction", 1.0))
         factors = json.loads(a["rope_long_factors" if length > a["rope_original_context"] else "rope_short_factors"])
-        return layer["rope_theta"] ** (-torch.arange(0, turned, 2, dtype=torch.float64) / turned) / torch.tensor(factors, dtype=torch.float64)
+        return base / torch.tensor(factors, dtype=torch.float64)
     if layer["rope_scaling"] == "linear":
         return base / a["rope_factor"]
     if layer["rope_scaling"] == "yarn":
@@ -108,15 +108,25 @@ def experts(p, a, y):
     """What a layer's experts make of its normed tokens, and what its router loses. Each expert here takes every token, by a weight that is 0 for most."""
     count, k = a["experts"], a["experts_per_token"]
     logits = y @ p["moe.router"].T + p.get("moe.b_router", 0)
-    probabilities = logits.softmax(-1)
-    chosen = torch.zeros_like(logits).scatter(-1, logits.topk(k).indices, 1.0)
-    weights = probabilities * chosen
+    scores = probabilities = logits.softmax(-1)
+    by = logits
+    if a.get("router_scores") == "sigmoid":
+        scores = logits.sigmoid()
+        probabilities = scores / scores.sum(-1, keepdim=True)
+        by = (scores.detach() + p["moe.router_bias"]).unflatten(-1, (a["expert_groups"], -1))
+        two = by.sort(-1, descending=True).values[..., :2].sum(-1)
+        least = two.sort(-1, descending=True).values[..., a["groups_per_token"] - 1, None]
+        by = torch.where((two >= least)[..., None], by, -math.inf).flatten(-2)
+    chosen = torch.zeros_like(logits).scatter(-1, by.topk(k).indices, 1.0)
+    weights = scores * chosen
     if a["normalize_top_k"]:
         weights = weights / weights.sum(-1, keepdim=True)
+    weights = weights * a.get("router_scale", 1.0)
     parts = [f"{kind}_{m}" for kind in ("wb" if a.get("expert_bias") else "w") for m in ("gate", "up", "down")]
     out = sum(weights[..., e, None] * block(a, y, *(p[f"moe.experts.{e}.{part}"] for part in parts)) for e in range(count))
     if a["shared_ff_width"]:
-        out = out + torch.sigmoid(y @ p["moe.shared_gate"].T) * block(a, y, *(p[f"moe.shared.w_{m}"] for m in ("gate", "up", "down")))
+        gate = torch.sigmoid(y @ p["moe.shared_gate"].T) if a.get("shared_gate", True) else 1
+        out = out + gate * block(a, y, *(p[f"moe.shared.w_{m}"] for m in ("gate", "up", "down")))
     balance = count * ((chosen / k).mean((0, 1)) * probabilities.mean((0, 1))).sum()
     return out, a["router_aux_loss"] * balance + a["router_z_loss"] * logits.logsumexp(-1).square().mean()
 
@@ -173,7 +183,7 @@ def forward(w, a, tokens):
             x = x + attention(p, a, layer, y) + block(a, y, p["mlp.w_gate"], p["mlp.w_up"], p["mlp.w_down"])
             continue
         x = join(x, p, "attention", attention(p, a, layer, enter(x, "attention")))
-        if "experts" in a:
+        if "experts" in a and n >= a.get("dense_layers", 0):
             out, loss = experts(p, a, enter(x, "moe"))
             x, lost = join(x, p, "moe", out), lost + loss
             continue
@@ -190,7 +200,8 @@ def gradients_of(w, a, tokens, targets):
     logits, lost = forward(w, a, torch.from_numpy(tokens).long())
     chosen = logits.gather(-1, torch.from_numpy(targets).long()[..., None])[..., 0]
     loss = (logits.logsumexp(-1) - chosen).mean()
-    return loss.item(), logits.detach(), dict(zip(w, torch.autograd.grad(loss + lost, list(w.values()))))
+    trained = {name: value for name, value in w.items() if value.requires_grad}
+    return loss.item(), logits.detach(), dict(zip(trained, torch.autograd.grad(loss + lost, list(trained.values()))))
 
 
 def adamw(w, moments, gradients, step, a):
@@ -198,6 +209,8 @@ def adamw(w, moments, gradients, step, a):
     total = math.sqrt(sum(g.square().sum().item() for g in gradients.values()))
     scale = min(1.0, a["gradient_clipping"] / (total + 1e-6))
     for name, value in w.items():
+        if name not in gradients:
+            continue
         first, second = moments[name]
         g = gradients[name] * scale
         first.mul_(a["beta1"]).add_(g, alpha=1 - a["beta1"])
@@ -212,11 +225,15 @@ def adamw(w, moments, gradients, step, a):
 
 def error(got, want):
     got, want = np.asarray(got, np.float64), np.asarray(want, np.float64)
+    if not want.any() and not got.any():
+        return 0.0  # an expert that no token has chosen
     return float(np.linalg.norm(got - want) / np.linalg.norm(want))
 
 
 def moves_nothing(name, a):
     """A bias of keys that are not rotated moves all scores of a query alike: its gradient is rounding alone."""
+    if name.endswith(".router_bias"):
+        return True
     return name.endswith(".attention.bk") and layers_of(a)[int(name.split(".")[1])]["positions"] == "none"
 
 
@@ -224,7 +241,7 @@ def compare(file):
     """What differs by how much: kind -> (error, tensor)."""
     a = {key: value.decode() if isinstance(value, bytes) else value for key, value in file.attrs.items()}
     start = {name: torch.from_numpy(file["weights"][name][()]).double() for name in file["weights"]}
-    w = {name: value.clone().requires_grad_() for name, value in start.items()}
+    w = {name: value.clone().requires_grad_(not name.endswith(".router_bias")) for name, value in start.items()}
     loss, logits, gradients = gradients_of(w, a, file["tokens"][()], file["targets"][()])
     found = {"logits": (error(file["logits"][()], logits), ""), "loss": (abs(file["loss"][()] - loss) / loss, "")}
     found["gradients"] = max((error(file["gradients"][n][()], g), n) for n, g in gradients.items() if not moves_nothing(n, a))

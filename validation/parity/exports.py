@@ -112,6 +112,10 @@ def keys_of_config(config):
         biased = config.get("attention_bias", True)
         keys |= {"experts": config["num_local_experts"], "expert_ff_width": config["intermediate_size"], "shared_ff_width": 0, "normalize_top_k": True,
                  "attention_sinks": True, "expert_bias": True, "qkv_bias": biased, "attention_out_bias": biased}
+    elif kind == "glm4_moe":
+        keys |= {"experts": config["n_routed_experts"], "expert_ff_width": config["moe_intermediate_size"], "shared_gate": False, "router_scores": "sigmoid",
+                 "shared_ff_width": config["n_shared_experts"] * config["moe_intermediate_size"], "normalize_top_k": config["norm_topk_prob"],
+                 "qk_norm": config.get("use_qk_norm", False), "dense_layers": config["first_k_dense_replace"]}
     elif kind in ("qwen2_moe", "qwen3_moe"):
         keys |= {"experts": config["num_experts"], "expert_ff_width": config["moe_intermediate_size"],
                  "shared_ff_width": config.get("shared_expert_intermediate_size", 0), "normalize_top_k": config["norm_topk_prob"]}

@@ -101,7 +101,7 @@ def compute(name):
     loss, whole, logits = mean_loss(model, tokens[0], targets[0], routers)
     whole.backward()
     data["logits"], data["loss"] = logits.detach().numpy().copy(), np.float32(loss.item())
-    data |= {f"gradients/{n}": p.grad.numpy().copy() for n, p in parameters.items()}
+    data |= {f"gradients/{n}": p.grad.numpy().copy() for n, p in parameters.items() if p.grad is not None}
 
     tokens, targets = draw_tokens(generator, STEPS, length, keys["vocab"])
     data["steps/tokens"], data["steps/targets"] = tokens, targets

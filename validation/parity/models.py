@@ -5,7 +5,7 @@ import re
 import torch
 import transformers
 
-from names import BLOCK_KEYS, expert_part, is_apertus, is_glm, is_gpt2, is_phi3, is_cohere, is_gpt_oss, is_starcoder, has_experts, is_mixtral, layers_of, norms_input, norms_output, tensor_table
+from names import BLOCK_KEYS, expert_part, is_apertus, is_glm, is_gpt2, is_phi3, is_cohere, is_gpt_oss, is_glm_moe, is_starcoder, has_experts, is_mixtral, layers_of, norms_input, norms_output, tensor_table
 
 DEFAULTS = {"layers": 2, "width": 32, "heads": 4, "kv_heads": 4, "head_dim": 8, "ff_width": 48, "vocab": 96, "norm_eps": 1e-5, "tied": False,
             "qk_norm": False, "qkv_bias": False, "rope_theta": 10000.0, "rope_scaling": "none", "rope_factor": 8.0,
@@ -56,6 +56,11 @@ SHAPES = {
                                      "expert_ff_width": 16, "shared_ff_width": 0, "normalize_top_k": True, "expert_bias": True, "router_aux_loss": 0.05,
                                      "router_z_loss": 0.0, "rope_theta": 150000.0, "rope_scaling": "yarn", "rope_factor": 4.0, "rope_original_context": 8,
                                      "rope_truncate": False, "pattern": "LG", "kinds": [{"name": "L", "window": 6}, {"name": "G"}]}),
+    # A first layer without experts; experts by sigmoids and biases, of groups that are chosen first; shared ones without a gate.
+    "glm4_moe": (35, 16, (0.3, 0.3), {"layers": 2, "kv_heads": 2, "vocab": 64, "qk_norm": True, "qkv_bias": True, "rotary_fraction": 0.5, "experts": 8,
+                                      "experts_per_token": 2, "expert_ff_width": 12, "shared_ff_width": 24, "shared_gate": False, "dense_layers": 1,
+                                      "normalize_top_k": True, "router_scores": "sigmoid", "router_scale": 2.5, "expert_groups": 4, "groups_per_token": 2,
+                                      "router_balance": "bias", "router_bias_rate": 0.0, "router_aux_loss": 0.05, "router_z_loss": 0.01}),
     # LayerNorm, no gate, biases everywhere.
     "starcoder2": (32, 18, (0.3, 0.3), {"kv_heads": 2, "vocab": 64, "tied": True, "qkv_bias": True, "attention_out_bias": True, "mlp_bias": True, "gated": False,
                                         "norm_form": "layer_norm", "activation": "gelu_tanh", "window": 7}),
@@ -98,6 +103,13 @@ def block_config(keys, common, layers, rope):
     sliding = dict(sliding_window=windows[0] if windows else None, layer_types=types)
     local = [{"rope_type": "default", "rope_theta": layer["rope_theta"]} for layer in layers if layer["window"]]
     by_type = {"full_attention": rope, "sliding_attention": local[0] if local else {"rope_type": "default", "rope_theta": keys["rope_theta"]}}
+    if is_glm_moe(keys):
+        return transformers.Glm4MoeConfig(
+            **{**common, "rope_parameters": {**rope, "partial_rotary_factor": keys["rotary_fraction"]}}, attention_bias=keys["qkv_bias"],
+            use_qk_norm=keys["qk_norm"], n_routed_experts=keys["experts"], num_experts_per_tok=keys["experts_per_token"],
+            moe_intermediate_size=keys["expert_ff_width"], n_shared_experts=keys["shared_ff_width"] // keys["expert_ff_width"],
+            norm_topk_prob=keys["normalize_top_k"], routed_scaling_factor=keys["router_scale"], first_k_dense_replace=keys["dense_layers"],
+            n_group=keys["expert_groups"], topk_group=keys["groups_per_token"], num_mtp_layers=0)
     if is_gpt_oss(keys):
         return transformers.GptOssConfig(**{**common, **sliding, "intermediate_size": keys["expert_ff_width"]}, num_local_experts=keys["experts"],
                                          num_experts_per_tok=keys["experts_per_token"], swiglu_limit=keys["gate_limit"], attention_bias=keys["qkv_bias"])
@@ -210,24 +222,41 @@ def make_expert_config(keys, common):
     return transformers.Qwen3MoeConfig(**qwen, attention_bias=keys["qkv_bias"])
 
 
+def least_gap(scores, k):
+    """By which the k largest of a row are larger than the next."""
+    largest = scores.topk(min(k + 1, scores.shape[-1])).values
+    return (largest[:, k - 1] - largest[:, -1]).min().item() if k < scores.shape[-1] else float("inf")
+
+
 class RouterLosses:
     """Adds up what routers lose, layer by layer, as the deck's keys say: from what each router read and its weights."""
 
     def __init__(self, model, keys):
         self.keys, self.losses, self.least_gap = keys, [], float("inf")
         gates = [(layer.mlp.router if is_gpt_oss(keys) else layer.mlp.gate) if hasattr(layer, "mlp") else layer.block_sparse_moe.router
-                 for layer in model.model.layers] if has_experts(keys) else []
+                 for layer in model.model.layers[keys.get("dense_layers", 0):]] if has_experts(keys) else []
         self.hooks = [gate.register_forward_pre_hook(self.read) for gate in gates]
 
     def read(self, gate, inputs):
         E, k = self.keys["experts"], self.keys["experts_per_token"]
         logits = torch.nn.functional.linear(inputs[0].reshape(-1, self.keys["width"]), gate.weight, getattr(gate, "bias", None))
-        largest = logits.detach().topk(min(k + 1, E)).values
-        self.least_gap = min(self.least_gap, (largest[:, k - 1] - largest[:, -1]).min().item() if k < E else float("inf"))
-        counts = torch.bincount(logits.topk(k).indices.reshape(-1), minlength=E).to(logits.dtype)
-        balance = E * (counts / (k * len(logits)) * logits.softmax(-1).mean(0)).sum()
+        scores, probabilities = logits, logits.softmax(-1)
+        if is_glm_moe(self.keys):
+            sigmoids = logits.sigmoid()
+            scores, probabilities = self.of_groups(sigmoids.detach() + gate.e_score_correction_bias), sigmoids / sigmoids.sum(-1, keepdim=True)
+        self.least_gap = min(self.least_gap, least_gap(scores.detach(), k))
+        counts = torch.bincount(scores.topk(k).indices.reshape(-1), minlength=E).to(logits.dtype)
+        balance = E * (counts / (k * len(logits)) * probabilities.mean(0)).sum()
         z = logits.logsumexp(-1).square().mean()
         self.losses.append(self.keys["router_aux_loss"] * balance + self.keys["router_z_loss"] * z)
+
+    def of_groups(self, scores):
+        """Those of the groups that a token's experts are chosen from; others are never."""
+        groups = scores.view(len(scores), self.keys["expert_groups"], -1)
+        best = groups.topk(2).values.sum(-1)
+        self.least_gap = min(self.least_gap, least_gap(best, self.keys["groups_per_token"]))
+        chosen = torch.zeros_like(best, dtype=bool).scatter(-1, best.topk(self.keys["groups_per_token"]).indices, True)
+        return groups.masked_fill(~chosen[..., None], float("-inf")).flatten(1)
 
     def take(self):
         losses, self.losses = self.losses, []
@@ -245,7 +274,8 @@ def make_model(keys):
             "olmoe": transformers.OlmoeForCausalLM, "exaone4": transformers.Exaone4ForCausalLM, "granite": transformers.GraniteForCausalLM,
             "granitemoe": transformers.GraniteMoeForCausalLM, "gpt_oss": transformers.GptOssForCausalLM, "starcoder2": transformers.Starcoder2ForCausalLM, "apertus": transformers.ApertusForCausalLM, "phi3": transformers.Phi3ForCausalLM, "gpt2": transformers.GPT2LMHeadModel,
             "glm": transformers.GlmForCausalLM, "glm4": transformers.Glm4ForCausalLM,
-            "cohere": transformers.CohereForCausalLM, "cohere2": transformers.Cohere2ForCausalLM}
+            "cohere": transformers.CohereForCausalLM, "cohere2": transformers.Cohere2ForCausalLM,
+            "glm4_moe": transformers.Glm4MoeForCausalLM}
     model = kind[config.model_type](config).to(torch.float32).train()
     if model.config._attn_implementation != "eager":
         raise SystemExit(f"transformers chose the attention {model.config._attn_implementation}; the fixtures need eager")
@@ -321,7 +351,7 @@ def find_parameter(theirs, name, keys, ours):
 
 def our_parameters(model, keys):
     """Our name -> torch parameter, or part of one, with every name and shape checked both ways."""
-    theirs = dict(model.named_parameters())
+    theirs = dict(model.named_parameters()) | {name: buffer for name, buffer in model.named_buffers() if name.endswith("e_score_correction_bias")}
     ours = {}
     for name, hf_name, shape in tensor_table(keys):
         parameter = find_parameter(theirs, hf_name, keys, name)

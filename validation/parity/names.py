@@ -16,6 +16,8 @@ BLOCK_KEYS = ("norm_placement", "norm_form", "wide_qk_norm", "activation", "embe
 
 # Of a model with experts.
 EXPERT_KEYS = ("experts", "experts_per_token", "expert_ff_width", "shared_ff_width", "normalize_top_k", "router_aux_loss", "router_z_loss")
+# Of one whose experts are not a Mixtral's or a Qwen's.
+MORE_EXPERT_KEYS = ("dense_layers", "shared_gate", "router_scores", "router_scale", "expert_groups", "groups_per_token", "router_balance", "router_bias_rate")
 
 
 def layers_of(keys):
@@ -33,6 +35,10 @@ def has_experts(keys):
 
 def is_cohere(keys):
     return keys.get("norm_placement") == "parallel"
+
+
+def is_glm_moe(keys):
+    return keys.get("router_scores") == "sigmoid"
 
 
 def is_glm(keys):
@@ -170,7 +176,11 @@ def expert_table(keys, n):
                                       ("mlp.gate", "mlp.experts", "gate_proj", "up_proj", "down_proj"))
     rows = [(ours + "norm", theirs + "post_attention_layernorm.weight", (width,)),
             (ours + "router", f"{theirs}{router}.weight", (keys["experts"], width))]
-    if shared:
+    if shared and is_glm_moe(keys):
+        rows += [(f"{ours}shared.w_{part}", f"{theirs}mlp.shared_experts.{part}_proj.weight", shape)
+                 for part, shape in (("gate", (shared, width)), ("up", (shared, width)), ("down", (width, shared)))]
+        rows += [(ours + "router_bias", theirs + "mlp.gate.e_score_correction_bias", (keys["experts"],))]
+    elif shared:
         rows += [(ours + "shared_gate", theirs + "mlp.shared_expert_gate.weight", (1, width)),
                  (ours + "shared.w_gate", theirs + "mlp.shared_expert.gate_proj.weight", (shared, width)),
                  (ours + "shared.w_up", theirs + "mlp.shared_expert.up_proj.weight", (shared, width)),
@@ -216,7 +226,7 @@ def tensor_table(keys):
             ]
         if norms_output(keys):
             rows.append((ours + "attention.post_norm", theirs + ("post_self_attn_layernorm" if is_glm(keys) else "post_attention_layernorm") + ".weight", (width,)))
-        if has_experts(keys):
+        if has_experts(keys) and n >= keys.get("dense_layers", 0):
             rows += expert_table(keys, n)
             continue
         if norms_mlp_input(keys):
@@ -260,6 +270,7 @@ def model_toml(keys):
     """The [model] section of a deck with these keys."""
     lines = ["[model]"]
     of_layers = tuple(key for key in LAYER_KEYS + BLOCK_KEYS if key in keys)
-    for key in MODEL_KEYS + of_layers + (EXPERT_KEYS if has_experts(keys) else ()):
+    of_experts = EXPERT_KEYS + tuple(key for key in MORE_EXPERT_KEYS if key in keys) if has_experts(keys) else ()
+    for key in MODEL_KEYS + of_layers + of_experts:
         lines.append(f"{key} = {toml_of(keys[key])}")
     return "\n".join(lines) + "\n"
