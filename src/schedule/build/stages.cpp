@@ -32,7 +32,7 @@ struct LayerCost {
 struct Costs {
   std::vector<LayerCost> layers;
   /// Of layers that the first virtual stage has with those below them, where the backward pass ends above the lowest of these: the layers
-  /// up to the one of which this is `end` cost it so.
+  /// up to the one of which this is `end` cost it so. Empty where nothing is frozen.
   std::vector<LayerCost> ended;
   std::int64_t end = 0;
   double head_flops = 0, embedding_state = 0, positions_state = 0, head_state = 0;
@@ -241,12 +241,12 @@ std::vector<std::int64_t> best_cut(std::size_t runs, std::int64_t layers,
   return cut;
 }
 
-/// Where layers differ, since some tensors are frozen: the cut whose slowest virtual stage is the fastest, and of those the one whose
-/// fullest virtual stage holds the least.
+/// Where layers differ, since some tensors are frozen, some have no experts or some another optimizer: the cut whose slowest virtual stage
+/// is the fastest, and of those the one whose fullest virtual stage holds the least.
 std::vector<std::int64_t> cut_of_unlike(const Costs& costs, const std::vector<VirtualStage>& stages) {
   const std::vector<LayerCost> whole = sums_of(costs.layers), ended = sums_of(costs.ended);
   const auto cost_of = [&](std::size_t v, std::int64_t begin, std::int64_t end) {
-    const std::vector<LayerCost>& sums = v == 0 && end > costs.end ? ended : whole;
+    const std::vector<LayerCost>& sums = v == 0 && !costs.ended.empty() && end > costs.end ? ended : whole;
     LayerCost cost = sums[static_cast<std::size_t>(end)];
     cost -= sums[static_cast<std::size_t>(begin)];
     return cost;
