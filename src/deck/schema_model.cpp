@@ -50,13 +50,11 @@ std::vector<Key> model_keys() {
       {KEY(model.norm_placement), .type = text, .fallback = "\"pre\"", .identity = true, .silent = true,
        .help = "Where a layer's attention and feed-forward block have their norm: \"pre\" on what they read of the residual stream, "
                "\"post\" on what they add to it (OLMo 2), \"both\" (Gemma). With \"parallel\" they stand side by side: both read one norm "
-               "of the "
-               "stream, and what they make joins it together (Command R)."},
+               "of the stream, and what they make joins it together (Command R)."},
       {KEY(model.norm_form), .type = text, .fallback = "\"weight\"", .identity = true, .silent = true,
        .help = "What norms are: RMSNorm that scales by its \"weight\" or by \"one_plus_weight\" (Gemma), whose weights begin at zero; "
                "\"layer_norm\" takes the mean off too and adds a bias, \"layer_norm_no_bias\" (Command R) takes it off alone; norms of "
-               "queries and "
-               "keys are RMSNorm with both."},
+               "queries and keys are RMSNorm with both."},
       {KEY(model.embedding_scale), .type = real, .limits = {.above = 0, .most = 1e6}, .zero = "sqrt_width", .fallback = "1.0",
        .identity = true, .silent = true,
        .help = "What the embedding's rows are multiplied with where the residual stream begins, rounded to precision.compute; "
