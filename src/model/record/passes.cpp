@@ -48,15 +48,20 @@ class Replay {
     for (const Touch& touch : call.touches)
       if (writes(touch)) there_[index(touch.value)] = true;
   }
-  /// All calls that take turns, in their order, after what they need of others.
+  /// All calls that take turns, in their order, after what they need of others; then those that change in place what these have made.
   void add_turns(int turns, PassKind reader) {
     std::vector<std::size_t> calls;
+    Values made;
     for (std::size_t c = 0; c < segment_.forward.size(); ++c)
       if (segment_.forward[c].turns == turns) calls.push_back(c);
     for (const std::size_t c : calls)
       for (const Touch& touch : segment_.forward[c].touches)
-        if (writes(touch)) there_[index(touch.value)] = true;
+        if (writes(touch)) made[index(touch.value)] = true;
+    there_ |= made;
     for (const std::size_t c : calls) add({false, c}, reader);
+    for (std::size_t c = calls.back() + 1; c < segment_.forward.size(); ++c)
+      if (std::ranges::any_of(segment_.forward[c].touches, [&](const Touch& t) { return writes(t) && made[index(t.value)]; }))
+        add({false, c}, reader);
   }
   /// A call of the backward text. A gradient that it puts in the place of a value of the forward text ends that value. What later calls
   /// read, and what could then no longer be made without it or would be made over it, is made before.

@@ -249,7 +249,7 @@ std::vector<Segment> segments_of(const std::vector<std::string>& overrides) {
 }
 
 TEST(ActivationPlans, EveryPlanGivesTheSameGradients) {
-  for (const char* more : {"model.qk_norm=false", "model.qk_norm=true", "model.norm_placement=parallel"})
+  for (const char* more : {"model.qk_norm=false", "model.qk_norm=true", "model.attention_sinks=true", "model.norm_placement=parallel"})
     for (int layers : {1, 2, 5}) {
       const auto segments = segments_of({fmt::format("model.layers={}", layers), more, "model.qkv_bias=true"});
       const auto expected = gradients(segments, plan_of(segments, {.recompute = Recompute::none}));
@@ -261,13 +261,14 @@ TEST(ActivationPlans, EveryPlanGivesTheSameGradients) {
     }
 }
 
-/// Of two, three and four ranks in a ring.
-std::vector<std::vector<Segment>> segments_of_rings() {
+/// Of two, three and four ranks in a ring, of models with `more`.
+std::vector<std::vector<Segment>> segments_of_rings(const std::vector<std::string>& more = {}) {
   std::vector<std::vector<Segment>> all;
   for (const char* cp : {"2", "3", "4"})
-    for (const char* norm : {"false", "true"}) {
-      const std::vector<std::string> overrides = {fmt::format("mesh.cp={}", cp), "context.method=ring", "model.layers=3",
-                                                  fmt::format("model.qk_norm={}", norm), "batch.sequence_length=24"};
+    for (const char* kind : {"model.qk_norm=false", "model.qk_norm=true", "model.attention_sinks=true"}) {
+      std::vector<std::string> overrides = {fmt::format("mesh.cp={}", cp), "context.method=ring", "model.layers=3", kind,
+                                            "batch.sequence_length=24"};
+      overrides.insert(overrides.end(), more.begin(), more.end());
       all.push_back(model_segments(cut_over_cp(model_shape(test::tiny_deck(overrides, cp[0] - '0')), 1)));
     }
   return all;
@@ -288,6 +289,23 @@ TEST(ActivationPlans, EveryPlanOfARingGivesTheSameGradients) {
       EXPECT_EQ(gradients(segments, plan_of(segments, {.recompute = Recompute::full, .keep = {keep}})), expected) << keep;
     for (const bool at_hand : {true, false})
       for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
+        EXPECT_EQ(parted_gradients(segments, plan_of(segments, {.recompute = recompute, .every = 1}), at_hand), expected)
+            << word_of(recompute);
+  }
+}
+
+// What attention has made in turns is made a sink's by a call of its own, also where the feed-forward block stands beside.
+TEST(ActivationPlans, EveryPlanOfARingSideBySideGivesTheSameGradients) {
+  for (const auto& segments : segments_of_rings({"model.norm_placement=parallel"})) {
+    const auto expected = gradients(segments, plan_of(segments, {.recompute = Recompute::none}));
+    ASSERT_GT(expected.size(), 5u);
+    for (const LevelCost& level : recompute_levels(segments, {}))
+      EXPECT_EQ(gradients(segments, plan_activations(segments, {.early = {}, .late = level.level, .layers = 1, .keep = {}})), expected)
+          << describe(level.level);
+    for (const char* keep : {"block.context", "block.lse", "block.merged"})
+      EXPECT_EQ(gradients(segments, plan_of(segments, {.recompute = Recompute::full, .keep = {keep}})), expected) << keep;
+    for (const bool at_hand : {true, false})
+      for (const Recompute recompute : {Recompute::selective, Recompute::full})
         EXPECT_EQ(parted_gradients(segments, plan_of(segments, {.recompute = recompute, .every = 1}), at_hand), expected)
             << word_of(recompute);
   }
