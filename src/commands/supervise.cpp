@@ -124,7 +124,9 @@ void add_supervise(const Command& app) {
   command.option("--hosts", options->hosts, "Nodes, as a,b,c or n[1-4], where no job of Slurm or PBS names them");
   command.option("--hostfile", options->hostfile, "The same, a line a node").excludes("--hosts");
   command.option("--launcher", options->launcher, "Launcher with its options, for example \"mpiexec --oversubscribe\"");
-  command.option("--probe-seconds", options->probe_seconds, "How long a node may take to answer").between(0.1, 3600.0).shows_default();
+  command.option("--probe-seconds", options->probe_seconds, "How long a node may take to answer at most")
+      .between(0.1, 3600.0)
+      .shows_default();
   command.option("--json", options->json, "File for starts, causes and seconds, as the table has them");
   command.option("command", options->command, "After --: train DECK [KEY=VALUE...]").at_least(1);
   command.usage("-n RANKS -- train DECK [KEY=VALUE...]");

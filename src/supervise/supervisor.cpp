@@ -4,11 +4,12 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
-#include <list>
+#include <memory>
 
 #include "base/check.hpp"
 #include "base/clock.hpp"
@@ -17,6 +18,7 @@
 #include "base/own_files.hpp"
 #include "base/regular_file.hpp"
 #include "supervise/child.hpp"
+#include "supervise/node_probes.hpp"
 #include "supervise/record.hpp"
 #include "supervise/run_tail.hpp"
 #include "supervise/words.hpp"
@@ -28,13 +30,18 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double ask_again_seconds = 10;  // a launcher drops a signal to ranks that it is still starting
-constexpr double report_look_seconds = 0.5, leave_seconds = 2;
-constexpr std::size_t probes_at_once = 32;
+constexpr double report_look_seconds = 0.2, leave_seconds = 1.7, after_signal_seconds = 0.5;
+constexpr double ask_ahead_seconds = 0.7;  // before that the end of ranks is under way, and Slurm would end them later for it
+constexpr std::size_t nodes_beside = 4;
 constexpr std::int64_t most_report_bytes = 4096;
 
 std::string read_small(const std::string& path) {
   std::string text, why;
   return read_regular(path, most_report_bytes, text, why) ? text : "";
+}
+
+std::vector<std::string> first_of(const std::vector<std::string>& names, std::size_t most) {
+  return {names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(most, names.size()))};
 }
 
 void write_file(const std::string& path, int file, const std::string& text) {
@@ -132,31 +139,31 @@ class RunSupervisor {
     }
   }
 
-  /// Nodes on which a process does not end well in time.
+  /// Nodes on which a process does not end well in time. Some others are asked beside them, so that it is known how long an answer takes.
   std::vector<std::string> silent_of(const std::vector<std::string>& nodes) {
-    std::vector<std::string> silent;
-    for (std::size_t begin = 0; begin < nodes.size(); begin += probes_at_once) {
-      std::list<LauncherProcess> probes;
-      const std::size_t end = std::min(nodes.size(), begin + probes_at_once);
-      for (std::size_t i = begin; i < end; ++i)
-        probes.emplace_back(probe_words(run_.first.launcher, nodes[i]), own_variables(false), false);
-      const double until = now_seconds() + run_.probe_seconds;
-      const auto under_way = [&] { return std::any_of(probes.begin(), probes.end(), [](LauncherProcess& p) { return !p.status(); }); };
-      while (under_way() && now_seconds() < until) take_signals(std::min(until - now_seconds(), 0.1));
-      std::size_t i = begin;
-      for (LauncherProcess& probe : probes) {
-        if (probe.status() != 0) silent.push_back(nodes[i]);
-        probe.kill_group();
-        ++i;
-      }
+    probes_.ask(nodes);
+    probes_.ask(first_of(places_.nodes, nodes_beside));
+    while (true) {
+      if (const auto silent = probes_.silent(nodes)) return *silent;
+      take_signals(0.05);
     }
-    return silent;
+  }
+
+  /// Asks what follow() will want to know, beside ranks that do not end.
+  void ask_ahead() {
+    if (places_.nodes.empty()) return;
+    const std::optional<LostPlace> lost = words_.lost();
+    const bool named = lost && std::find(places_.nodes.begin(), places_.nodes.end(), lost->node) != places_.nodes.end();
+    probes_.ask(named ? std::vector<std::string>{lost->node} : places_.nodes);
+    probes_.ask(first_of(places_.nodes, nodes_beside));
+    probes_.ask(first_of(places_.spares, 1));
   }
 
   /// Ranks that have told of a loss, and their launcher, which has not ended.
   struct Leaving {
-    double since = 0;  ///< 0: none
-    bool asked = false;
+    double since = 0;          ///< 0: none
+    bool nodes_asked = false;  ///< whether they answer
+    bool asked = false;        ///< the launcher, to end
   };
 
   /// The environment of ranks and probes: a job's own words on tasks do not hold for another number of nodes.
@@ -171,7 +178,7 @@ class RunSupervisor {
   }
 
   void begin_start() {
-    remove_report();
+    remove_report(), probes_.forget();
     starts_.push_back({.number = static_cast<int>(starts_.size()) + 1, .places = places_});
     if (!places_.nodes.empty()) write_file(hosts_, create_file(hosts_.c_str()), host_lines(places_));
     words_ = {};
@@ -193,6 +200,7 @@ class RunSupervisor {
       const int interrupts_before = interrupts_;
       take_signals(std::max(0.0, look_at - now_seconds()), ranks.pipes());
       ranks.pass_on(hear);
+      probes_.look();  // each answer is a signal, which ends the wait
       if (now_seconds() >= look_at) end_what_is_left(ranks, leaving), look_at = now_seconds() + report_look_seconds;
       if (asked_ && now_seconds() >= ask_at) ranks.signal(SIGUSR1), ask_at = now_seconds() + ask_again_seconds;
       if (interrupts_ > interrupts_before && interrupts_ > 1) end_at_once(ranks);
@@ -204,12 +212,14 @@ class RunSupervisor {
 
   /// Ranks that lost another leave within a second or two. A launcher waits longer for those that it can no longer hear of, on a node that
   /// is gone.
-  void end_what_is_left(LauncherProcess& ranks, Leaving& leaving) const {
+  void end_what_is_left(LauncherProcess& ranks, Leaving& leaving) {
     if (leaving.since == 0) {
       if (read_end(read_small(report_)).status == static_cast<int>(ExitCode::lost)) leaving.since = now_seconds();
+    } else if (!leaving.nodes_asked && now_seconds() - leaving.since > ask_ahead_seconds) {
+      leaving.nodes_asked = true, ask_ahead();
     } else if (!leaving.asked && now_seconds() - leaving.since > leave_seconds) {
-      ranks.signal(SIGTERM), leaving = {.since = now_seconds(), .asked = true};
-    } else if (leaving.asked && now_seconds() - leaving.since > leave_seconds) {
+      ranks.signal(SIGTERM), leaving = {.since = now_seconds(), .nodes_asked = true, .asked = true};
+    } else if (leaving.asked && now_seconds() - leaving.since > after_signal_seconds) {
       ranks.kill_group();
     }
   }
@@ -299,6 +309,10 @@ class RunSupervisor {
   PolledSignals signals_;
   StartsRecord record_;
   RankPlaces places_;
+  NodeProbes probes_{[this](const std::string& node) {
+                       return std::make_unique<LauncherProcess>(probe_words(run_.first.launcher, node), own_variables(false), false);
+                     },
+                     run_.probe_seconds};
   std::vector<SupervisedStart> starts_;
   std::vector<StartEnd> ends_;
   RankWords words_;

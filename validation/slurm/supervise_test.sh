@@ -24,6 +24,7 @@ going=$(last_step "$work/spare")
 wait_for has_steps "$work/spare" $((going + 8)) || give_up "the second start did not go on"
 slurm/local_cluster kill-node n3
 wait_for at_work 3 || give_up "the run did not start again after a node was lost"
+grep "supervise: start [23] is at work" "$work/spare.log"
 check "the spare takes its place" grep -q "n3 does not answer; n4 takes the place of n3" "$work/spare.log"
 check "it goes on from the memory of the others" [ "$(grep -c "resumed from the memory of nodes" "$work/spare.log")" = 2 ]
 check "which came to the spare" grep -q "went from the nodes that had them to those that need them" "$work/spare.log"
