@@ -172,6 +172,10 @@ std::string checkpoint_name(std::int64_t step);
 void begin_checkpoint(const std::string& root, std::int64_t step);
 void write_shard(const std::string& root, std::int64_t step, const CheckpointLayout&, int shard, std::span<const ShardSlice> slices,
                  Readers readers = Readers::umask);
+/// As write_shard, for the user's eyes alone, of a shard with a file of its own, into the room of the file `over` where that is of the same
+/// shard and layout and has no other name. Until it is whole it has another name than a shard's.
+void write_shard_over(const std::string& over, const std::string& root, std::int64_t step, const CheckpointLayout&, int shard,
+                      std::span<const ShardSlice> slices);
 void seal_file(const std::string& root, std::int64_t step, const CheckpointLayout&, int file);
 /// False, and no name is left, where that file is not whole or the file system has no such names.
 bool link_file(const std::string& from, const std::string& root, std::int64_t step, const CheckpointLayout&, int file);

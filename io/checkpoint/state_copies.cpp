@@ -19,7 +19,7 @@ namespace tessera::io {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr std::string_view start_beginning = "start-";
+constexpr std::string_view start_beginning = "start-", aside_name = "aside";
 
 void make_copies_folder(const std::string& path) {
   if (const std::string fault = make_own_folder(path); !fault.empty())
@@ -83,7 +83,7 @@ void StateCopies::begin(std::int64_t step) const {
 }
 
 void StateCopies::write(std::int64_t step, const CheckpointLayout& layout, int shard, std::span<const ShardSlice> slices) const {
-  write_shard(folder_, step, layout, shard, slices, Readers::owner);
+  write_shard_over(aside_path(shard), folder_, step, layout, shard, slices);
 }
 
 void StateCopies::describe(const CheckpointMeta& meta, const CheckpointLayout& layout) const {
@@ -98,12 +98,28 @@ void StateCopies::link(std::int64_t from, std::int64_t to, int shard) const {
   if (::link(shard_path(from, shard).c_str(), path.c_str()) != 0) fail_storage("make another name", path, errno);
 }
 
+void StateCopies::set_aside(std::int64_t step) const noexcept {
+  std::error_code ignored;
+  const std::string aside = folder_ + "/" + std::string(aside_name);
+  fs::remove_all(aside, ignored);
+  fs::rename(partial_folder(folder_, step), aside, ignored);
+  remove(step);
+}
+
+std::string StateCopies::aside_path(int shard) const { return fmt::format("{}/{}/{}", folder_, aside_name, shard_file(shard)); }
+
 void StateCopies::remove(std::int64_t step) const noexcept { discard_checkpoint(folder_, step); }
 
 std::string StateCopies::shard_path(std::int64_t step, int shard) const { return partial_folder(folder_, step) + "/" + shard_file(shard); }
 
-ArrivingFile::ArrivingFile(std::string path, std::int64_t bytes)
-    : path_(std::move(path)), file_(PosixFile::create(path_ + ".arriving", Readers::owner)) {
+ArrivingFile::ArrivingFile(std::string path, std::int64_t bytes, const std::string& over) : path_(std::move(path)) {
+  const std::string unfinished = path_ + ".arriving";
+  struct stat room;
+  const bool taken = !over.empty() && ::lstat(over.c_str(), &room) == 0 && S_ISREG(room.st_mode) && room.st_nlink == 1 &&
+                     ::rename(over.c_str(), unfinished.c_str()) == 0;
+  file_ = taken ? PosixFile::update(unfinished, Readers::owner) : PosixFile::create(unfinished, Readers::owner);
+  if (taken && room.st_size == bytes) return;
+  file_.truncate(bytes);
   file_.reserve(bytes);  // what is full is found now, and no write meets it
 }
 
@@ -194,8 +210,12 @@ void remove_state_copies(const std::string& run, const std::optional<KeptCopies>
   for (const auto& [start, step, folder] : step_folders(run))
     if (start != kept->start || (kept->newer_too ? step < kept->step : step != kept->step)) fs::remove_all(folder, ignored);
   for (const fs::path& start : own_folders(run, start_beginning)) {
+    const bool at_work = kept->newer_too && start.filename().string() == std::string(start_beginning) + kept->start;
     for (const fs::path& node : own_folders(start, "node-")) fs::remove_all(node, ignored);
-    for (const fs::path& rank : own_folders(start, "rank-")) fs::remove(rank, ignored);  // where nothing is left in it
+    for (const fs::path& rank : own_folders(start, "rank-")) {
+      if (!at_work) fs::remove_all(rank / aside_name, ignored);
+      fs::remove(rank, ignored);  // where nothing is left in it
+    }
     fs::remove(start, ignored);
   }
 } catch (const std::exception& error) {

@@ -7,6 +7,7 @@
 //       rank-00003/step-00000012.partial/
 //         shard-00003.h5, shard-00001.h5      what rank 3 has copied, and what it keeps of rank 1
 //         state.json                          of what run and step they are
+//       rank-00003/aside/shard-00003.h5       of an earlier step: room for a later one
 //       node-00000/step-00000012/             what a later start has put together for the ranks of a node
 //         checkpoint.h5, shard-00003.h5 ...
 #pragma once
@@ -30,23 +31,29 @@ class StateCopies {
 
   /// Begins a step's: nothing of it is there yet.
   void begin(std::int64_t step) const;
-  /// As write_shard.
+  /// As write_shard, in the room of what was set aside.
   void write(std::int64_t step, const CheckpointLayout& layout, int shard, std::span<const ShardSlice> slices) const;
   /// Of what run and step the files are. Last of what the rank itself writes.
   void describe(const CheckpointMeta& meta, const CheckpointLayout& layout) const;
   /// Gives a file of step `from` to step `to` too, whose bytes are the same.
   void link(std::int64_t from, std::int64_t to, int shard) const;
+  /// Nobody finds a step's copies any longer, and those after it are written into their room: memory that is given back and taken again
+  /// costs as much as the copies.
+  void set_aside(std::int64_t step) const noexcept;
   void remove(std::int64_t step) const noexcept;
   std::string shard_path(std::int64_t step, int shard) const;
+  /// Where a shard lies that was set aside, if it was.
+  std::string aside_path(int shard) const;
 
  private:
   std::string folder_;
 };
 
-/// A file that comes in pieces from another rank, under another name until it is whole.
+/// A file that comes in pieces from another rank, under another name until it is whole: in the room of the file `over`, where there is one
+/// that has no other name.
 class ArrivingFile {
  public:
-  ArrivingFile(std::string path, std::int64_t bytes);
+  ArrivingFile(std::string path, std::int64_t bytes, const std::string& over = "");
   void write(std::int64_t at, std::span<const std::byte> piece) { file_.write(at, piece.data(), piece.size()); }
   void stands();
 

@@ -245,6 +245,48 @@ Image index_image(const std::string& path, std::int64_t block, const CheckpointL
   });
 }
 
+/// One shard on its way into a file.
+struct ShardWriting {
+  ShardWriting(const std::string& root, std::int64_t of_step, const CheckpointLayout& of_layout, int of_shard,
+               std::span<const ShardSlice> slices)
+      : step(of_step), layout(of_layout), shard(of_shard) {
+    require_layout(layout);
+    TESSERA_REQUIRE(shard >= 0 && shard < layout.shards);
+    held = slices_of_groups(layout, shard);
+    ordered = order_slices(held, slices);
+    file = plan_file(root, step, layout, file_of(layout, shard));
+  }
+  void lay_out() { file.image = file_image(file.path, file.block, layout, file.directory); }
+  void write(PosixFile& out) {
+    out.use_direct();
+    write_slices(out, slices_in(file, layout, shard), ordered, [&](std::size_t slice, std::int64_t element, float value) {
+      auto& [group, of] = held[slice];
+      fail(ExitCode::numerics, "step {}: {}: what is no number is not saved.", step,
+           describe_not_finite(layout, layout.groups[static_cast<std::size_t>(group)], of.unit, of.begin + element, value));
+    });
+  }
+
+  std::int64_t step;
+  const CheckpointLayout& layout;
+  int shard;
+  std::vector<GroupSlice> held = {};
+  std::vector<const ShardSource*> ordered = {};
+  FilePlan file = {};
+};
+
+/// Whether what is written of `d` overwrites all of this file but zeros.
+bool has_places_of(const std::string& path, const ShardDirectory& d) {
+  if (look_at(path).kind != PathState::Kind::file) return false;
+  try {
+    const auto file = PosixFile::open(path, ExitCode::storage);
+    if (file.has_other_names()) return false;
+    const ShardDirectory of = parse_shard_directory(read_envelope(file, "shard").directory, path);
+    return of.layout == d.layout && of.shards == d.shards;
+  } catch (const Error&) {
+    return false;  // what is damaged is not written over, and goes with its folder
+  }
+}
+
 }  // namespace
 
 std::span<const float> ShardSource::values(std::int64_t at, std::int64_t n, std::vector<float>& own) const {
@@ -256,30 +298,38 @@ std::span<const float> ShardSource::values(std::int64_t at, std::int64_t n, std:
 
 void write_shard(const std::string& root, std::int64_t step, const CheckpointLayout& layout, int shard, std::span<const ShardSlice> slices,
                  Readers readers) {
-  require_layout(layout);
-  TESSERA_REQUIRE(shard >= 0 && shard < layout.shards);
-  auto held = slices_of_groups(layout, shard);
-  auto ordered = order_slices(held, slices);
-  auto file = plan_file(root, step, layout, file_of(layout, shard));
-  auto slices_here = slices_in(file, layout, shard);
+  ShardWriting writing(root, step, layout, shard, slices);
+  FilePlan& file = writing.file;
   // Whoever comes first makes a shared file, and nobody shortens it.
   auto out = file.shared() ? PosixFile::update(file.path, readers) : PosixFile::create(file.path, readers);
   // A full disk or a limit on file sizes is found here, before any work.
   file.shared() ? out.reserve(1, file.most_bytes - 1) : out.reserve(file.most_bytes);
-  file.image = file_image(file.path, file.block, layout, file.directory);
-  if (const Extent all = extent_of(slices_here); file.shared())
+  writing.lay_out();
+  if (const Extent all = extent_of(slices_in(file, layout, shard)); file.shared())
     out.reserve(all.end - all.begin, all.begin);
   else
     copy_image(file.image, out);
-  out.use_direct();
-  write_slices(out, slices_here, ordered, [&](std::size_t slice, std::int64_t element, float value) {
-    auto& [group, of] = held[slice];
-    fail(ExitCode::numerics, "step {}: {}: what is no number is not saved.", step,
-         describe_not_finite(layout, layout.groups[static_cast<std::size_t>(group)], of.unit, of.begin + element, value));
-  });
+  writing.write(out);
   if (!file.shared()) return finish_shards(out, file, layout);
   out.sync();
   out.close();
+}
+
+void write_shard_over(const std::string& over, const std::string& root, std::int64_t step, const CheckpointLayout& layout, int shard,
+                      std::span<const ShardSlice> slices) {
+  ShardWriting writing(root, step, layout, shard, slices);
+  FilePlan& file = writing.file;
+  TESSERA_REQUIRE(!file.shared());
+  if (!has_places_of(over, file.directory)) return write_shard(root, step, layout, shard, slices, Readers::owner);
+  const std::string unfinished = file.path + ".unfinished";
+  rename_path(over, unfinished);
+  auto out = PosixFile::update(unfinished, Readers::owner);
+  writing.lay_out();
+  if (out.size() != file.image.bytes) out.reserve(file.most_bytes);
+  copy_image(file.image, out);
+  writing.write(out);
+  finish_shards(out, file, layout);
+  rename_path(unfinished, file.path);
 }
 
 void seal_file(const std::string& root, std::int64_t step, const CheckpointLayout& layout, int number) {

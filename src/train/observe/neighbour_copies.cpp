@@ -92,7 +92,8 @@ void NeighbourCopies::pass_on(int mine, int theirs, std::string& fault) const tr
   }
   run_.neighbours->pass(outgoing, {.begin =
                                        [&](std::int64_t bytes) {
-                                         if (bytes >= 0) arriving.emplace(copies_->shard_path(meta_.step, theirs), bytes);
+                                         if (bytes >= 0)
+                                           arriving.emplace(copies_->shard_path(meta_.step, theirs), bytes, copies_->aside_path(theirs));
                                        },
                                    .write = [&](std::int64_t at, std::span<const std::byte> piece) { arriving->write(at, piece); },
                                    .end =
@@ -144,7 +145,7 @@ void NeighbourCopies::agree() {
   const double seconds = now_seconds() - begun_;
   note_copied(meta_.step, run_.world.rank() == 0);
   if (last_ >= 0) {
-    copies_->remove(last_);
+    copies_->set_aside(last_);
   } else {
     // What the start before has left goes now that it is not needed.
     if (run_.world.place().local_rank == 0)

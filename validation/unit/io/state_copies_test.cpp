@@ -4,7 +4,9 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <map>
 
 #include "checkpoint_model.hpp"
 #include "io/checkpoint/state_copies.hpp"
@@ -34,7 +36,8 @@ void copy(const SmallModel& model, const std::string& run, const std::string& st
     const auto from = PosixFile::open(of[static_cast<std::size_t>(kept)].shard_path(model.meta.step, kept), ExitCode::storage);
     std::vector<std::byte> bytes(static_cast<std::size_t>(from.size()));
     from.read(0, bytes.data(), bytes.size());
-    ArrivingFile to(of[static_cast<std::size_t>(rank)].shard_path(model.meta.step, kept), from.size());
+    const StateCopies& mine = of[static_cast<std::size_t>(rank)];
+    ArrivingFile to(mine.shard_path(model.meta.step, kept), from.size(), mine.aside_path(kept));
     to.write(0, bytes);
     to.stands();
   }
@@ -94,6 +97,69 @@ TEST(StateCopies, WhatIsPutTogetherIsTheCheckpoint) {
   EXPECT_FALSE(fs::exists(fs::path(folder).parent_path()));
   remove_state_copies(run);
   EXPECT_TRUE(fs::is_empty(memory.path()));
+}
+
+/// Of a folder of one rank: names and bytes.
+std::map<std::string, std::string> files_of(const fs::path& folder) {
+  std::map<std::string, std::string> files;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+    files[entry.path().filename().string()] = read_small_file(entry.path().string(), ExitCode::storage);
+  return files;
+}
+std::map<std::string, ino_t> numbers_of(const fs::path& folder) {
+  std::map<std::string, ino_t> numbers;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    struct stat file;
+    if (::stat(entry.path().c_str(), &file) == 0) numbers[entry.path().filename().string()] = file.st_ino;
+  }
+  return numbers;
+}
+
+TEST(StateCopies, AreWrittenInTheRoomOfThoseThatWereSetAside) {
+  const SmallModel model(2);
+  Scratch memory;
+  const std::string run = state_copies_folder(memory.path(), "a run"), fresh = state_copies_folder(memory.path(), "another");
+  const auto rank_of = [](const std::string& of) { return fs::path(of) / "start-one" / "rank-00000"; };
+  const auto step_of = [&](const std::string& of, std::int64_t step) { return partial_folder(rank_of(of).string(), step); };
+  const StateCopies copies(run, "one", 0);
+  copy(model, run, "one");
+  // Another name for what no step changes, as a run has it.
+  const std::string linked = memory.path() + "/linked.h5";
+  fs::create_hard_link(copies.shard_path(model.meta.step, 1), linked);
+  const std::string before = read_small_file(linked, ExitCode::storage);
+  const auto numbers = numbers_of(step_of(run, model.meta.step));
+  const fs::path of_other = fs::path(run) / "start-one" / "rank-00001";
+  const auto numbers_there = numbers_of(partial_folder(of_other.string(), model.meta.step));
+  copies.set_aside(model.meta.step);
+  EXPECT_EQ(find_state_copies(run).shards.size(), 2u) << "those of rank 1";
+  StateCopies(run, "one", 1).set_aside(model.meta.step);
+  EXPECT_TRUE(find_state_copies(run).shards.empty());
+
+  // Values that leave holes where there were none, and none where there were, in files with longer numbers.
+  SmallModel next(2, 1'000'000'000'000);
+  for (auto& units : next.values) std::ranges::fill(units.front(), 0.f);
+  copy(next, run, "one");
+  copy(next, fresh, "one");
+  EXPECT_EQ(files_of(step_of(run, next.meta.step)), files_of(step_of(fresh, next.meta.step)));
+  const auto now = numbers_of(step_of(run, next.meta.step));
+  EXPECT_EQ(now.at("shard-00000.h5"), numbers.at("shard-00000.h5")) << "its room was not taken";
+  EXPECT_NE(now.at("shard-00001.h5"), numbers.at("shard-00001.h5")) << "what has another name was written over";
+  EXPECT_EQ(read_small_file(linked, ExitCode::storage), before);
+  const auto there_now = numbers_of(partial_folder(of_other.string(), next.meta.step));
+  EXPECT_EQ(there_now.at("shard-00000.h5"), numbers_there.at("shard-00000.h5")) << "what arrived did not take its room";
+
+  // A file of another layout gives no room.
+  copies.set_aside(next.meta.step);
+  const SmallModel other(3, 1002, 8);
+  copy(other, run, "one");
+  copy(other, fresh, "one");
+  EXPECT_EQ(files_of(step_of(run, other.meta.step)), files_of(step_of(fresh, other.meta.step)));
+
+  copies.set_aside(other.meta.step);
+  remove_state_copies(run, KeptCopies{.start = "one", .step = other.meta.step, .newer_too = true});
+  EXPECT_TRUE(fs::exists(rank_of(run) / "aside")) << "whose run is at work";
+  remove_state_copies(run, KeptCopies{.start = "one", .step = other.meta.step});
+  EXPECT_FALSE(fs::exists(rank_of(run) / "aside"));
 }
 
 TEST(StateCopies, WhatIsCutOrRenamedIsLeftOutByName) {
