@@ -17,7 +17,7 @@ class Launcher(unittest.TestCase):
         self.addCleanup(scratch.cleanup)
         self.folder = os.path.realpath(scratch.name)
         self.root = os.path.join(self.folder, "bundle with a space")
-        for part in ("bin", "libexec", "lib"):
+        for part in ("bin", "libexec", "lib", "fixtures"):
             os.makedirs(os.path.join(self.root, part))
         shutil.copy(SCRIPT, os.path.join(self.root, "bin", "launcher"))
         self.program("tessera", 'echo "$LD_LIBRARY_PATH"; echo "$@"')
@@ -76,6 +76,13 @@ class Launcher(unittest.TestCase):
         self.assertEqual(said["LD_LIBRARY_PATH"].split(":")[0], os.path.join(self.root, "lib"))
         self.assertIn(given, said["LD_LIBRARY_PATH"].split(":"))
         self.assertEqual((said["TESSERA_BUNDLE"], said["TESSERA_FIXTURES"]), (self.root, os.path.join(self.root, "fixtures")))
+        # Of a bundle that was made to go beside a tree.
+        os.rmdir(os.path.join(self.root, "fixtures"))
+        for missing in (self.start("--env", name="launcher", LD_LIBRARY_PATH=given), self.start("--env", name="launcher", LD_LIBRARY_PATH=given, TESSERA_FIXTURES="nowhere")):
+            self.assertNotEqual(missing.returncode, 0)
+            self.assertIn("say TESSERA_FIXTURES=TREE/validation/parity/fixtures", missing.stderr)
+        there = self.start("--env", name="launcher", LD_LIBRARY_PATH=given, TESSERA_FIXTURES=self.folder)
+        self.assertIn(f"TESSERA_FIXTURES={self.folder}", there.stdout)
         # The launcher of a bundle that is told so takes it as it is.
         self.assertEqual(self.start(LD_LIBRARY_PATH="mine", TESSERA_BUNDLE=self.root).stdout.splitlines()[0], "mine")
 
