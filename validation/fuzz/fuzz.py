@@ -51,6 +51,18 @@ def safetensors_seeds():
     yield b"h" + header
 
 
+def llmc_seeds():
+    """Headers alone, whose files a first `h` makes as long as they say: fp32, bf16, with a vocabulary that is not padded; one that is whole; tokens."""
+    def header(version, context, vocab, layers, heads, width, padded, magic=20240326):
+        return struct.pack("<8i", magic, version, context, vocab, layers, heads, width, padded)
+    yield b"h" + header(3, 16, 50, 2, 2, 8, 64)
+    yield b"h" + header(5, 1024, 50257, 12, 12, 768, 50304)
+    yield b"h" + header(3, 1, 1, 1, 1, 1, 1)
+    whole = header(5, 4, 5, 1, 1, 2, 8)
+    yield b"w" + whole + bytes(1024 - len(whole) + 2 * ((8 + 4) * 2 + 12 * 4 + 13 * 2 + 2 * 2))
+    yield b"h" + header(1, 40, 0, 0, 0, 0, 0, magic=20240520)
+
+
 def program():
     """The program, which makes seeds as users make files; None where only the readers were built, and the tests' own writer makes them."""
     return os.environ["TESSERA"] if os.path.exists(os.environ["TESSERA"]) else None
@@ -113,6 +125,7 @@ SEEDS = {
     "config": lambda work: config_seeds(),
     "adapter": lambda work: adapter_seeds(),
     "safetensors": lambda work: safetensors_seeds(),
+    "llmc": lambda work: llmc_seeds(),
     "tokens": token_seeds,
     "checkpoint": checkpoint_seeds,
 }
