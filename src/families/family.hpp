@@ -54,6 +54,9 @@ struct WindowRule {
   Key key = Key::none;
   std::int64_t standard = 0;  ///< of a file without sliding_window; 0: none
   bool lists = false;         ///< layer_types says which layers have it
+  /// What layer_types calls a layer of attention where it has layers of other kinds, which are all that it says then. Its class has those
+  /// of a file that does not say any.
+  std::string_view attention = {};
   /// Which layers have it where no list says so, by a layer's number and max_window_layers; null: all.
   bool (*slides)(std::int64_t layer, std::int64_t number) = nullptr;
   /// The key of that number where it is another, and its value in a file without it.

@@ -39,6 +39,18 @@ std::string shortest_pattern(const std::string& letters) {
 
 bool slides(const JsonNode& type) { return type.is("sliding_attention"); }
 
+/// That all of layer_types are layers of attention, in a class of others.
+void require_attention(ConfigReader& config, const JsonNode* types, std::string_view attention, std::size_t layers) {
+  constexpr std::string_view missing = "layers of another kind than attention, Mamba's state-space layers, are not in this version";
+  if (!types) return config.fault("layer_types", fmt::format("is missing, without which all are; {}", missing));
+  if (types->kind != JsonNode::Kind::list) return config.wrong(*types, "a list of kinds of layers");
+  for (const JsonNode& type : types->children)
+    if (!type.is(attention) && !type.is("full_attention"))
+      return config.fault("layer_types", fmt::format("a layer is {}; {}, \"{}\" is", type.literal.str().substr(0, 60), missing, attention));
+  if (types->children.size() != layers)
+    config.fault("layer_types", fmt::format("says {} layers, and num_hidden_layers is {}", types->children.size(), layers));
+}
+
 /// Of layer_types; nothing where the list says something else than these two.
 std::optional<std::vector<bool>> listed(ConfigReader& config, const JsonNode& types, std::size_t layers) {
   if (types.kind != JsonNode::Kind::list)
@@ -147,6 +159,7 @@ double inverse_of(double x) {
 void read_windows(ConfigReader& config, const WindowRule& rule, std::vector<LayerKeys>& layers) {
   using enum WindowRule::Key;
   const JsonNode* types = config.find("layer_types");
+  if (!rule.attention.empty()) return require_attention(config, types, rule.attention, layers.size());
   if (rule.key == none) {
     if (types) {
       const auto windows = listed(config, *types, layers.size());

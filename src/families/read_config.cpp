@@ -159,6 +159,7 @@ class FamilyReader {
 
   void read_layers(ModelKeys& m, const WindowRotation& rotation) {
     constexpr std::int64_t most = 10'000;  // what a deck may have: a list of more would only take memory
+    config_.find("layer_types");           // a key of the class, also where it cannot be read
     if (m.layers < 1 || m.layers > most) return;
     std::vector<LayerKeys> layers(static_cast<std::size_t>(m.layers), {.rope_theta = m.rope_theta, .rope_scaling = m.rope_scaling});
     read_windows(config_, family_.window, layers);

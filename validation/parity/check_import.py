@@ -64,6 +64,12 @@ MODELS = {
     "glm4_moe": (model_keys("glm4_moe"), ("float32", "bfloat16")),
     "granite": (model_keys("granite"), ("bfloat16",)),
     "granitemoe": (model_keys("granitemoe"), ("float32", "bfloat16")),
+    "granitemoeshared": (model_keys("granitemoeshared"), ("float32", "bfloat16")),
+    "granite4": (model_keys("granite4"), ("bfloat16",)),
+    "granite4_dense": (model_keys("granite4_dense"), ("bfloat16",)),
+    # With positions they are exported as the granite and the granitemoeshared that they are.
+    "granite4_rope": ({**model_keys("granite4"), "positions": "rope", "class": "granitemoehybrid"}, ("bfloat16",)),
+    "granite4_micro": ({**model_keys("granite"), "activation": "silu", "class": "granitemoehybrid"}, ("float32", "bfloat16")),
     "phi3": ({**DEFAULTS, "kv_heads": 2, "type": "phi3"}, ("float32", "bfloat16")),
     "phi3_windows": ({**DEFAULTS, "kv_heads": 2, "window": 7, "type": "phi3"}, ("bfloat16",)),
     "olmoe": ({**DEFAULTS, **EXPERTS, "qk_norm": True, "wide_qk_norm": True, "shared_ff_width": 0, "normalize_top_k": False}, ("bfloat16",)),
@@ -178,6 +184,10 @@ def bits_of(row):
 
 def parts_of(name, values, heads):
     """What an export has in the place of a tensor with rows of several: [(name, values)]. `heads`: of queries, and of keys."""
+    if name.endswith("shared_mlp.output_linear.weight"):
+        return [(name.replace("shared_mlp.output_linear", "mlp.down_proj"), values)]
+    if name.endswith("shared_mlp.input_linear.weight"):
+        return [(name.replace("shared_mlp.input_linear", f"mlp.{word}_proj"), part) for word, part in zip(("gate", "up"), np.split(values, 2))]
     if name.endswith("qkv_proj.weight"):
         queries, keys = (len(values) * n // (heads[0] + 2 * heads[1]) for n in heads)
         cuts, words = (queries, queries + keys), ("q_proj", "k_proj", "v_proj")
@@ -192,7 +202,8 @@ def compare_parts(saved, back, keys):
     want = {}
     for name, row in saved.items():
         values = bits_of(row)
-        want |= dict(parts_of(name, values, (keys["heads"], keys["kv_heads"])) if "qkv_proj" in name or "gate_up_proj" in name else [(name, values)])
+        fused = any(word in name for word in ("qkv_proj", "gate_up_proj", "shared_mlp"))
+        want |= dict(parts_of(name, values, (keys["heads"], keys["kv_heads"])) if fused else [(name, values)])
     faults = [f"{name} is in one alone" for name in want.keys() ^ back.keys()]
     return faults + [f"{name} differs" for name in want.keys() & back.keys() if not np.array_equal(want[name], bits_of(back[name]))]
 
@@ -239,7 +250,8 @@ def check(name, keys, dtype, work, alter=None, otherwise=()):
     if "whole" in keys:
         saved = {name.removeprefix("language_model."): row for name, row in saved.items() if name.startswith("language_model.") or name == "lm_head.weight"}
     types = {row[1] for name, row in saved.items() if not name.endswith(IN_FP32)}
-    alike = (lambda *both: compare_parts(*both, keys)) if keys.get("type") == "phi3" else compare
+    parts = keys.get("type") == "phi3" or (keys.get("class") == "granitemoehybrid" and "experts" not in keys)
+    alike = (lambda *both: compare_parts(*both, keys)) if parts else compare
     faults = alike(saved, read_export(back)) if len(types) == 1 else [f"transformers saved {types}"]
     configs = [transformers.AutoConfig.from_pretrained(where) for where in (folder, back)]
     configs[0] = configs[0].text_config if "whole" in keys else configs[0]

@@ -116,6 +116,11 @@ def keys_of_config(config):
         keys |= {"experts": config["n_routed_experts"], "expert_ff_width": config["moe_intermediate_size"], "shared_gate": False, "router_scores": "sigmoid",
                  "shared_ff_width": config["n_shared_experts"] * config["moe_intermediate_size"], "normalize_top_k": config["norm_topk_prob"],
                  "qk_norm": config.get("use_qk_norm", False), "dense_layers": config["first_k_dense_replace"]}
+    elif kind in ("granite", "granitemoe", "granitemoeshared", "granitemoehybrid"):
+        count, shared = config.get("num_local_experts", 0), config.get("shared_intermediate_size", 0)
+        keys |= {"residual_scale": config["residual_multiplier"], "positions": "rope" if config.get("position_embedding_type", "rope") == "rope" else "none"}
+        keys |= {"experts": count, "expert_ff_width": config["intermediate_size"], "shared_ff_width": shared, "normalize_top_k": True} if count else {}
+        keys |= {"ff_width": shared} if shared and not count else {}
     elif kind in ("qwen2_moe", "qwen3_moe"):
         keys |= {"experts": config["num_experts"], "expert_ff_width": config["moe_intermediate_size"],
                  "shared_ff_width": config.get("shared_expert_intermediate_size", 0), "normalize_top_k": config["norm_topk_prob"]}

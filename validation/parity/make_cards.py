@@ -29,7 +29,8 @@ KEYS = {
     "llama": model_keys("rope_llama3"), "mistral": model_keys("window"), "ministral": {**DEFAULTS, "kv_heads": 2, **WINDOWS, "class": "ministral"},
     "cwm": MODELS["cwm"][0], "smollm3": model_keys("no_rope"), "gemma": MODELS["gemma"][0], "gemma2": model_keys("gemma2"), "gemma3_text": model_keys("gemma3"),
     "olmo2": MODELS["olmo2"][0], "olmo3": model_keys("olmo3"), "exaone4": MODELS["exaone4_windows"][0], "granite": model_keys("granite"),
-    "granitemoe": {**model_keys("granitemoe"), "attention_scale": 0.2, "router_aux_loss": 0.05, "router_z_loss": 0.0}, "phi3": model_keys("phi3_long"),
+    "granitemoe": {**model_keys("granitemoe"), "attention_scale": 0.2, "router_aux_loss": 0.05, "router_z_loss": 0.0}, "granitemoeshared": {**model_keys("granitemoeshared"), "attention_scale": 0.2, "router_aux_loss": 0.05, "router_z_loss": 0.0},
+    "granitemoehybrid": model_keys("granite4"), "phi3": model_keys("phi3_long"),
     # What is not rotated of a key's bias moves all scores of a query alike: its gradient is zero but for rounding, which AdamW makes as large as others.
     "glm": {**MODELS["glm"][0], "qkv_bias": False}, "glm4": {**MODELS["glm4"][0], "qkv_bias": False},
     "glm4_moe": {**model_keys("glm4_moe"), "router_z_loss": 0.0}, "gpt_oss": model_keys("gpt_oss"), "starcoder2": model_keys("starcoder2"), "apertus": model_keys("apertus"), "gpt2": model_keys("gpt2"),

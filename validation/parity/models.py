@@ -5,7 +5,7 @@ import re
 import torch
 import transformers
 
-from names import BLOCK_KEYS, expert_part, is_apertus, is_glm, is_gpt2, is_phi3, is_cohere, is_gpt_oss, is_glm_moe, is_starcoder, has_experts, is_mixtral, layers_of, norms_input, norms_output, tensor_table
+from names import BLOCK_KEYS, expert_part, is_apertus, is_glm, is_gpt2, is_phi3, is_cohere, is_gpt_oss, is_glm_moe, is_granite4, is_starcoder, has_experts, is_mixtral, layers_of, norms_input, norms_output, tensor_table
 
 DEFAULTS = {"layers": 2, "width": 32, "heads": 4, "kv_heads": 4, "head_dim": 8, "ff_width": 48, "vocab": 96, "norm_eps": 1e-5, "tied": False,
             "qk_norm": False, "qkv_bias": False, "rope_theta": 10000.0, "rope_scaling": "none", "rope_factor": 8.0,
@@ -61,6 +61,11 @@ SHAPES = {
                                       "experts_per_token": 2, "expert_ff_width": 12, "shared_ff_width": 24, "shared_gate": False, "dense_layers": 1,
                                       "normalize_top_k": True, "router_scores": "sigmoid", "router_scale": 2.5, "expert_groups": 4, "groups_per_token": 2,
                                       "router_balance": "bias", "router_bias_rate": 0.0, "router_aux_loss": 0.05, "router_z_loss": 0.01}),
+    # An expert of all tokens beside the others, without a gate, in a stream of scaled parts, and no positions.
+    "granite4": (37, 18, (0.1, 0.3), {"kv_heads": 2, "vocab": 64, "layers": 1, "tied": True, "ff_width": 12, "experts": 4, "experts_per_token": 2,
+                                      "expert_ff_width": 12, "shared_ff_width": 20, "shared_gate": False, "normalize_top_k": True, "router_aux_loss": 0.05,
+                                      "router_z_loss": 0.01, "positions": "none", "embedding_scale": 3.0, "residual_scale": 0.5, "attention_scale": 0.2,
+                                      "logit_scale": 0.5}),
     # LayerNorm, no gate, biases everywhere.
     "starcoder2": (32, 18, (0.3, 0.3), {"kv_heads": 2, "vocab": 64, "tied": True, "qkv_bias": True, "attention_out_bias": True, "mlp_bias": True, "gated": False,
                                         "norm_form": "layer_norm", "activation": "gelu_tanh", "window": 7}),
@@ -84,7 +89,10 @@ OTHERS = {
     "granitemoe": {"kv_heads": 2, "vocab": 64, "tied": True, "ff_width": 16, "experts": 6, "experts_per_token": 2, "expert_ff_width": 16,
                    "shared_ff_width": 0, "normalize_top_k": True, "embedding_scale": 3.0, "residual_scale": 0.5, "attention_scale": 8**-0.5,
                    "logit_scale": 0.5},
+    "granite4_dense": {"kv_heads": 2, "vocab": 64, "tied": True, "positions": "none", "embedding_scale": 3.0, "residual_scale": 0.5, "attention_scale": 0.2,
+                       "logit_scale": 0.5},
 }
+OTHERS["granitemoeshared"] = {**OTHERS["granitemoe"], "shared_ff_width": 20, "shared_gate": False}
 
 
 def model_keys(name):
@@ -149,9 +157,17 @@ def block_config(keys, common, layers, rope):
                                         num_experts_per_tok=keys["experts_per_token"], norm_topk_prob=keys["normalize_top_k"])
     multipliers = dict(embedding_multiplier=keys["embedding_scale"], residual_multiplier=keys["residual_scale"],
                        attention_multiplier=keys["attention_scale"], logits_scaling=1 / keys["logit_scale"])
+    experts = dict(num_local_experts=keys.get("experts", 0), num_experts_per_tok=keys.get("experts_per_token", 0))
+    if is_granite4(keys) or keys.get("class") == "granitemoehybrid":
+        ff, shared = (keys["expert_ff_width"], keys["shared_ff_width"]) if has_experts(keys) else (keys["ff_width"], keys["ff_width"])
+        return transformers.GraniteMoeHybridConfig(
+            **{**common, "intermediate_size": ff}, **multipliers, **experts, shared_intermediate_size=shared, layer_types=["attention"] * keys["layers"],
+            position_embedding_type="nope" if is_granite4(keys) else "rope", mamba_n_heads=2)
     if has_experts(keys):
-        return transformers.GraniteMoeConfig(**{**common, "intermediate_size": keys["expert_ff_width"]}, **multipliers,
-                                             num_local_experts=keys["experts"], num_experts_per_tok=keys["experts_per_token"])
+        common = {**common, "intermediate_size": keys["expert_ff_width"], **multipliers, **experts}
+        if keys["shared_ff_width"]:
+            return transformers.GraniteMoeSharedConfig(**common, shared_intermediate_size=keys["shared_ff_width"])
+        return transformers.GraniteMoeConfig(**common)
     return transformers.GraniteConfig(**common, **multipliers)
 
 
@@ -272,7 +288,9 @@ def make_model(keys):
             "qwen3_moe": transformers.Qwen3MoeForCausalLM, "gemma": transformers.GemmaForCausalLM, "gemma2": transformers.Gemma2ForCausalLM,
             "gemma3_text": transformers.Gemma3ForCausalLM, "olmo2": transformers.Olmo2ForCausalLM, "olmo3": transformers.Olmo3ForCausalLM,
             "olmoe": transformers.OlmoeForCausalLM, "exaone4": transformers.Exaone4ForCausalLM, "granite": transformers.GraniteForCausalLM,
-            "granitemoe": transformers.GraniteMoeForCausalLM, "gpt_oss": transformers.GptOssForCausalLM, "starcoder2": transformers.Starcoder2ForCausalLM, "apertus": transformers.ApertusForCausalLM, "phi3": transformers.Phi3ForCausalLM, "gpt2": transformers.GPT2LMHeadModel,
+            "granitemoe": transformers.GraniteMoeForCausalLM, "granitemoeshared": transformers.GraniteMoeSharedForCausalLM,
+            "granitemoehybrid": transformers.GraniteMoeHybridForCausalLM,
+            "gpt_oss": transformers.GptOssForCausalLM, "starcoder2": transformers.Starcoder2ForCausalLM, "apertus": transformers.ApertusForCausalLM, "phi3": transformers.Phi3ForCausalLM, "gpt2": transformers.GPT2LMHeadModel,
             "glm": transformers.GlmForCausalLM, "glm4": transformers.Glm4ForCausalLM,
             "cohere": transformers.CohereForCausalLM, "cohere2": transformers.Cohere2ForCausalLM,
             "glm4_moe": transformers.Glm4MoeForCausalLM}
@@ -322,6 +340,9 @@ def fused_part(theirs, ours, name, keys):
         if expert[2] == "w_down":
             return Part(theirs[f"{layer}.experts.down_proj"], number)
         return Part(theirs[f"{layer}.experts.gate_up_proj"], (number, slice(0, ff) if expert[2] == "w_gate" else slice(ff, 2 * ff)))
+    if name.endswith("shared_mlp.input_linear.weight"):
+        ff = theirs[name].shape[0] // 2
+        return Part(theirs[name], slice(0, ff) if ours.endswith("gate") else slice(ff, 2 * ff))
     query, key, ff = keys["heads"] * keys["head_dim"], keys["kv_heads"] * keys["head_dim"], keys["ff_width"]
     rows = {"q_proj": ("qkv_proj", 0, query), "k_proj": ("qkv_proj", query, query + key), "v_proj": ("qkv_proj", query + key, query + 2 * key),
             "gate_proj": ("gate_up_proj", 0, ff), "up_proj": ("gate_up_proj", ff, 2 * ff)}

@@ -104,6 +104,11 @@ def has_multipliers(keys):
     return "residual_scale" in keys
 
 
+def is_granite4(keys):
+    """As it is exported, where no layer has positions."""
+    return has_multipliers(keys) and keys.get("positions") == "none"
+
+
 def is_mixtral(keys):
     return (has_experts(keys) and keys["shared_ff_width"] == 0 and keys["normalize_top_k"] and not keys["qk_norm"] and not keys["qkv_bias"]
             and not has_multipliers(keys) and not is_gpt_oss(keys))
@@ -145,12 +150,17 @@ def fused_table(keys):
         if (last := theirs.rsplit(".", 1)[1]) in turned:
             files[theirs] = (keys["experts"], *turned[last])
             continue
-        experts = keys["experts"] if theirs.endswith(("input_linear.weight", "output_linear.weight")) else 0
+        experts = keys["experts"] if theirs.endswith(("moe.input_linear.weight", "moe.output_linear.weight")) else 0
         rows = 2 * shape[0] if theirs.endswith("input_linear.weight") else shape[0]
-        files[theirs] = (experts, rows, *shape[1:]) if experts else shape
+        files[theirs] = (*((experts,) if experts else ()), rows, *shape[1:])
     if keys.get("activation") == "xielu":
         files |= {f"model.layers.{n}.mlp.act_fn.{constant}": () for n in range(keys["layers"]) for constant in ("beta", "eps")}
     return list(files.items())
+
+
+def shared_mlp_table(ours, theirs, ff, width):
+    return [(ours + "w_gate", theirs + "shared_mlp.input_linear.weight", (ff, width)), (ours + "w_up", theirs + "shared_mlp.input_linear.weight", (ff, width)),
+            (ours + "w_down", theirs + "shared_mlp.output_linear.weight", (width, ff))] if ff else []
 
 
 def expert_table(keys, n):
@@ -162,6 +172,7 @@ def expert_table(keys, n):
         pairs = [(f"{ours}experts.{e}.{part}", granite + "input_linear.weight", (ff, width)) for e in range(keys["experts"]) for part in ("w_gate", "w_up")]
         return [(ours + "norm", theirs + "post_attention_layernorm.weight", (width,)),
                 (ours + "router", granite + "router.layer.weight", (keys["experts"], width)), *pairs,
+                *shared_mlp_table(ours + "shared.", theirs, shared, width),
                 *((f"{ours}experts.{e}.w_down", granite + "output_linear.weight", (width, ff)) for e in range(keys["experts"]))]
     if is_gpt_oss(keys):
         mlp = theirs + "mlp."
@@ -234,6 +245,9 @@ def tensor_table(keys):
             rows.append((ours + "mlp.norm", f"{theirs}{before}.weight", (width,)))
             if is_starcoder(keys):
                 rows.append((ours + "mlp.norm_bias", f"{theirs}{before}.bias", (width,)))
+        if is_granite4(keys):
+            rows += shared_mlp_table(ours + "mlp.", theirs, ff, width)
+            continue
         if is_starcoder(keys):
             rows += [(ours + "mlp.w_up", theirs + "mlp.c_fc.weight", (ff, width)), (ours + "mlp.w_down", theirs + "mlp.c_proj.weight", (width, ff))]
             if keys.get("mlp_bias"):

@@ -38,6 +38,9 @@ MODELS = {
     "glm4_moe": {"model__experts": 4, "model__expert_ff_width": 24, "model__shared_ff_width": 48, "model__shared_gate": False, "model__dense_layers": 1,
                  "model__router_scores": "sigmoid", "model__router_scale": 2.5, "model__router_balance": "bias", "model__router_bias_rate": 0.01,
                  "model__expert_groups": 2, "model__rotary_fraction": 0.5, "model__qkv_bias": True},
+    # An expert of all tokens that counts as it is, beside experts by a softmax, in a stream of scaled parts, and no positions.
+    "granite4": {"model__embedding_scale": 3.0, "model__residual_scale": 0.5, "model__attention_scale": 0.25, "model__logit_scale": 0.5, "model__experts": 4,
+                 "model__expert_ff_width": 24, "model__shared_ff_width": 40, "model__shared_gate": False, "model__positions": "none"},
     # Experts, and more tensor-parallel ranks than heads of keys.
     "experts": {"model__norm_placement": "both", "model__qk_norm": True, "model__wide_qk_norm": True, "model__kv_heads": 1, "model__experts": 4},
 }

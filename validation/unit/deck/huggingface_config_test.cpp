@@ -241,8 +241,8 @@ Json whole_config(const std::string& type) {
     return Json::parse(R"({"model_type": "gpt2", "vocab_size": 300, "n_positions": 64, "n_embd": 64, "n_layer": 3, "n_head": 8,
                            "n_inner": 96, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-6, "n_ctx": 64})");
   const std::string experts =
-      type == "mixtral" || type == "granitemoe" ? R"("num_local_experts": 4, "num_experts_per_tok": 2)"
-      : type == "olmoe"                         ? R"("num_experts": 4, "num_experts_per_tok": 2)"
+      type == "mixtral" || type.starts_with("granitemoe") ? R"("num_local_experts": 4, "num_experts_per_tok": 2)"
+      : type == "olmoe"                                   ? R"("num_experts": 4, "num_experts_per_tok": 2)"
       : type == "glm4_moe"
           ? R"("n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "n_shared_experts": 2, "n_group": 2)"
       : type.ends_with("moe")
@@ -251,6 +251,7 @@ Json whole_config(const std::string& type) {
   Json all = Json::parse(config(type, experts + R"(, "num_key_value_heads": 2, "sliding_window": null)"));
   if (type == "qwen3_moe") all.erase("shared_expert_intermediate_size");
   if (type == "cohere2") all["sliding_window"] = 7;
+  if (type == "granitemoehybrid") all["layer_types"] = Json::parse(R"(["attention", "attention", "attention"])");
   return all;
 }
 

@@ -165,6 +165,43 @@ TEST(ModelSource, ReadsAGlm45) {
   EXPECT_NE(with("\"use_qk_norm\"", "\"use_kq_norm\"").find("use_kq_norm: is not a key that is known"), std::string::npos);
 }
 
+// Keys as in config.json of Granite 4.0 micro; of another one without positions and with experts as its class saves them.
+TEST(ModelSource, ReadsAGranite4OfAttention) {
+  const std::string usual =
+      R"({"architectures": ["GraniteMoeHybridForCausalLM"], "model_type": "granitemoehybrid", "attention_bias": false,
+    "attention_dropout": 0.0, "attention_multiplier": 0.015625, "bos_token_id": 100257, "embedding_multiplier": 12, "eos_token_id": 100257,
+    "hidden_act": "silu", "hidden_size": 2560, "init_method": "mup", "initializer_range": 0.1, "intermediate_size": 8192,
+    "layer_types": ["attention", "attention"], "logits_scaling": 10, "mamba_chunk_size": 256, "mamba_conv_bias": true, "mamba_d_conv": 4,
+    "mamba_d_head": 64, "mamba_d_state": 256, "mamba_expand": 2, "mamba_n_groups": 1, "mamba_n_heads": 80, "mamba_proj_bias": false,
+    "max_position_embeddings": 131072, "normalization_function": "rmsnorm", "num_attention_heads": 40, "num_hidden_layers": 2,
+    "num_key_value_heads": 8, "output_router_logits": false, "pad_token_id": 100256, "residual_multiplier": 0.22, "rms_norm_eps": 1e-05,
+    "rope_scaling": null, "rope_theta": 10000000, "tie_word_embeddings": true, "vocab_size": 100352, "router_aux_loss_coef": 0.01, )";
+  std::vector<Fault> faults;
+  const ModelSource micro = read_huggingface_config(
+      usual + R"("num_experts_per_tok": 0, "num_local_experts": 0, "position_embedding_type": "rope", "shared_intermediate_size": 8192})",
+      "config.json", faults);
+  EXPECT_EQ(text_of(faults), "");
+  const ModelKeys& m = micro.model;
+  EXPECT_TRUE(m.experts == 0 && m.shared_ff_width == 0 && m.shared_gate && m.expert_ff_width == 0);
+  EXPECT_EQ(m.ff_width, 8192);
+  EXPECT_EQ(m.positions, PositionMode::rope);
+  EXPECT_EQ(m.rope_theta, 1e7);
+  EXPECT_EQ(m.residual_scale, 0.22);
+  EXPECT_EQ(family_of(m), family_named("granite")) << "which it is but for names";
+  const ModelSource tiny =
+      read_huggingface_config(usual + R"("num_experts_per_tok": 6, "num_local_experts": 64, "time_step_limit": [0.0, 1e9],
+      "position_embedding_type": "nope", "shared_intermediate_size": 1024})",
+                              "config.json", faults);
+  EXPECT_EQ(text_of(faults), "");
+  EXPECT_EQ(tiny.model.experts, 64);
+  EXPECT_EQ(tiny.model.expert_ff_width, 8192);
+  EXPECT_EQ(tiny.model.shared_ff_width, 1024);
+  EXPECT_FALSE(tiny.model.shared_gate);
+  EXPECT_EQ(tiny.model.positions, PositionMode::none);
+  EXPECT_EQ(tiny.model.rope_theta, ModelKeys{}.rope_theta) << "which no layer reads";
+  EXPECT_EQ(family_of(tiny.model), family_named("granitemoehybrid"));
+}
+
 TEST(ModelSource, RefusesWhatADeckCannotSay) {
   std::vector<Fault> faults;
   read_huggingface_config("{\"model_type\": \"gpt_neo\"}", "config.json", faults);
@@ -172,7 +209,7 @@ TEST(ModelSource, RefusesWhatADeckCannotSay) {
             "config.json:1:16: model_type: \"gpt_neo\" is not a model that a deck can say; llama, mistral, ministral, cwm, smollm3, gemma, "
             "gemma2, gemma3_text, olmo2, olmo3, exaone4, glm, glm4, glm4_moe, granite, seed_oss, phi3, qwen2, qwen3, mixtral, qwen2_moe, "
             "qwen3_moe, olmoe, "
-            "granitemoe, gpt_oss, starcoder2, apertus, gpt2, cohere, cohere2 are\n");
+            "granitemoe, granitemoeshared, granitemoehybrid, gpt_oss, starcoder2, apertus, gpt2, cohere, cohere2 are\n");
   faults.clear();
   read_huggingface_config(
       "{\"model_type\": \"mistral\", \"hidden_size\": \"wide\",\n \"intermediate_size\": 1, \"num_hidden_layers\": 1, "

@@ -21,6 +21,10 @@ using test::Scratch;
 const std::vector<std::string> granitemoe = {"model.experts=3", "model.expert_ff_width=20", "model.residual_scale=0.5",
                                              "model.attention_scale=0.25"};
 
+const std::vector<std::string> granite4_dense = {"model.residual_scale=0.5", "model.positions=none"};
+const std::vector<std::string> granite4 = {"model.experts=3", "model.expert_ff_width=20", "model.shared_ff_width=12",
+                                           "model.shared_gate=false", "model.positions=none"};
+
 const std::vector<std::string> gpt_oss = {"model.experts=3",
                                           "model.expert_ff_width=20",
                                           "model.expert_bias=true",
@@ -95,8 +99,13 @@ TEST(FusedTensors, OfRowsAndOfExperts) {
 }
 
 TEST(FusedTensors, OfExpertsComeBackByteForByte) {
-  for (const auto& [keys, type] :
-       {std::pair(granitemoe, DType::f32), {granitemoe, DType::bf16}, {gpt_oss, DType::f32}, {gpt_oss, DType::bf16}}) {
+  for (const auto& [keys, type] : {std::pair(granitemoe, DType::f32),
+                                   {granitemoe, DType::bf16},
+                                   {gpt_oss, DType::f32},
+                                   {gpt_oss, DType::bf16},
+                                   {granite4, DType::f32},
+                                   {granite4, DType::bf16},
+                                   {granite4_dense, DType::f32}}) {
     const Scratch scratch;
     const Deck deck = deck_with(keys);
     consolidate({.checkpoint = test::write_sharded(scratch / "a", deck, 3), .output = scratch / "m", .dtype = type});

@@ -48,7 +48,6 @@ TEST(RefusedFamily, WhatPeopleHaveIsRefusedWithItsReason) {
                                                        {"qwen3_5_moe", "gated DeltaNet"},
                                                        {"qwen3_next", "gated DeltaNet"},
                                                        {"gemma4", "embeddings for each layer (hidden_size_per_layer_input)"},
-                                                       {"granitemoeshared", "shared_intermediate_size"},
                                                        {"llama4", "attention within chunks"},
                                                        {"deepseek_v2", "groups of experts that are scored by a softmax"},
                                                        {"ministral3", "llama_4_scaling_beta"}};
