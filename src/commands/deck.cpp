@@ -75,6 +75,7 @@ Json kinds_json(const std::vector<KindKeys>& kinds) {
     if (kind.positions) list.back()["positions"] = word_of(*kind.positions);
     if (kind.rope_theta) list.back()["rope_theta"] = *kind.rope_theta;
     if (kind.rope_scaling) list.back()["rope_scaling"] = word_of(*kind.rope_scaling);
+    if (kind.experts) list.back()["experts"] = *kind.experts;
   }
   return list;
 }

@@ -60,6 +60,7 @@ struct KindKeys {
   std::optional<PositionMode> positions = {};
   std::optional<double> rope_theta = {};
   std::optional<RopeMode> rope_scaling = {};
+  std::optional<bool> experts = {};  // false: one feed-forward block in the place of the model's
   friend bool operator==(const KindKeys&, const KindKeys&) = default;
 };
 
@@ -104,7 +105,9 @@ struct ModelKeys {
   double router_bias_rate = 0.001;
   std::vector<std::string> freeze = {};  // patterns of tensors that training leaves as they are
   LoraKeys lora = {};                    // [lora] of a deck
-  bool has_experts(std::int64_t layer) const { return experts > 0 && layer >= dense_layers; }
+  /// The kind of a layer; null: its letter names none, or there is no pattern.
+  const KindKeys* kind_of(std::int64_t layer) const;
+  bool has_experts(std::int64_t layer) const;
   friend bool operator==(const ModelKeys&, const ModelKeys&) = default;
 };
 

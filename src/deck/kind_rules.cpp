@@ -92,6 +92,21 @@ void check_windows(Draft& draft, const std::vector<LayerKeys>& layers) {
                 "\"native\"");
 }
 
+void check_dense_layers(Draft& draft, const std::vector<LayerKeys>& layers) {
+  if (!draft.good({"model.experts", "model.dense_layers"})) return;
+  const ModelKeys& m = draft.deck.model;
+  const auto says = std::ranges::find_if(m.kinds, [](const KindKeys& kind) { return kind.experts.has_value(); });
+  if (m.experts == 0 && says != m.kinds.end())
+    draft.fault({"model.kinds", "model.experts"},
+                fmt::format("kind {} has experts = {}, and no layer has any with model.experts = 0; leave it out, or set model.experts",
+                            says->name, *says->experts));
+  if (m.experts > 0 && m.dense_layers < m.layers && !any_layer(layers, &LayerKeys::experts))
+    draft.fault({"model.kinds", "model.experts"},
+                fmt::format("no layer is of a kind that has the {} experts of model.experts; leave experts = false out of a kind, or set "
+                            "model.experts = 0",
+                            m.experts));
+}
+
 }  // namespace
 
 void check_kinds(Draft& draft) {
@@ -118,6 +133,7 @@ void check_kinds(Draft& draft) {
     draft.fault({"model.rope_scaling", "model.kinds"},
                 "model.rope_scaling is said, and each kind has rope_scaling = \"none\"; leave it out, or leave it out of a kind");
   check_windows(draft, layers);
+  check_dense_layers(draft, layers);
   check_learned_positions(draft, layers);
 }
 

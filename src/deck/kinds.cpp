@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::string_view fields = "name, window, positions, rope_theta and rope_scaling";
+constexpr std::string_view fields = "name, window, positions, rope_theta, rope_scaling and experts";
 
 /// The enumerator of a text; nothing where the node is no text, or none of the words.
 template <class Mode>
@@ -46,6 +46,10 @@ std::string read_field(std::string_view name, const toml::node& node, KindKeys& 
   } else if (name == "rope_scaling") {
     kind.rope_scaling = mode_of<RopeMode>(node);
     if (!kind.rope_scaling) return fmt::format("has a rope_scaling that is not {}", words_of_mode<RopeMode>());
+  } else if (name == "experts") {
+    const auto* truth = node.as_boolean();
+    if (!truth) return "has experts that are neither true nor false";
+    kind.experts = truth->get();
   } else {
     return fmt::format("has {}, which is none of {}", shortened(std::string(name)), fields);
   }
@@ -73,22 +77,40 @@ std::string kinds_text(const std::vector<KindKeys>& kinds) {
     if (kind.positions) text += fmt::format(", positions = {}", toml_string(word_of(*kind.positions)));
     if (kind.rope_theta) text += fmt::format(", rope_theta = {}", shortest(*kind.rope_theta));
     if (kind.rope_scaling) text += fmt::format(", rope_scaling = {}", toml_string(word_of(*kind.rope_scaling)));
+    if (kind.experts) text += fmt::format(", experts = {}", *kind.experts);
     tables.push_back("{ " + text + " }");
   }
   return fmt::format("[{}]", fmt::join(tables, ", "));
+}
+
+const KindKeys* ModelKeys::kind_of(std::int64_t layer) const {
+  if (pattern.empty()) return nullptr;
+  const std::string name(1, pattern[static_cast<std::size_t>(layer) % pattern.size()]);
+  const auto kind = std::ranges::find(kinds, name, &KindKeys::name);
+  return kind == kinds.end() ? nullptr : &*kind;
+}
+
+bool ModelKeys::has_experts(std::int64_t layer) const {
+  const KindKeys* kind = kind_of(layer);
+  return experts > 0 && layer >= dense_layers && (!kind || kind->experts.value_or(true));
+}
+
+bool any_dense(const ModelKeys& m) {
+  return m.experts == 0 || m.dense_layers > 0 ||
+         std::ranges::any_of(m.kinds, [](const KindKeys& kind) { return !kind.experts.value_or(true); });
 }
 
 std::vector<LayerKeys> keys_of_layers(const ModelKeys& m) {
   std::vector<LayerKeys> layers;
   for (std::int64_t layer = 0; layer < m.layers; ++layer) {
     LayerKeys keys{.window = m.window, .positions = m.positions, .rope_theta = m.rope_theta, .rope_scaling = m.rope_scaling};
-    const std::string name = m.pattern.empty() ? "" : std::string(1, m.pattern[static_cast<std::size_t>(layer) % m.pattern.size()]);
-    const auto kind = std::ranges::find(m.kinds, name, &KindKeys::name);
-    if (kind != m.kinds.end()) {
+    keys.experts = layer >= m.dense_layers;
+    if (const KindKeys* kind = m.kind_of(layer)) {
       keys.window = kind->window.value_or(keys.window);
       keys.positions = kind->positions.value_or(keys.positions);
       keys.rope_theta = kind->rope_theta.value_or(keys.rope_theta);
       keys.rope_scaling = kind->rope_scaling.value_or(keys.rope_scaling);
+      keys.experts = keys.experts && kind->experts.value_or(true);
     }
     layers.push_back(keys);
   }
@@ -100,7 +122,8 @@ std::int64_t rotated_features(const ModelKeys& m) { return static_cast<std::int6
 std::string describe_layers(const ModelKeys& m) {
   const std::vector<LayerKeys> layers = keys_of_layers(m);
   std::vector<std::pair<LayerKeys, int>> kinds;
-  for (const LayerKeys& keys : layers) {
+  for (LayerKeys keys : layers) {
+    keys.experts = true;  // which other words tell of
     const auto known = std::ranges::find(kinds, keys, &std::pair<LayerKeys, int>::first);
     known == kinds.end() ? void(kinds.emplace_back(keys, 1)) : void(++known->second);
   }
@@ -123,6 +146,19 @@ std::string describe_layers(const ModelKeys& m) {
     texts.push_back(text);
   }
   return fmt::format("{}", fmt::join(texts, "; "));
+}
+
+std::string describe_dense(const ModelKeys& m) {
+  std::vector<std::string> runs;
+  for (std::int64_t layer = 0; layer < m.layers; ++layer) {
+    const std::int64_t first = layer;
+    while (layer < m.layers && !m.has_experts(layer)) ++layer;
+    if (layer > first) runs.push_back(layer == first + 1 ? fmt::format("{}", first) : fmt::format("{} to {}", first, layer - 1));
+  }
+  if (runs.empty()) return "none";
+  constexpr std::size_t most = 12;
+  if (runs.size() > most) runs.resize(most), runs.emplace_back("..");
+  return fmt::format("{}", fmt::join(runs, ", "));
 }
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "deck/draft.hpp"
+#include "deck/kinds_of_layers.hpp"
 #include "deck/nearest.hpp"
 
 namespace tessera {
@@ -76,7 +77,7 @@ void check_tensor_axis(Draft& draft) {
   for (const Shared& s : {Shared{"model.heads", m.heads, "query heads"}, Shared{"model.ff_width", m.ff_width, "features"}}) {
     // Experts are not cut: each rank does its own rows of the stream.
     const bool uncut =
-        std::string_view(s.key) == "model.ff_width" && draft.good({"model.experts", "model.dense_layers"}) && m.has_experts(0);
+        std::string_view(s.key) == "model.ff_width" && draft.good({"model.experts", "model.dense_layers", "model.kinds"}) && !any_dense(m);
     if (!draft.good({s.key}) || s.n % tp == 0 || uncut) continue;
     draft.fault({"mesh.tp", s.key}, fmt::format("mesh.tp {} does not divide {} {} ({}); nearest valid mesh.tp: {}", tp, s.key, s.n, s.what,
                                                 one_of(divisors_near(s.n, tp))));

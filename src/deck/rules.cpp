@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "deck/draft.hpp"
+#include "deck/kinds_of_layers.hpp"
 #include "deck/nearest.hpp"
 
 namespace tessera {
@@ -60,7 +61,7 @@ std::int64_t largest_unit(const ModelKeys& m) {
   const auto features = [](std::int64_t n) { return 3 * static_cast<double>(n); };
   const double attention = 2 * static_cast<double>(m.head_dim) * static_cast<double>(m.heads + m.kv_heads);
   const double experts = features(m.expert_ff_width) * static_cast<double>(m.experts);
-  const double dense = m.has_experts(0) ? 0 : features(m.ff_width);
+  const double dense = any_dense(m) ? features(m.ff_width) : 0;
   const double routed = m.experts == 0 ? 0 : static_cast<double>(m.experts) + features(m.shared_ff_width);
   const double layer = attention + std::max(dense, routed);
   return static_cast<std::int64_t>(std::min(1e18, width * std::max({static_cast<double>(m.vocab + m.learned_positions), layer, experts})));
@@ -80,7 +81,7 @@ void resolve_zero(Draft& draft) {
   put("zero.param_persistence_threshold", z.param_persistence_threshold, 10 * width, "10 x width");
   if (draft.is_auto("zero.prefetch_bucket_size") &&
       draft.good({"model.head_dim", "model.heads", "model.kv_heads", "model.ff_width", "model.vocab", "model.experts",
-                  "model.expert_ff_width", "model.shared_ff_width", "model.dense_layers"})) {
+                  "model.expert_ff_width", "model.shared_ff_width", "model.dense_layers", "model.kinds"})) {
     z.prefetch_bucket_size = largest_unit(draft.deck.model);
     draft.note("zero.prefetch_bucket_size", fmt::format("{}", z.prefetch_bucket_size), "the largest unit of the model");
   }

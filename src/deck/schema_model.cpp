@@ -127,7 +127,9 @@ std::vector<Key> model_keys() {
       {KEY(model.kinds), .type = kinds, .fallback = "[]", .identity = true, .silent = true,
        .help =
            "Kinds of layers, a table [[model.kinds]] each: `name` (a letter of model.pattern), and what differs from [model] of `window`, "
-           "`positions`, `rope_theta` and `rope_scaling` (\"none\", where the others are scaled)."},
+           "`positions`, `rope_theta` and `rope_scaling` (\"none\", where the others are scaled), and `experts = false` where its layers "
+           "have "
+           "one feed-forward block of model.ff_width in the place of the model's experts."},
       {KEY(model.max_context), .type = integer, .unit = "tokens", .limits = {.least = 0, .most = max_dim}, .fallback = "0",
        .help = "Context length that exports declare (max_position_embeddings); 0: batch.sequence_length."},
 

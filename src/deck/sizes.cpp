@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "deck/draft.hpp"
+#include "deck/kinds_of_layers.hpp"
 
 namespace tessera {
 namespace {
@@ -32,7 +33,7 @@ void check_count(Draft& draft, std::string_view key, std::int64_t value, double 
 /// Inner features of all feed-forward blocks of a layer, and of those that a token passes through; where layers differ, of one that has
 /// more.
 double larger_features(const ModelKeys& m, std::int64_t experts) {
-  const double dense = m.has_experts(0) ? 0 : number(m.ff_width);
+  const double dense = any_dense(m) ? number(m.ff_width) : 0;
   return m.experts == 0 ? dense : std::max(dense, number(experts) * number(m.expert_ff_width) + number(m.shared_ff_width));
 }
 double all_features(const ModelKeys& m) { return larger_features(m, m.experts); }
@@ -98,9 +99,9 @@ void check_run_size(Draft& draft) {
 
 void check_sizes(Draft& draft) {
   const Deck& d = draft.deck;
-  const bool model =
-      draft.good({"model.layers", "model.width", "model.heads", "model.kv_heads", "model.head_dim", "model.ff_width", "model.vocab",
-                  "model.experts", "model.dense_layers", "model.experts_per_token", "model.expert_ff_width", "model.shared_ff_width"});
+  const bool model = draft.good({"model.layers", "model.width", "model.heads", "model.kv_heads", "model.head_dim", "model.ff_width",
+                                 "model.vocab", "model.experts", "model.dense_layers", "model.kinds", "model.experts_per_token",
+                                 "model.expert_ff_width", "model.shared_ff_width"});
   if (model) check_model_size(draft);
   if (model) check_pieces(draft);
   if (draft.good({"batch.micro", "batch.sequence_length"})) check_batch_size(draft, model);

@@ -8,9 +8,9 @@
 namespace tessera {
 namespace {
 
-/// A letter for a kind: L has a window, G sees all keys, N is not rotated; then any that is left.
+/// A letter for a kind: D is dense, L has a window, G sees all keys, N is not rotated; then any that is left.
 std::string letter_of(const LayerKeys& keys, const std::string& taken) {
-  std::string wishes = keys.positions == PositionMode::none ? "N" : keys.window > 0 ? "L" : "G";
+  std::string wishes = !keys.experts ? "D" : keys.positions == PositionMode::none ? "N" : keys.window > 0 ? "L" : "G";
   wishes += "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
   return std::string(1, wishes[wishes.find_first_not_of(taken)]);
 }
@@ -20,6 +20,7 @@ KindKeys kind_of(const std::string& name, const LayerKeys& keys, const ModelKeys
   KindKeys kind{.name = name};
   if (keys.window != m.window) kind.window = keys.window;
   if (keys.positions != m.positions) kind.positions = keys.positions;
+  if (!keys.experts) kind.experts = false;
   if (keys.positions == PositionMode::none) return kind;
   if (keys.rope_theta != m.rope_theta) kind.rope_theta = keys.rope_theta;
   if (keys.rope_scaling != m.rope_scaling) kind.rope_scaling = keys.rope_scaling;
@@ -71,9 +72,14 @@ std::optional<std::vector<bool>> listed(ConfigReader& config, const JsonNode& ty
 
 }  // namespace
 
-void set_layers(ModelKeys& m, const std::vector<LayerKeys>& layers) {
+void set_layers(ModelKeys& m, std::vector<LayerKeys> layers) {
   m.pattern.clear(), m.kinds.clear();
   if (layers.empty()) return;
+  // Layers without experts that are the first ones are a number, not a kind.
+  const auto first = std::ranges::find(layers, true, &LayerKeys::experts);
+  const bool first_alone = std::all_of(first, layers.end(), [](const LayerKeys& keys) { return keys.experts; });
+  m.dense_layers = first_alone ? first - layers.begin() : 0;
+  for (LayerKeys& keys : layers) keys.experts |= first_alone;
   const bool same = std::ranges::all_of(layers, [&](const LayerKeys& keys) { return keys == layers[0]; });
   m.window = same ? layers[0].window : 0, m.positions = same ? layers[0].positions : PositionMode::rope;
   if (same) return;
@@ -89,6 +95,12 @@ void set_layers(ModelKeys& m, const std::vector<LayerKeys>& layers) {
     letters += m.kinds[found].name;
   }
   m.pattern = shortest_pattern(letters);
+}
+
+ModelKeys with_all_experts(ModelKeys m) {
+  m.dense_layers = 0;
+  for (KindKeys& kind : m.kinds) kind.experts.reset();
+  return m;
 }
 
 ModelKeys without_output_bias(ModelKeys m) {
@@ -126,10 +138,11 @@ LayerTraits traits_of(const ModelKeys& m) {
                              &ModelKeys::residual_scale, &ModelKeys::logit_scale, &ModelKeys::attention_scale,
                              &ModelKeys::attention_softcap, &ModelKeys::logit_softcap, &ModelKeys::rotary_fraction, &ModelKeys::rope_pairs,
                              &ModelKeys::attention_out_bias, &ModelKeys::attention_sinks, &ModelKeys::expert_bias, &ModelKeys::gated,
-                             &ModelKeys::mlp_bias, &ModelKeys::learned_positions, &ModelKeys::dense_layers, &ModelKeys::shared_gate,
-                             &ModelKeys::router_scores, &ModelKeys::router_scale, &ModelKeys::expert_groups, &ModelKeys::groups_per_token);
+                             &ModelKeys::mlp_bias, &ModelKeys::learned_positions, &ModelKeys::shared_gate, &ModelKeys::router_scores,
+                             &ModelKeys::router_scale, &ModelKeys::expert_groups, &ModelKeys::groups_per_token);
   traits.usual_blocks &= m.activation != Activation::clamped_silu;
   for (const LayerKeys& keys : keys_of_layers(m)) {
+    traits.usual_blocks &= keys.experts;
     const bool scaled = keys.rope_scaling != RopeMode::none;
     if (keys.window > 0 && traits.no_window) traits.window_theta = keys.rope_theta, traits.window_scaled = scaled;
     const double theta = keys.window > 0 ? traits.window_theta : m.rope_theta;

@@ -1,4 +1,4 @@
-// What differs from layer to layer, as files say it and as decks do: windows of attention, and layers that are not rotated.
+// What differs from layer to layer, as files say it and as decks do: windows of attention, layers that are not rotated or have no experts.
 #pragma once
 #include <initializer_list>
 #include <vector>
@@ -11,7 +11,7 @@
 namespace tessera {
 
 /// Puts layers into a model's window, positions, pattern and kinds. Where they differ, the pattern is the shortest that says them.
-void set_layers(ModelKeys& model, const std::vector<LayerKeys>& layers);
+void set_layers(ModelKeys& model, std::vector<LayerKeys> layers);
 
 /// What the layers of a deck's model have in common.
 struct LayerTraits {
@@ -24,7 +24,8 @@ struct LayerTraits {
   bool rotation_by_window = true;
   double window_theta = 0;  ///< of the first layer with a window
   bool window_scaled = false;
-  /// Blocks read the stream by norms that scale by their weights, and add to it as it is; nothing is scaled or capped.
+  /// All layers have experts, where any has. Blocks read the stream by norms that scale by their weights, and add to it as it is; nothing
+  /// is scaled or capped.
   bool usual_blocks = true;
 };
 LayerTraits traits_of(const ModelKeys& model);
@@ -32,6 +33,8 @@ LayerTraits traits_of(const ModelKeys& model);
 bool is_llama_but_for_biases(const ModelKeys& model);
 /// A Phi-3: the same without biases, of whose heads a part is rotated, or by longrope.
 bool is_phi3(const ModelKeys& model);
+/// The model with its experts in each layer.
+ModelKeys with_all_experts(ModelKeys model);
 /// The model without the bias of its attention's output, where queries, keys and values have theirs: of a class with one switch for both.
 ModelKeys without_output_bias(ModelKeys model);
 

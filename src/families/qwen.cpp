@@ -19,9 +19,9 @@ bool has_same_layers(const ModelKeys& m) {
 
 bool is_qwen2(const ModelKeys& m) { return has_layers(m) && m.experts == 0 && m.qkv_bias && !m.qk_norm; }
 bool is_qwen3(const ModelKeys& m) { return has_layers(without_output_bias(m)) && m.experts == 0 && m.qk_norm; }
-bool is_qwen2_moe(const ModelKeys& m) { return has_layers(m) && m.experts > 0 && m.shared_ff_width > 0 && !m.qk_norm; }
+bool is_qwen2_moe(const ModelKeys& m) { return has_layers(with_all_experts(m)) && m.experts > 0 && m.shared_ff_width > 0 && !m.qk_norm; }
 bool is_qwen3_moe(const ModelKeys& m) {
-  return has_same_layers(without_output_bias(m)) && m.experts > 0 && m.shared_ff_width == 0 && m.qk_norm;
+  return has_same_layers(with_all_experts(without_output_bias(m))) && m.experts > 0 && m.shared_ff_width == 0 && m.qk_norm;
 }
 
 bool slides_above(std::int64_t layer, std::int64_t first) { return layer >= first; }
@@ -31,7 +31,35 @@ constexpr WindowRule qwen_window{.key = WindowRule::Key::switched, .standard = 4
 constexpr WindowRule qwen2_moe_window{.key = WindowRule::Key::switched, .standard = 4096, .lists = true, .slides = slides_in_turns_below};
 constexpr WindowRule qwen3_moe_window{.key = WindowRule::Key::switched, .standard = 4096};
 
-constexpr std::string_view some_dense = "layers without experts are not read of this model_type in this version";
+/// The layer of each number that the step divides has experts, where no list names it; the first is number 1 here and 0 there.
+void read_sparse(ConfigReader& config, std::vector<LayerKeys>& layers) {
+  const std::int64_t step = config.whole("decoder_sparse_step", 1);
+  if (step < 1) return config.fault("decoder_sparse_step", "is no number of layers, 1 or more");
+  for (std::size_t i = 0; i < layers.size(); ++i) layers[i].experts = (static_cast<std::int64_t>(i) + 1) % step == 0;
+  const JsonNode* dense = config.find("mlp_only_layers");
+  if (!dense) return;
+  if (dense->kind != JsonNode::Kind::list) return config.wrong(*dense, "a list of layers");
+  for (const JsonNode& one : dense->children)
+    if (const std::int64_t layer = config.whole(one); layer >= 0 && layer < static_cast<std::int64_t>(layers.size()))
+      layers[static_cast<std::size_t>(layer)].experts = false;
+}
+
+/// By a step where one says it all, else by the list.
+void put_sparse(Json& c, const ModelKeys& m) {
+  const auto said_by = [&](std::int64_t step) {
+    for (std::int64_t i = 0; i < m.layers; ++i)
+      if (m.has_experts(i) != ((i + 1) % step == 0)) return false;
+    return true;
+  };
+  std::int64_t first = 0;
+  while (first < m.layers && !m.has_experts(first)) ++first;
+  auto dense = Json::array();
+  const bool by_step = said_by(first + 1);
+  for (std::int64_t i = 0; !by_step && i < m.layers; ++i)
+    if (!m.has_experts(i)) dense.push_back(i);
+  c["decoder_sparse_step"] = by_step ? first + 1 : 1;
+  c["mlp_only_layers"] = dense;
+}
 
 // transformers 5 writes the experts of a Qwen3-MoE under Mixtral's name.
 constexpr auto moe_keys =
@@ -40,8 +68,8 @@ constexpr auto moe_keys =
                               {.name = "num_experts", .field = &ModelKeys::experts, .required = true, .also = "num_local_experts"},
                               {.name = "moe_intermediate_size", .field = &ModelKeys::expert_ff_width, .required = true},
                               {.name = "norm_topk_prob", .field = &ModelKeys::normalize_top_k},
-                              {.name = "decoder_sparse_step", .fixed = "1", .why = some_dense},
-                              {.name = "mlp_only_layers", .fixed = "[]", .why = some_dense},
+                              {.name = "decoder_sparse_step", .fixed = "1"},
+                              {.name = "mlp_only_layers", .fixed = "[]"},
                               {.name = "shared_expert_intermediate_size", .field = &ModelKeys::shared_ff_width, .required = true},
                               {.name = "qkv_bias", .field = &ModelKeys::qkv_bias}});
 constexpr std::span<const FamilyKey> qwen2_moe_keys = moe_keys, qwen3_moe_keys = qwen2_moe_keys.first(7);
@@ -71,6 +99,8 @@ Family qwen2_moe_family() {
           .has = is_qwen2_moe,
           .standard = {.kv_heads = 16, .norm_eps = 1e-6, .qkv_bias = true, .normalize_top_k = false},
           .window = qwen2_moe_window,
+          .read_layers = read_sparse,
+          .put_layers = put_sparse,
           .keys = qwen2_moe_keys};
 }
 
@@ -80,6 +110,8 @@ Family qwen3_moe_family() {
           .has = is_qwen3_moe,
           .standard = {.kv_heads = 4, .norm_eps = 1e-6, .qk_norm = true, .normalize_top_k = false},
           .window = qwen3_moe_window,
+          .read_layers = read_sparse,
+          .put_layers = put_sparse,
           .output_bias = true,
           .keys = qwen3_moe_keys};
 }

@@ -162,6 +162,7 @@ class FamilyReader {
     config_.find("layer_types");           // a key of the class, also where it cannot be read
     if (m.layers < 1 || m.layers > most) return;
     std::vector<LayerKeys> layers(static_cast<std::size_t>(m.layers), {.rope_theta = m.rope_theta, .rope_scaling = m.rope_scaling});
+    for (std::int64_t i = 0; i < m.layers; ++i) layers[static_cast<std::size_t>(i)].experts = m.has_experts(i) || m.experts == 0;
     read_windows(config_, family_.window, layers);
     if (family_.read_layers) family_.read_layers(config_, layers);
     if (family_.rotation.by_window) rotate_windows(m, rotation, layers);

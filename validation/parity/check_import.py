@@ -90,6 +90,8 @@ MODELS = {
     "gpt_oss": (model_keys("gpt_oss"), ("float32", "bfloat16")),
     "mixtral": (model_keys("mixtral"), ("float32", "bfloat16")),
     "qwen2_moe": (model_keys("qwen_moe"), ("bfloat16",)),
+    "qwen2_sparse": ({**model_keys("qwen_moe"), "layers": 3, "pattern": "GGD", "kinds": [{"name": "G"}, {"name": "D", "experts": False}]}, ("bfloat16",)),
+    "qwen3_sparse": (model_keys("qwen_sparse"), ("float32", "bfloat16")),
     "qwen3_moe": ({**DEFAULTS, **EXPERTS, "qk_norm": True, "shared_ff_width": 0, "normalize_top_k": True}, ("bfloat16",)),
 }
 

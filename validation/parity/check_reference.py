@@ -52,7 +52,7 @@ def frequencies(a, length, layer):
 
 def layers_of(a):
     """Of each layer, in the words of names.py; texts of attributes are bytes."""
-    plain = {"window": 0, "positions": "rope", "rope_theta": a["rope_theta"], "rope_scaling": a["rope_scaling"]} | {
+    plain = {"window": 0, "positions": "rope", "rope_theta": a["rope_theta"], "rope_scaling": a["rope_scaling"], "experts": True} | {
         key: a[key] for key in ("window", "positions") if key in a}
     kinds = {kind["name"]: plain | kind for kind in json.loads(a.get("kinds", "[]"))}
     pattern = a.get("pattern", "")
@@ -183,7 +183,7 @@ def forward(w, a, tokens):
             x = x + attention(p, a, layer, y) + block(a, y, p["mlp.w_gate"], p["mlp.w_up"], p["mlp.w_down"])
             continue
         x = join(x, p, "attention", attention(p, a, layer, enter(x, "attention")))
-        if "experts" in a and n >= a.get("dense_layers", 0):
+        if "experts" in a and n >= a.get("dense_layers", 0) and layer["experts"]:
             out, loss = experts(p, a, enter(x, "moe"))
             x, lost = join(x, p, "moe", out), lost + loss
             continue

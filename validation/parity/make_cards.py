@@ -36,7 +36,7 @@ KEYS = {
     "glm4_moe": {**model_keys("glm4_moe"), "router_z_loss": 0.0}, "gpt_oss": model_keys("gpt_oss"), "starcoder2": model_keys("starcoder2"), "apertus": model_keys("apertus"), "gpt2": model_keys("gpt2"),
     "cohere": MODELS["cohere"][0], "cohere2": model_keys("cohere2"),
     "seed_oss": {**model_keys("qkv_bias"), "class": "seed_oss"}, "qwen2": MODELS["qwen2_windows"][0], "qwen3": model_keys("windows"),
-    "mixtral": model_keys("mixtral"), "qwen2_moe": model_keys("qwen_moe"), "qwen3_moe": {**MODELS["qwen3_moe"][0], "router_aux_loss": 0.05, "router_z_loss": 0.0},
+    "mixtral": model_keys("mixtral"), "qwen2_moe": model_keys("qwen_moe"), "qwen3_moe": model_keys("qwen_sparse"),
     "olmoe": {**MODELS["olmoe"][0], "router_aux_loss": 0.05, "router_z_loss": 0.0},
 }
 RATE = ["model.width=512", "model.heads=8", "model.kv_heads=4", "model.head_dim=64", "model.ff_width=1408", "model.layers=4", "model.vocab=8192",

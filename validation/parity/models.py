@@ -5,7 +5,7 @@ import re
 import torch
 import transformers
 
-from names import BLOCK_KEYS, expert_part, is_apertus, is_glm, is_gpt2, is_phi3, is_cohere, is_gpt_oss, is_glm_moe, is_granite4, is_starcoder, has_experts, is_mixtral, layers_of, norms_input, norms_output, tensor_table
+from names import BLOCK_KEYS, expert_part, is_apertus, is_glm, is_gpt2, is_phi3, is_cohere, is_gpt_oss, is_glm_moe, is_granite4, is_starcoder, has_experts, dense_layers, is_mixtral, layers_of, norms_input, norms_output, tensor_table
 
 DEFAULTS = {"layers": 2, "width": 32, "heads": 4, "kv_heads": 4, "head_dim": 8, "ff_width": 48, "vocab": 96, "norm_eps": 1e-5, "tied": False,
             "qk_norm": False, "qkv_bias": False, "rope_theta": 10000.0, "rope_scaling": "none", "rope_factor": 8.0,
@@ -92,6 +92,9 @@ OTHERS = {
     "granite4_dense": {"kv_heads": 2, "vocab": 64, "tied": True, "positions": "none", "embedding_scale": 3.0, "residual_scale": 0.5, "attention_scale": 0.2,
                        "logit_scale": 0.5},
 }
+OTHERS["qwen_sparse"] = {"kv_heads": 2, "vocab": 64, "layers": 3, "qk_norm": True, "experts": 4, "experts_per_token": 2, "expert_ff_width": 16, "shared_ff_width": 0,
+                         "normalize_top_k": True, "router_aux_loss": 0.05, "router_z_loss": 0.0, "pattern": "DG",
+                         "kinds": [{"name": "D", "experts": False}, {"name": "G"}], "class": "step of 2"}
 OTHERS["granitemoeshared"] = {**OTHERS["granitemoe"], "shared_ff_width": 20, "shared_gate": False}
 
 
@@ -232,7 +235,9 @@ def make_expert_config(keys, common):
         return transformers.MixtralConfig(**{**common, "intermediate_size": keys["expert_ff_width"]}, **per_token,
                                           num_local_experts=keys["experts"], sliding_window=None)
     qwen = dict(**common, **per_token, num_experts=keys["experts"], moe_intermediate_size=keys["expert_ff_width"],
-                norm_topk_prob=keys["normalize_top_k"], decoder_sparse_step=1)
+                norm_topk_prob=keys["normalize_top_k"], decoder_sparse_step=1, mlp_only_layers=dense_layers(keys))
+    if keys.get("class") == "step of 2":
+        qwen |= dict(decoder_sparse_step=2, mlp_only_layers=[])
     if keys["shared_ff_width"]:
         return transformers.Qwen2MoeConfig(**qwen, shared_expert_intermediate_size=keys["shared_ff_width"], qkv_bias=keys["qkv_bias"])
     return transformers.Qwen3MoeConfig(**qwen, attention_bias=keys["qkv_bias"])
@@ -250,7 +255,7 @@ class RouterLosses:
     def __init__(self, model, keys):
         self.keys, self.losses, self.least_gap = keys, [], float("inf")
         gates = [(layer.mlp.router if is_gpt_oss(keys) else layer.mlp.gate) if hasattr(layer, "mlp") else layer.block_sparse_moe.router
-                 for layer in model.model.layers[keys.get("dense_layers", 0):]] if has_experts(keys) else []
+                 for n, layer in enumerate(model.model.layers) if n not in dense_layers(keys)]
         self.hooks = [gate.register_forward_pre_hook(self.read) for gate in gates]
 
     def read(self, gate, inputs):

@@ -21,9 +21,9 @@ MORE_EXPERT_KEYS = ("dense_layers", "shared_gate", "router_scores", "router_scal
 
 
 def layers_of(keys):
-    """What differs from layer to layer, as the deck's pattern and kinds say it: window (0: none), positions and rotation of each."""
+    """What differs from layer to layer, as the deck's pattern and kinds say it: window (0: none), positions, rotation and experts of each."""
     plain = {"window": keys.get("window", 0), "positions": keys.get("positions", "rope"), "rope_theta": keys["rope_theta"],
-             "rope_scaling": keys["rope_scaling"]}
+             "rope_scaling": keys["rope_scaling"], "experts": True}
     kinds = {kind["name"]: {**plain, **kind} for kind in keys.get("kinds", [])}
     pattern = keys.get("pattern", "")
     return [kinds[pattern[n % len(pattern)]] if pattern else plain for n in range(keys["layers"])]
@@ -31,6 +31,11 @@ def layers_of(keys):
 
 def has_experts(keys):
     return keys.get("experts", 0) > 0
+
+
+def dense_layers(keys):
+    """Numbers of layers without experts."""
+    return [n for n, layer in enumerate(layers_of(keys)) if not has_experts(keys) or n < keys.get("dense_layers", 0) or not layer["experts"]]
 
 
 def is_cohere(keys):
@@ -237,7 +242,7 @@ def tensor_table(keys):
             ]
         if norms_output(keys):
             rows.append((ours + "attention.post_norm", theirs + ("post_self_attn_layernorm" if is_glm(keys) else "post_attention_layernorm") + ".weight", (width,)))
-        if has_experts(keys) and n >= keys.get("dense_layers", 0):
+        if n not in dense_layers(keys):
             rows += expert_table(keys, n)
             continue
         if norms_mlp_input(keys):

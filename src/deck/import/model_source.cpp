@@ -127,6 +127,12 @@ ModelSource read_llmc(const std::string& path, std::vector<Fault>& faults) {
           .family = &llmc_family()};
 }
 
+std::vector<LayerKeys> attention_of_layers(const ModelKeys& m) {
+  std::vector<LayerKeys> layers = keys_of_layers(m);
+  for (LayerKeys& keys : layers) keys.experts = true;
+  return layers;
+}
+
 std::string words_of_layers(const ModelKeys& m) {
   const std::string text = describe_layers(m);
   return text.empty() ? "all see all tokens" : text;
@@ -156,7 +162,7 @@ static ModelKeys with_usual_scales(ModelKeys m) {
 
 std::vector<std::string> model_differences(const ModelKeys& deck, const ModelSource& theirs) {
   // Our key, and where the same stands in a config.json.
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 53> compared = {{
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 52> compared = {{
       {"model.layers", "num_hidden_layers"},
       {"model.width", "hidden_size"},
       {"model.heads", "num_attention_heads"},
@@ -202,7 +208,6 @@ std::vector<std::string> model_differences(const ModelKeys& deck, const ModelSou
       {"model.experts_per_token", "num_experts_per_tok"},
       {"model.expert_ff_width", "the inner width of an expert"},
       {"model.shared_ff_width", "shared_expert_intermediate_size"},
-      {"model.dense_layers", "the number of first layers without experts (first_k_dense_replace)"},
       {"model.shared_gate", "the gate of the shared expert that its model_type has"},
       {"model.router_scores", "what its model_type scores experts by"},
       {"model.router_scale", "routed_scaling_factor"},
@@ -218,7 +223,7 @@ std::vector<std::string> model_differences(const ModelKeys& deck, const ModelSou
   for (const auto& [ours, name] : compared) {
     const Key& key = *find_key(ours);
     // Where all layers have experts, nothing has this width.
-    if (experts && ours == "model.ff_width" && deck.dense_layers == 0 && theirs.model.dense_layers == 0) continue;
+    if (experts && ours == "model.ff_width" && !any_dense(deck) && !any_dense(theirs.model)) continue;
     const std::string mine = value_text(key, here), other = value_text(key, there);
     if (mine != other && ours == "model.tied" && theirs.own_head)
       differences.push_back(fmt::format("{} = {}, and lm_head.weight of its files is another than the embedding", ours, mine));
@@ -228,7 +233,10 @@ std::vector<std::string> model_differences(const ModelKeys& deck, const ModelSou
   // Biases that begin at zero may join a model without them.
   if (theirs.model.router_balance == RouterBalance::bias && deck.router_balance != RouterBalance::bias)
     differences.emplace_back("model.router_balance = \"loss\", and its files have biases that its experts are chosen with");
-  if (deck.layers == theirs.model.layers && keys_of_layers(deck) != keys_of_layers(theirs.model))
+  if (const std::string mine = describe_dense(deck), other = describe_dense(theirs.model);
+      experts && deck.layers == theirs.model.layers && mine != other)
+    differences.push_back(fmt::format("layers without experts (model.dense_layers, model.kinds): {}; and its files say: {}", mine, other));
+  if (deck.layers == theirs.model.layers && attention_of_layers(deck) != attention_of_layers(theirs.model))
     differences.push_back(fmt::format("layers (model.window, model.positions, model.pattern): {}; and its files say: {}",
                                       words_of_layers(deck), words_of_layers(theirs.model)));
   return differences;

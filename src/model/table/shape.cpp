@@ -31,7 +31,6 @@ ExpertShape experts_of(const Deck& deck) {
   return {.E = m.experts,
           .k = m.experts_per_token,
           .F = m.expert_ff_width,
-          .dense = m.dense_layers,
           .S = m.shared_ff_width,
           .shared_gate = m.shared_gate,
           .normalized = m.normalize_top_k,
@@ -54,7 +53,7 @@ void add_kinds(ModelShape& s, const ModelKeys& m) {
     const bool rotates = keys.positions == PositionMode::rope;
     Rotation rotation{.theta = keys.rope_theta, .scaled = keys.rope_scaling != RopeMode::none};
     if (!rotates) rotation = {.still = true};
-    LayerKind kind{.window = keys.window, .rotation = -1};
+    LayerKind kind{.window = keys.window, .rotation = -1, .experts = keys.experts};
     if (rotates || s.qk_norm) {
       const auto known = std::ranges::find(s.rotations, rotation);
       kind.rotation = static_cast<int>(known - s.rotations.begin());
@@ -128,6 +127,12 @@ std::int64_t ModelShape::expert_capacity() const {
   return share >= static_cast<double>(tokens()) ? tokens() : std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(share)));
 }
 
+std::int64_t ModelShape::expert_layers() const {
+  std::int64_t n = 0;
+  for (int layer = 0; layer < L; ++layer) n += has_experts(layer);
+  return n;
+}
+
 std::int64_t ModelShape::expert_rows() const { return std::min(tokens() * experts.k, experts.E * expert_capacity()); }
 
 std::int64_t ModelShape::expert_block() const {
@@ -189,8 +194,13 @@ ModelShape model_shape(const Deck& deck) {
 
 std::string describe_experts(const ModelShape& s) {
   const ExpertShape& e = s.experts;
-  std::string text = fmt::format("{} in each layer{} of {} features, {} for a token", e.E,
-                                 e.dense == 0 ? "" : fmt::format(" from layer {} on", e.dense), e.F, e.k);
+  const std::int64_t layers = s.expert_layers();
+  int first = 0;
+  while (first < s.L && !s.has_experts(first)) ++first;
+  const std::string where = layers == s.L           ? "each layer"
+                            : layers == s.L - first ? fmt::format("each layer from layer {} on", first)
+                                                    : fmt::format("{} of {} layers", layers, s.L);
+  std::string text = fmt::format("{} in {} of {} features, {} for a token", e.E, where, e.F, e.k);
   if (e.S > 0) text += fmt::format(", and one of {} features for all", e.S);
   const char* passed = s.parts() == 1 ? "a micro-batch" : "a rank's part of a micro-batch";
   if (e.capacity_factor == 0)

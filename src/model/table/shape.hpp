@@ -24,7 +24,6 @@ enum class Feed : std::uint8_t {
 /// Experts of a layer. Letters as in ModelShape, and k experts a token.
 struct ExpertShape {
   std::int64_t E = 0, k = 0, F = 0;         ///< E 0: the layer has one feed-forward block, which takes every token
-  std::int64_t dense = 0;                   ///< first layers of the model that have such a block all the same
   std::int64_t S = 0;                       ///< inner width of the shared expert; 0: none
   bool shared_gate = true;                  ///< which is weighed by a logit of its own
   bool normalized = true;                   ///< weights of a token's experts are divided by their sum
@@ -50,6 +49,7 @@ struct Rotation {
 struct LayerKind {
   std::int64_t window = 0;  ///< keys that a query sees at most; 0: all before it
   int rotation = 0;         ///< of queries and keys, one of ModelShape::rotations; -1: none
+  bool experts = true;      ///< those of the model, where it has any
 };
 
 /// How a block of a layer, attention or feed-forward, meets the residual stream.
@@ -127,8 +127,8 @@ struct ModelShape {
   /// Rows that tokens of this rank have together at most.
   std::int64_t expert_rows() const;
   /// Layers that have experts.
-  std::int64_t expert_layers() const { return experts.E == 0 ? 0 : L - experts.dense; }
-  bool has_experts(int layer) const { return experts.E > 0 && layer >= experts.dense; }
+  std::int64_t expert_layers() const;
+  bool has_experts(int layer) const { return experts.E > 0 && (!kinds || (*kinds)[static_cast<std::size_t>(layer)].experts); }
   /// Experts of a layer that this rank has, and the first of them.
   std::int64_t own_experts() const { return experts.E / ep; }
   std::int64_t first_expert() const { return ep_index * own_experts(); }

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/check.hpp"
+#include "deck/kinds_of_layers.hpp"
 #include "deck/ramp.hpp"
 #include "model/record/leave_frozen.hpp"
 #include "model/record/recompute.hpp"
@@ -101,19 +102,35 @@ void add_state(Costs& costs, const Deck& deck, const ModelKeys& model, const Mes
   }
 }
 
-Costs costs_of(const Deck& deck, const Mesh& mesh) {
-  ModelShape shape = cut_over_tp(model_shape(deck), mesh.size(Axis::tp), 0);
-  ModelKeys model = deck.model;
-  const bool frozen = !model.freeze.empty() || model.lora.rank > 0;
-  // One layer stands for all, or one of those without experts for all of these, and one with them for the others.
-  const std::int64_t dense = model.experts == 0 ? 0 : model.dense_layers;
-  if (!frozen) {
-    shape.experts.dense = model.dense_layers = dense == 0 ? 0 : 1;
-    shape.L = model.layers = dense == 0 ? 1 : 2;
+/// A model of the first layer of each kind, and which of its layers each of the model's is like.
+std::pair<ModelKeys, std::vector<std::size_t>> first_of_each_kind(const ModelKeys& m) {
+  ModelKeys firsts = m;
+  firsts.pattern.clear(), firsts.dense_layers = 0;
+  std::vector<LayerKeys> kinds;
+  std::vector<std::size_t> like;
+  for (const LayerKeys& keys : keys_of_layers(m)) {
+    const auto layer = static_cast<std::int64_t>(like.size());
+    like.push_back(static_cast<std::size_t>(std::ranges::find(kinds, keys) - kinds.begin()));
+    if (like.back() < kinds.size()) continue;
+    kinds.push_back(keys);
+    if (const KindKeys* kind = m.kind_of(layer)) firsts.pattern += kind->name;
+    if (layer < m.dense_layers) ++firsts.dense_layers;
   }
+  firsts.layers = static_cast<std::int64_t>(kinds.size());
+  return {firsts, like};
+}
+
+Costs costs_of(const Deck& deck, const Mesh& mesh) {
+  const bool frozen = !deck.model.freeze.empty() || deck.model.lora.rank > 0;
+  const auto [firsts, like] = first_of_each_kind(deck.model);
+  Deck priced = deck;
+  if (!frozen) priced.model = firsts;
+  const ModelKeys& model = priced.model;
+  const ModelShape shape = cut_over_tp(model_shape(priced), mesh.size(Axis::tp), 0);
   const auto for_all = [&](std::vector<LayerCost>& layers) {
-    layers.resize(static_cast<std::size_t>(deck.model.layers), layers.back());
-    std::fill_n(layers.begin(), dense, layers.front());
+    std::vector<LayerCost> all;
+    for (const std::size_t kind : like) all.push_back(layers[kind]);
+    layers = std::move(all);
   };
   std::vector<Segment> segments = model_segments(shape);
   const Layout layout = make_layout(parameter_table(model), 1, 0);

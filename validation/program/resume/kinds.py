@@ -41,6 +41,9 @@ MODELS = {
     # An expert of all tokens that counts as it is, beside experts by a softmax, in a stream of scaled parts, and no positions.
     "granite4": {"model__embedding_scale": 3.0, "model__residual_scale": 0.5, "model__attention_scale": 0.25, "model__logit_scale": 0.5, "model__experts": 4,
                  "model__expert_ff_width": 24, "model__shared_ff_width": 40, "model__shared_gate": False, "model__positions": "none"},
+    # Experts in turns with one block, in layers of other windows.
+    "sparse": {"model__experts": 4, "model__expert_ff_width": 24, "model__qk_norm": True, "model__pattern": json.dumps("DLE"),
+               "model__kinds": '[{ name = "D", experts = false }, { name = "L", experts = false, window = 5 }, { name = "E", window = 7 }]'},
     # Experts, and more tensor-parallel ranks than heads of keys.
     "experts": {"model__norm_placement": "both", "model__qk_norm": True, "model__wide_qk_norm": True, "model__kv_heads": 1, "model__experts": 4},
 }

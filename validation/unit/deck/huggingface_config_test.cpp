@@ -203,12 +203,12 @@ TEST(HuggingfaceConfig, RefusesByName) {
       {"llama", R"("layer_types": ["chunked_attention"])", "layer_types: a layer of \"chunked_attention\""},
       {"qwen3", R"("layer_types": ["full_attention", "sliding_attention"])", "layer_types: says 2 layers, and num_hidden_layers is 3"},
       {"mixtral", R"("router_jitter_noise": 0.01)", "router_jitter_noise: "},
-      {"qwen3_moe", R"("num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8, "decoder_sparse_step": 2)",
-       "decoder_sparse_step: layers"},
+      {"qwen3_moe", R"("num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8, "decoder_sparse_step": 0)",
+       "decoder_sparse_step: is no number of layers"},
       {"qwen3_moe", R"("num_experts": 4, "num_local_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 8)",
        "num_local_experts: is not num_experts"},
-      {"qwen3_moe", R"("num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8, "mlp_only_layers": [0])",
-       "mlp_only_layers: layers"}};
+      {"qwen3_moe", R"("num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8, "mlp_only_layers": 2)",
+       "mlp_only_layers: expected a list of layers"}};
   for (const Case& c : cases) {
     const std::string text = faults_of_config(config(c.type, c.more));
     EXPECT_TRUE(test::has(text, c.says)) << c.type << " with " << c.more << " says\n" << text;

@@ -31,6 +31,27 @@ TEST(Kinds, APatternGoesOnAgainAndAgainAndKindsDifferInWhatTheySay) {
   EXPECT_EQ(scaled, (std::vector<LayerKeys>{{}, {.rope_scaling = RopeMode::linear}}));
 }
 
+TEST(Kinds, LayersOfSomeHaveNoExperts) {
+  const auto dense_of = [](std::vector<std::string> overrides) {
+    overrides.emplace_back("model.experts=4");
+    const ParsedDeck parsed = parse_small(overrides);
+    EXPECT_EQ(faults_of(parsed), "");
+    const ModelKeys& m = parsed.deck.model;
+    const std::vector<LayerKeys> layers = keys_of_layers(m);
+    for (std::size_t i = 0; i < layers.size(); ++i) EXPECT_EQ(layers[i].experts, m.has_experts(static_cast<std::int64_t>(i))) << i;
+    EXPECT_EQ(describe_layers(m), "") << "which tells of attention";
+    EXPECT_EQ(any_dense(m), describe_dense(m) != "none");
+    return describe_dense(m);
+  };
+  const std::string kinds = R"(model.kinds=[{ name = "D", experts = false }, { name = "E" }])";
+  EXPECT_EQ(dense_of({}), "none");
+  EXPECT_EQ(dense_of({"model.layers=5", "model.dense_layers=3"}), "0 to 2");
+  EXPECT_EQ(dense_of({"model.layers=5", "model.pattern=DE", kinds}), "0, 2, 4");
+  EXPECT_EQ(dense_of({"model.layers=6", "model.dense_layers=1", "model.pattern=EED", kinds}), "0, 2, 5") << "either says it";
+  EXPECT_EQ(dense_of({"model.layers=60", "model.pattern=DE", kinds}), "0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, ..");
+  EXPECT_FALSE(parse_small({}).deck.model.has_experts(0)) << "where the model has none";
+}
+
 TEST(Kinds, AreToldByAPlan) {
   const auto told = [](const std::vector<std::string>& overrides) { return describe_layers(parse_small(overrides).deck.model); };
   EXPECT_EQ(told({}), "");
@@ -80,6 +101,13 @@ TEST(Kinds, WhatIsWrongIsSaid) {
       {{R"(model.kinds=[{ name = "L", rope_theta = "x" }])"}, "has a rope_theta that is no number"},
       {{R"(model.kinds=[{ name = "L", positions = "learned" }])"}, "has positions that are not \"rope\" or \"none\""},
       {{R"(model.kinds=[{ name = "L", positions = "none", rope_theta = 500.0 }])"}, "has a rotation beside positions"},
+      {{R"(model.kinds=[{ name = "L", experts = 4 }])"}, "has experts that are neither true nor false"},
+      {{"model.pattern=L", R"(model.kinds=[{ name = "L", experts = true }])"},
+       "kind L has experts = true, and no layer has any with model.experts = 0"},
+      {{"model.pattern=D", "model.experts=4", R"(model.kinds=[{ name = "D", experts = false }])"},
+       "no layer is of a kind that has the 4 experts of model.experts"},
+      {{"model.pattern=ED", "model.experts=4", "model.dense_layers=1", R"(model.kinds=[{ name = "E" }, { name = "D", experts = false }])"},
+       "no layer is of a kind that has the 4 experts"},
       {{R"(model.kinds=["L"])"}, "expected a list of kinds"},
   };
   for (const auto& c : cases) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "../scratch.hpp"
+#include "deck/kinds_of_layers.hpp"
 #include "small_deck.hpp"
 
 namespace tessera::model_source_test {
@@ -118,9 +119,45 @@ TEST(ModelSource, ReadsConfigurationsWithExperts) {
   EXPECT_EQ(moe.shared_ff_width, 5632);
   EXPECT_FALSE(moe.normalize_top_k);
   EXPECT_TRUE(moe.qkv_bias);
-  read_huggingface_config(with_step("2"), "config.json", faults);
-  ASSERT_EQ(faults.size(), 1u) << text_of(faults);
-  EXPECT_EQ(faults[0].key, "decoder_sparse_step");
+}
+
+// Of a Qwen with experts: the step counts layers from 1, the list from 0.
+TEST(ModelSource, ReadsWhichLayersHaveExperts) {
+  const auto read = [](const std::string& keys) {
+    std::vector<Fault> faults;
+    const ModelSource source = read_huggingface_config(
+        R"({"model_type": "qwen3_moe", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 6, "num_attention_heads": 8,
+            "vocab_size": 300, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, )" +
+            keys + "}",
+        "config.json", faults);
+    EXPECT_EQ(text_of(faults), "");
+    return source;
+  };
+  const struct {
+    std::string keys, dense, pattern;
+    std::int64_t first;
+  } cases[] = {
+      {R"("decoder_sparse_step": 1, "mlp_only_layers": [])", "none", "", 0},
+      {R"("decoder_sparse_step": 2)", "0, 2, 4", "DG", 0},
+      {R"("decoder_sparse_step": 3, "mlp_only_layers": [5])", "0 to 1, 3 to 5", "DDGD", 0},
+      {R"("mlp_only_layers": [0, 1, 17])", "0 to 1", "", 2},
+      {R"("mlp_only_layers": [1, 4])", "1, 4", "GDG", 0},
+      {R"("mlp_only_layers": [1], "use_sliding_window": true, "sliding_window": 7)", "1", "LDLLL", 0},
+  };
+  for (const auto& c : cases) {
+    const ModelSource source = read(c.keys);
+    const ModelKeys& m = source.model;
+    EXPECT_EQ(describe_dense(m), c.dense) << c.keys;
+    EXPECT_EQ(m.pattern, c.pattern) << c.keys;
+    EXPECT_EQ(m.dense_layers, c.first) << c.keys;
+    EXPECT_EQ(family_of(m), family_named("qwen3_moe")) << c.keys;
+  }
+  ModelKeys deck = read(R"("decoder_sparse_step": 2)").model;
+  EXPECT_TRUE(model_differences(deck, read(R"("decoder_sparse_step": 2, "mlp_only_layers": [0])")).empty());
+  deck.kinds[0].experts = true;
+  const auto differences = model_differences(deck, read(R"("decoder_sparse_step": 2)"));
+  EXPECT_EQ(differences,
+            std::vector<std::string>{"layers without experts (model.dense_layers, model.kinds): none; and its files say: 0, 2, 4"});
 }
 
 // As config.json of GLM-4.5-Air has it, but for tokens' numbers.

@@ -116,6 +116,17 @@ std::vector<ModelKeys> models() {
       all.push_back(gpt_oss);
     }
     if (m.experts > 0) {
+      for (ModelKeys sparse : {m, windowed}) {
+        sparse.layers = 5, sparse.dense_layers = 2;
+        all.push_back(sparse);
+        const auto window = sparse.window > 0 ? std::optional(sparse.window) : std::nullopt;
+        const std::string letter = window ? "L" : "G";
+        const KindKeys dense{.name = "D", .window = window, .experts = false}, other{.name = letter, .window = window};
+        sparse.dense_layers = sparse.window = 0;
+        sparse.pattern = bit(5) ? "D" + letter : letter + letter + "D";
+        sparse.kinds = bit(5) ? std::vector{dense, other} : std::vector{other, dense};
+        all.push_back(sparse);
+      }
       ModelKeys glm = m;
       glm.router_scores = RouterScores::sigmoid, glm.router_balance = RouterBalance::bias, glm.shared_gate = false;
       glm.shared_ff_width = bit(3) ? 48 : 24, glm.router_scale = 2.5, glm.dense_layers = bit(5), glm.rotary_fraction = 0.5;

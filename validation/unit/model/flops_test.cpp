@@ -44,6 +44,15 @@ TEST(Flops, TheFirstLayersWithoutExpertsCostTheirOwn) {
   EXPECT_EQ(f.full(12), 6 * (layer + (qkv + wo + 32 * 8 + 3 * 32 * 104) + head) + 3 * 2 * attention * 12);
 }
 
+TEST(Flops, LayersWithoutExpertsAnywhereCostTheirOwn) {
+  const std::vector<std::string> experts = {"model.experts=8", "model.experts_per_token=2", "model.expert_ff_width=40"};
+  std::vector<std::string> first = experts, second = experts;
+  first.emplace_back("model.dense_layers=1");
+  second.insert(second.end(), {"model.pattern=ED", R"(model.kinds=[{ name = "E" }, { name = "D", experts = false }])"});
+  EXPECT_EQ(flops_of(second).full(12), flops_of(first).full(12));
+  EXPECT_NE(flops_of(second).full(12), flops_of(experts).full(12));
+}
+
 TEST(Flops, ATiedHeadCostsAsMuch) { EXPECT_EQ(flops_of({"model.tied=true"}).full(12), flops_of({}).full(12)); }
 
 TEST(Flops, OfATokenWhateverTheMeshAndTheChunks) {

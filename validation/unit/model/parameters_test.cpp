@@ -99,6 +99,9 @@ const std::vector<Export> exports = {
     {"granite4_dense",
      {"model.kv_heads=2", "model.vocab=64", "model.tied=true", "model.positions=none", "model.embedding_scale=3",
       "model.residual_scale=0.5", "model.attention_scale=0.2", "model.logit_scale=0.5"}},
+    {"qwen_sparse",
+     {"model.kv_heads=2", "model.vocab=64", "model.layers=3", "model.qk_norm=true", "model.experts=4", "model.expert_ff_width=16",
+      "model.pattern=DG", R"(model.kinds=[{ name = "D", experts = false }, { name = "G" }])"}},
 };
 
 Deck deck_of(const Export& e) {
@@ -242,15 +245,17 @@ TEST(HuggingfaceConfig, NormsWithoutASharedExpertAreAQwen3Moe) {
 }
 
 TEST(HuggingfaceConfig, RefusesExpertsOfNoClass) {
-  for (const std::vector<std::string>& overrides : {std::vector<std::string>{"model.normalize_top_k=false"},
-                                                    {"model.shared_ff_width=8", "model.qk_norm=true"},
-                                                    {"model.router_balance=bias"},
-                                                    {"model.router_scores=sigmoid"},
-                                                    {"model.router_scores=sigmoid", "model.router_balance=bias"},
-                                                    {"model.router_scale=2"},
-                                                    {"model.dense_layers=1"},
-                                                    {"model.shared_ff_width=8", "model.shared_gate=false"},
-                                                    {"model.qkv_bias=true"}}) {
+  for (const std::vector<std::string>& overrides :
+       {std::vector<std::string>{"model.normalize_top_k=false"},
+        {"model.shared_ff_width=8", "model.qk_norm=true"},
+        {"model.router_balance=bias"},
+        {"model.router_scores=sigmoid"},
+        {"model.router_scores=sigmoid", "model.router_balance=bias"},
+        {"model.router_scale=2"},
+        {"model.dense_layers=1"},
+        {"model.pattern=DE", R"(model.kinds=[{ name = "D", experts = false }, { name = "E" }])"},
+        {"model.shared_ff_width=8", "model.shared_gate=false", "model.normalize_top_k=false"},
+        {"model.qkv_bias=true"}}) {
     std::vector<std::string> all{"model.experts=4"};
     all.insert(all.end(), overrides.begin(), overrides.end());
     const Deck deck = test::tiny_deck(all);
@@ -276,6 +281,20 @@ TEST(ParameterTable, TheFirstLayersMayHaveNoExperts) {
     }
   }
   EXPECT_EQ(biases, std::vector<std::string>{"layers.2.moe.router_bias"});
+}
+
+TEST(ParameterTable, LayersOfAKindMayHaveNoExperts) {
+  const ModelKeys m = test::tiny_deck({"model.layers=4", "model.experts=2", "model.expert_ff_width=20", "model.pattern=DE",
+                                       R"(model.kinds=[{ name = "D", experts = false }, { name = "E" }])"})
+                          .model;
+  std::vector<std::string> units;
+  for (const Unit& unit : make_layout(parameter_table(m), 1, 0).units) units.push_back(unit.name);
+  EXPECT_EQ(units, (std::vector<std::string>{"embedding", "layers.0", "layers.1", "layers.1.experts", "layers.2", "layers.3",
+                                             "layers.3.experts", "head"}));
+  for (const Parameter& p : parameter_table(m)) {
+    EXPECT_FALSE(p.name.find(".moe.") != p.name.npos && p.layer % 2 == 0) << p.name;
+    EXPECT_FALSE(p.name.find(".mlp.") != p.name.npos && p.layer % 2 == 1) << p.name;
+  }
 }
 
 TEST(ParameterTable, ExpertsAreAUnitOfTheirOwnInWhichProductsFindTheirMatrices) {

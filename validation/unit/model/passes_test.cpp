@@ -406,6 +406,7 @@ TEST(PartedBackward, GivesTheSameGradients) {
            {"model.norm_placement=parallel", "model.norm_form=layer_norm", "model.residual_scale=0.5", "model.attention_out_bias=true",
             "model.gated=false", "model.activation=gelu"},
            {"model.dense_layers=1", "model.experts=4", "model.shared_ff_width=8", "model.shared_gate=false", "model.router_scores=sigmoid"},
+           {"model.experts=4", "model.pattern=DE", R"(model.kinds=[{ name = "D", experts = false }, { name = "E", window = 5 }])"},
            {"model.pattern=LG", R"(model.kinds=[{ name = "L", window = 5, rope_theta = 500.0 }, { name = "G" }])"}}) {
     std::vector<std::string> overrides = more;
     overrides.push_back("model.layers=3");

@@ -67,6 +67,28 @@ TEST(Stages, LayersWithoutExpertsCostTheirOwn) {
   EXPECT_LT(cut[0], 4);
 }
 
+// And so do those between others: the dense ones are dear here, and each stage has as many.
+TEST(Stages, LayersOfEachKindCostTheirOwn) {
+  const std::vector<std::string> keys = {"model.layers=12",
+                                         "model.vocab=61",
+                                         "model.experts=2",
+                                         "model.experts_per_token=1",
+                                         "model.expert_ff_width=8",
+                                         "model.ff_width=400",
+                                         R"(model.kinds=[{ name = "D", experts = false }, { name = "E" }])"};
+  const auto cut_by = [&](const char* pattern) {
+    std::vector<std::string> all = keys;
+    all.emplace_back(std::string("model.pattern=") + pattern);
+    return cut_of(all, 2);
+  };
+  EXPECT_EQ(cut_by("DE"), (std::vector<std::int64_t>{6, 6}));
+  EXPECT_LT(cut_by("DDDEEEEEEEEE")[0], 4);
+  EXPECT_GT(cut_by("EEEEEEEEEDDD")[0], 8);
+  std::vector<std::string> first = keys;
+  first.back() = "model.dense_layers=3";
+  EXPECT_EQ(cut_of(first, 2), cut_by("DDDEEEEEEEEE")) << "which says the same";
+}
+
 // An adapter costs all layers alike.
 TEST(Stages, AdaptersLeaveTheCutEven) {
   EXPECT_EQ(cut_of({"model.layers=12", "model.vocab=61", "lora.rank=2"}, 3), cut_of({"model.layers=12", "model.vocab=61"}, 3));

@@ -118,6 +118,9 @@ INSTANTIATE_TEST_SUITE_P(Models, GradientOf,
                                          Model{"sigmoids",
                                                {"model.experts=2", "model.shared_ff_width=20", "model.shared_gate=false",
                                                 "model.router_scores=sigmoid", "model.router_scale=2.5", "model.dense_layers=1"}},
+                                         Model{"experts_in_turns",
+                                               {"model.experts=2", "model.layers=3", "model.pattern=DE",
+                                                R"(model.kinds=[{ name = "D", experts = false }, { name = "E" }])"}},
                                          Model{"reproducible", {"run.reproducible=true"}}),
                          [](const auto& info) { return info.param.name; });
 
