@@ -36,6 +36,7 @@ struct TensorName {
   Fused fused = Fused::no;
   bool turned = false;       ///< theirs is (in, out), ours (out, in)
   bool interleaved = false;  ///< of two that are fused the rows lie in turns: the first one's first, the other's first, and so on
+  bool fp32 = false;         ///< in exports of any type
 };
 
 /// A scalar in files that is the same in all of them: exports have it behind `after`, a tensor of ours.

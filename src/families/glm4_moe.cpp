@@ -1,5 +1,5 @@
 // GLM-4.5: experts that are chosen by sigmoids and a bias of each, an expert of all tokens without a gate, first layers without experts,
-// and a rotation of a part of each head. The router is DeepSeek-V3's.
+// and a rotation of a part of each head. The router is DeepSeek-V3's. dots.llm1 has the same experts and the attention of a Qwen3.
 #include <array>
 
 #include "families/layers.hpp"
@@ -7,7 +7,8 @@
 namespace tessera {
 namespace {
 
-bool is_glm4_moe(const ModelKeys& m) {
+/// All but biases, norms of queries and keys, and windows.
+bool has_experts_of_deepseek(const ModelKeys& m) {
   ModelKeys usual = m;
   const ModelKeys plain;
   usual.rotary_fraction = plain.rotary_fraction, usual.dense_layers = plain.dense_layers, usual.shared_gate = plain.shared_gate;
@@ -16,8 +17,13 @@ bool is_glm4_moe(const ModelKeys& m) {
   const LayerTraits traits = traits_of(usual);
   return m.experts > 0 && m.router_scores == RouterScores::sigmoid && m.router_balance == RouterBalance::bias && !m.shared_gate &&
          m.shared_ff_width > 0 && m.expert_ff_width > 0 && m.shared_ff_width % m.expert_ff_width == 0 && traits.usual_blocks &&
-         traits.no_window && traits.one_rotation && traits.all_rotated;
+         traits.one_rotation && traits.all_rotated;
 }
+bool is_dots1(const ModelKeys& m) {
+  return m.qk_norm && m.rotary_fraction == 1 && m.qkv_bias == m.attention_out_bias && has_experts_of_deepseek(without_output_bias(m)) &&
+         traits_of(m).one_window;
+}
+bool is_glm4_moe(const ModelKeys& m) { return has_experts_of_deepseek(m) && traits_of(m).no_window && !is_dots1(m); }
 
 /// Its several shared experts are one of their widths together.
 void read_shared(ConfigReader& config, ModelKeys& m) {
@@ -25,7 +31,20 @@ void read_shared(ConfigReader& config, ModelKeys& m) {
   if (shared < 1 || shared > 4096) return config.fault("n_shared_experts", "is no number of experts that take every token, 1 or more");
   m.shared_ff_width = shared * m.expert_ff_width;
 }
+void read_dots1(ConfigReader& config, ModelKeys& m) {
+  for (const char* key : {"n_shared_experts", "num_experts_per_tok"}) config.needed(key);
+  if (!config.find("num_local_experts")) config.needed("n_routed_experts");
+  if (config.find("n_shared_experts")) read_shared(config, m);
+  if (const std::string by = config.text("scoring_func", "sigmoid"); by != "sigmoid" && by != "noaux_tc")
+    config.fault("scoring_func", "is another score of experts than the class of this model_type computes");
+  if (config.text("topk_method", "noaux_tc") != "noaux_tc")
+    config.fault("topk_method", "is another choice of experts than the class of this model_type computes");
+  if (config.whole("moe_layer_freq", 1) != 1)
+    config.fault("moe_layer_freq", "is not 1, and the class of this model_type has experts in each layer");
+}
 void put_shared(Json& c, const ModelKeys& m) { c["n_shared_experts"] = m.shared_ff_width / m.expert_ff_width; }
+
+bool slides_from(std::int64_t layer, std::int64_t first) { return layer >= first; }
 
 // Its attention_bias is of queries, keys and values.
 constexpr auto glm4_moe_keys =
@@ -42,12 +61,13 @@ constexpr auto glm4_moe_keys =
                               {.name = "topk_group", .field = &ModelKeys::groups_per_token},
                               {.name = "output_router_logits", .fixed = "false"},
                               {.name = "num_nextn_predict_layers", .fixed = "0"}});
+constexpr auto dots1_keys = std::span(glm4_moe_keys).subspan<3, 9>();
 
-constexpr auto glm4_moe_names =
-    std::to_array<TensorName>({{"layers.#.moe.router_bias", "model.layers.#.mlp.gate.e_score_correction_bias"},
-                               {"layers.#.moe.shared.w_gate", "model.layers.#.mlp.shared_experts.gate_proj.weight"},
-                               {"layers.#.moe.shared.w_up", "model.layers.#.mlp.shared_experts.up_proj.weight"},
-                               {"layers.#.moe.shared.w_down", "model.layers.#.mlp.shared_experts.down_proj.weight"}});
+constexpr auto glm4_moe_names = std::to_array<TensorName>(
+    {{.ours = "layers.#.moe.router_bias", .theirs = "model.layers.#.mlp.gate.e_score_correction_bias", .fp32 = true},
+     {"layers.#.moe.shared.w_gate", "model.layers.#.mlp.shared_experts.gate_proj.weight"},
+     {"layers.#.moe.shared.w_up", "model.layers.#.mlp.shared_experts.up_proj.weight"},
+     {"layers.#.moe.shared.w_down", "model.layers.#.mlp.shared_experts.down_proj.weight"}});
 
 }  // namespace
 
@@ -71,6 +91,31 @@ Family glm4_moe_family() {
           .put_model = put_shared,
           .further_layers = 1,
           .keys = glm4_moe_keys,
+          .names = glm4_moe_names};
+}
+
+Family dots1_family() {
+  return {.type = "dots1",
+          .architecture = "Dots1ForCausalLM",
+          .has = is_dots1,
+          .standard = {.kv_heads = 32,
+                       .norm_eps = 1e-6,
+                       .qk_norm = true,
+                       .experts_per_token = 0,
+                       .shared_gate = false,
+                       .normalize_top_k = false,
+                       .router_scores = RouterScores::sigmoid,
+                       .router_balance = RouterBalance::bias},
+          .window = {.key = WindowRule::Key::always,
+                     .standard = 4096,
+                     .lists = true,
+                     .slides = slides_from,
+                     .number_key = "max_window_layers",
+                     .number = 62},
+          .read_model = read_dots1,
+          .put_model = put_shared,
+          .output_bias = true,
+          .keys = dots1_keys,
           .names = glm4_moe_names};
 }
 

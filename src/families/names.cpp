@@ -103,7 +103,11 @@ TensorNames::Name TensorNames::name(std::string_view ours) const {
   const TensorName* row = family_ ? find_name(family_->names, name.pattern) : nullptr;
   if (!row) row = find_name(usual_names, name.pattern);
   if (!row) return {};
-  return {.theirs = with_numbers(row->theirs, name), .fused = row->fused, .turned = row->turned, .interleaved = row->interleaved};
+  return {.theirs = with_numbers(row->theirs, name),
+          .fused = row->fused,
+          .turned = row->turned,
+          .interleaved = row->interleaved,
+          .fp32 = row->fp32};
 }
 
 std::vector<std::pair<std::string, double>> TensorNames::constants_after(std::string_view ours) const {

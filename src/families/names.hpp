@@ -15,7 +15,7 @@ class TensorNames {
   struct Name {
     std::string theirs;
     Fused fused = Fused::no;
-    bool turned = false, interleaved = false;  ///< as in TensorName
+    bool turned = false, interleaved = false, fp32 = false;  ///< as in TensorName
   };
 
   /// Of a family, or where it is null the names that most families have.

@@ -39,7 +39,6 @@ const std::vector<RefusedFamily>& refused_families() {
       {{"llama4", "llama4_text"},
        {"layers without a rotation (no_rope_layers)", "attention within chunks (attention_chunk_size)",
         "a router that scales what experts are given"}},
-      {{"minimax_m2"}, {"the names of its experts (use_routing_bias)"}},
       {{"cohere2_moe"}, {"attention beside experts", "names of its shared expert (num_shared_experts)"}},
       {{"mamba", "mamba2", "jamba", "bamba", "falcon_h1", "nemotron_h"}, {mamba}},
       {{"lfm2", "lfm2_moe"}, {"short convolutions in the place of attention (layer_types \"conv\")"}},

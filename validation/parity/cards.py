@@ -33,6 +33,8 @@ FAMILIES = {
     "glm": ("GLM-4 9B", ""),
     "glm4": ("GLM-4-0414, GLM-Z1", ""),
     "glm4_moe": ("GLM-4.5, GLM-4.5-Air, GLM-4.6", "without the layers that predict further tokens, which the log says"),
+    "dots1": ("dots.llm1", ""),
+    "minimax_m2": ("MiniMax-M2", "of weights in BF16; without the layers that predict further tokens, which the log says"),
     "granite": ("Granite 3, dense", ""),
     "granitemoe": ("Granite 3 with experts", ""),
     "granitemoeshared": ("Granite with a shared expert", ""),

@@ -62,6 +62,9 @@ MODELS = {
     "glm": ({**DEFAULTS, "kv_heads": 2, "qkv_bias": True, "rotary_fraction": 0.5, "rope_pairs": "neighbours"}, ("bfloat16",)),
     "glm4": ({**DEFAULTS, "kv_heads": 1, "head_dim": 12, "qkv_bias": True, "rotary_fraction": 0.5, "rope_pairs": "neighbours", "norm_placement": "both"}, ("bfloat16",)),
     "glm4_moe": (model_keys("glm4_moe"), ("float32", "bfloat16")),
+    "dots1": (model_keys("dots1"), ("bfloat16",)),
+    "dots1_plain": ({**model_keys("dots1"), "layers": 2, "pattern": "", "kinds": []}, ("bfloat16",)),
+    "minimax_m2": (model_keys("minimax_m2"), ("float32", "bfloat16")),
     "granite": (model_keys("granite"), ("bfloat16",)),
     "granitemoe": (model_keys("granitemoe"), ("float32", "bfloat16")),
     "granitemoeshared": (model_keys("granitemoeshared"), ("float32", "bfloat16")),
@@ -170,7 +173,8 @@ def random_model(keys):
 
 def in_type(model, dtype):
     """As from_pretrained would have it."""
-    kept = {name: buffer.clone() for name, buffer in model.named_buffers() if name.endswith(IN_FP32)}
+    in_fp32 = model._keep_in_fp32_modules_strict or ()
+    kept = {name: buffer.clone() for name, buffer in model.named_buffers() if name.endswith(IN_FP32) and IN_FP32 in in_fp32}
     model.to(dtype)
     for name, buffer in kept.items():
         module, attribute = name.rsplit(".", 1)

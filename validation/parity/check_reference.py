@@ -113,9 +113,9 @@ def experts(p, a, y):
     if a.get("router_scores") == "sigmoid":
         scores = logits.sigmoid()
         probabilities = scores / scores.sum(-1, keepdim=True)
-        by = (scores.detach() + p["moe.router_bias"]).unflatten(-1, (a["expert_groups"], -1))
+        by = (scores.detach() + p["moe.router_bias"]).unflatten(-1, (a.get("expert_groups", 1), -1))
         two = by.sort(-1, descending=True).values[..., :2].sum(-1)
-        least = two.sort(-1, descending=True).values[..., a["groups_per_token"] - 1, None]
+        least = two.sort(-1, descending=True).values[..., a.get("groups_per_token", 1) - 1, None]
         by = torch.where((two >= least)[..., None], by, -math.inf).flatten(-2)
     chosen = torch.zeros_like(logits).scatter(-1, by.topk(k).indices, 1.0)
     weights = scores * chosen

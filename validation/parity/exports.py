@@ -92,7 +92,8 @@ def keys_of_config(config):
     keys = {"layers": config["num_hidden_layers"], "width": config["hidden_size"], "heads": heads,
             "kv_heads": config.get("num_key_value_heads", heads), "head_dim": config.get("head_dim") or config["hidden_size"] // heads,
             "ff_width": config["intermediate_size"], "vocab": config["vocab_size"], "tied": config.get("tie_word_embeddings", False),
-            "qk_norm": kind in ("qwen3", "qwen3_moe", "gemma3_text", "olmo2", "olmo3", "olmoe", "exaone4"), "wide_qk_norm": kind in ("olmo2", "olmo3", "olmoe"),
+            "qk_norm": kind in ("qwen3", "qwen3_moe", "gemma3_text", "olmo2", "olmo3", "olmoe", "exaone4", "dots1", "minimax_m2"),
+            "wide_qk_norm": kind in ("olmo2", "olmo3", "olmoe", "minimax_m2"),
             "norm_placement": "post" if kind in ("olmo2", "olmo3", "exaone4") else "both" if kind in ("gemma2", "gemma3_text", "glm4") else "parallel" if kind in ("cohere", "cohere2") else "pre",
             "rope_pairs": "neighbours" if kind in ("glm", "glm4", "cohere", "cohere2") else "halves",
             "qkv_bias": kind == "qwen2" or (kind == "qwen2_moe" and config.get("qkv_bias", True)) or config.get("attention_bias", False)}
@@ -112,10 +113,13 @@ def keys_of_config(config):
         biased = config.get("attention_bias", True)
         keys |= {"experts": config["num_local_experts"], "expert_ff_width": config["intermediate_size"], "shared_ff_width": 0, "normalize_top_k": True,
                  "attention_sinks": True, "expert_bias": True, "qkv_bias": biased, "attention_out_bias": biased}
-    elif kind == "glm4_moe":
+    elif kind == "minimax_m2":
+        keys |= {"experts": config["num_local_experts"], "expert_ff_width": config["intermediate_size"], "shared_ff_width": 0, "normalize_top_k": True,
+                 "router_scores": "sigmoid"}
+    elif kind in ("glm4_moe", "dots1"):
         keys |= {"experts": config["n_routed_experts"], "expert_ff_width": config["moe_intermediate_size"], "shared_gate": False, "router_scores": "sigmoid",
                  "shared_ff_width": config["n_shared_experts"] * config["moe_intermediate_size"], "normalize_top_k": config["norm_topk_prob"],
-                 "qk_norm": config.get("use_qk_norm", False), "dense_layers": config["first_k_dense_replace"]}
+                 "qk_norm": kind == "dots1" or config.get("use_qk_norm", False), "dense_layers": config["first_k_dense_replace"]}
     elif kind in ("granite", "granitemoe", "granitemoeshared", "granitemoehybrid"):
         count, shared = config.get("num_local_experts", 0), config.get("shared_intermediate_size", 0)
         keys |= {"residual_scale": config["residual_multiplier"], "positions": "rope" if config.get("position_embedding_type", "rope") == "rope" else "none"}

@@ -33,7 +33,7 @@ KEYS = {
     "granitemoehybrid": model_keys("granite4"), "phi3": model_keys("phi3_long"),
     # What is not rotated of a key's bias moves all scores of a query alike: its gradient is zero but for rounding, which AdamW makes as large as others.
     "glm": {**MODELS["glm"][0], "qkv_bias": False}, "glm4": {**MODELS["glm4"][0], "qkv_bias": False},
-    "glm4_moe": {**model_keys("glm4_moe"), "router_z_loss": 0.0}, "gpt_oss": model_keys("gpt_oss"), "starcoder2": model_keys("starcoder2"), "apertus": model_keys("apertus"), "gpt2": model_keys("gpt2"),
+    "glm4_moe": {**model_keys("glm4_moe"), "router_z_loss": 0.0}, "dots1": model_keys("dots1"), "minimax_m2": model_keys("minimax_m2"), "gpt_oss": model_keys("gpt_oss"), "starcoder2": model_keys("starcoder2"), "apertus": model_keys("apertus"), "gpt2": model_keys("gpt2"),
     "cohere": MODELS["cohere"][0], "cohere2": model_keys("cohere2"),
     "seed_oss": {**model_keys("qkv_bias"), "class": "seed_oss"}, "qwen2": MODELS["qwen2_windows"][0], "qwen3": model_keys("windows"),
     "mixtral": model_keys("mixtral"), "qwen2_moe": model_keys("qwen_moe"), "qwen3_moe": model_keys("qwen_sparse"),

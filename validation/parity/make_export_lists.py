@@ -14,7 +14,7 @@ from exports import read_export
 from models import make_model, model_keys
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "exports")
-NAMES = ("tied", "gqa4", "rope_llama3", "qk_norm", "qkv_bias", "mixtral", "qwen_moe", "gemma2", "gemma3", "olmo3", "granite", "granitemoe", "gpt_oss", "starcoder2", "apertus", "gpt2", "cohere2", "glm4_moe", "granitemoeshared", "granite4", "granite4_dense", "qwen_sparse")  # gqa4 and rope_llama3 have their own head
+NAMES = ("tied", "gqa4", "rope_llama3", "qk_norm", "qkv_bias", "mixtral", "qwen_moe", "gemma2", "gemma3", "olmo3", "granite", "granitemoe", "gpt_oss", "starcoder2", "apertus", "gpt2", "cohere2", "glm4_moe", "granitemoeshared", "granite4", "granite4_dense", "qwen_sparse", "dots1", "minimax_m2")  # gqa4 and rope_llama3 have their own head
 
 
 def main():

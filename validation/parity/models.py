@@ -5,7 +5,7 @@ import re
 import torch
 import transformers
 
-from names import BLOCK_KEYS, expert_part, is_apertus, is_glm, is_gpt2, is_phi3, is_cohere, is_gpt_oss, is_glm_moe, is_granite4, is_starcoder, has_experts, dense_layers, is_mixtral, layers_of, norms_input, norms_output, tensor_table
+from names import BLOCK_KEYS, expert_part, is_apertus, is_glm, is_gpt2, is_phi3, is_cohere, is_gpt_oss, is_glm_moe, is_minimax, has_sigmoids, is_granite4, is_starcoder, has_experts, dense_layers, is_mixtral, layers_of, norms_input, norms_output, tensor_table
 
 DEFAULTS = {"layers": 2, "width": 32, "heads": 4, "kv_heads": 4, "head_dim": 8, "ff_width": 48, "vocab": 96, "norm_eps": 1e-5, "tied": False,
             "qk_norm": False, "qkv_bias": False, "rope_theta": 10000.0, "rope_scaling": "none", "rope_factor": 8.0,
@@ -61,6 +61,11 @@ SHAPES = {
                                       "experts_per_token": 2, "expert_ff_width": 12, "shared_ff_width": 24, "shared_gate": False, "dense_layers": 1,
                                       "normalize_top_k": True, "router_scores": "sigmoid", "router_scale": 2.5, "expert_groups": 4, "groups_per_token": 2,
                                       "router_balance": "bias", "router_bias_rate": 0.0, "router_aux_loss": 0.05, "router_z_loss": 0.01}),
+    # Experts by sigmoids and biases; norms of queries and keys over all heads, of which a part is rotated.
+    "minimax_m2": (40, 18, (0.3, 0.3), {"kv_heads": 2, "vocab": 64, "layers": 1, "norm_eps": 1e-6, "qk_norm": True, "wide_qk_norm": True, "rotary_fraction": 0.5,
+                                        "ff_width": 12, "experts": 6, "experts_per_token": 2, "expert_ff_width": 12, "shared_ff_width": 0,
+                                        "normalize_top_k": True, "router_scores": "sigmoid", "router_balance": "bias", "router_bias_rate": 0.0,
+                                        "router_aux_loss": 0.05, "router_z_loss": 0.01}),
     # An expert of all tokens beside the others, without a gate, in a stream of scaled parts, and no positions.
     "granite4": (37, 18, (0.1, 0.3), {"kv_heads": 2, "vocab": 64, "layers": 1, "tied": True, "ff_width": 12, "experts": 4, "experts_per_token": 2,
                                       "expert_ff_width": 12, "shared_ff_width": 20, "shared_gate": False, "normalize_top_k": True, "router_aux_loss": 0.05,
@@ -95,6 +100,10 @@ OTHERS = {
 OTHERS["qwen_sparse"] = {"kv_heads": 2, "vocab": 64, "layers": 3, "qk_norm": True, "experts": 4, "experts_per_token": 2, "expert_ff_width": 16, "shared_ff_width": 0,
                          "normalize_top_k": True, "router_aux_loss": 0.05, "router_z_loss": 0.0, "pattern": "DG",
                          "kinds": [{"name": "D", "experts": False}, {"name": "G"}], "class": "step of 2"}
+OTHERS["dots1"] = {"kv_heads": 2, "vocab": 64, "layers": 3, "qk_norm": True, "experts": 4, "experts_per_token": 2, "expert_ff_width": 12, "shared_ff_width": 24,
+                   "shared_gate": False, "dense_layers": 1, "normalize_top_k": True, "router_scores": "sigmoid", "router_scale": 2.5, "router_balance": "bias",
+                   "router_bias_rate": 0.0, "router_aux_loss": 0.05, "router_z_loss": 0.0, "norm_placement": "pre", "pattern": "GGL",
+                   "kinds": [{"name": "G"}, {"name": "L", "window": 6}]}
 OTHERS["granitemoeshared"] = {**OTHERS["granitemoe"], "shared_ff_width": 20, "shared_gate": False}
 
 
@@ -114,6 +123,15 @@ def block_config(keys, common, layers, rope):
     sliding = dict(sliding_window=windows[0] if windows else None, layer_types=types)
     local = [{"rope_type": "default", "rope_theta": layer["rope_theta"]} for layer in layers if layer["window"]]
     by_type = {"full_attention": rope, "sliding_attention": local[0] if local else {"rope_type": "default", "rope_theta": keys["rope_theta"]}}
+    if is_minimax(keys):
+        return transformers.MiniMaxM2Config(
+            **{**common, "intermediate_size": keys["expert_ff_width"], "rope_parameters": {**rope, "partial_rotary_factor": keys["rotary_fraction"]}},
+            num_local_experts=keys["experts"], num_experts_per_tok=keys["experts_per_token"])
+    if is_glm_moe(keys) and "rotary_fraction" not in keys:
+        return transformers.Dots1Config(
+            **common, **sliding, attention_bias=keys["qkv_bias"], n_routed_experts=keys["experts"], num_experts_per_tok=keys["experts_per_token"],
+            moe_intermediate_size=keys["expert_ff_width"], n_shared_experts=keys["shared_ff_width"] // keys["expert_ff_width"],
+            norm_topk_prob=keys["normalize_top_k"], routed_scaling_factor=keys["router_scale"], first_k_dense_replace=keys["dense_layers"])
     if is_glm_moe(keys):
         return transformers.Glm4MoeConfig(
             **{**common, "rope_parameters": {**rope, "partial_rotary_factor": keys["rotary_fraction"]}}, attention_bias=keys["qkv_bias"],
@@ -262,9 +280,9 @@ class RouterLosses:
         E, k = self.keys["experts"], self.keys["experts_per_token"]
         logits = torch.nn.functional.linear(inputs[0].reshape(-1, self.keys["width"]), gate.weight, getattr(gate, "bias", None))
         scores, probabilities = logits, logits.softmax(-1)
-        if is_glm_moe(self.keys):
-            sigmoids = logits.sigmoid()
-            scores, probabilities = self.of_groups(sigmoids.detach() + gate.e_score_correction_bias), sigmoids / sigmoids.sum(-1, keepdim=True)
+        if has_sigmoids(self.keys):
+            sigmoids, bias = logits.sigmoid(), inputs[1] if is_minimax(self.keys) else gate.e_score_correction_bias
+            scores, probabilities = self.of_groups(sigmoids.detach() + bias), sigmoids / sigmoids.sum(-1, keepdim=True)
         self.least_gap = min(self.least_gap, least_gap(scores.detach(), k))
         counts = torch.bincount(scores.topk(k).indices.reshape(-1), minlength=E).to(logits.dtype)
         balance = E * (counts / (k * len(logits)) * probabilities.mean(0)).sum()
@@ -273,10 +291,11 @@ class RouterLosses:
 
     def of_groups(self, scores):
         """Those of the groups that a token's experts are chosen from; others are never."""
-        groups = scores.view(len(scores), self.keys["expert_groups"], -1)
+        count, taken = self.keys.get("expert_groups", 1), self.keys.get("groups_per_token", 1)
+        groups = scores.view(len(scores), count, -1)
         best = groups.topk(2).values.sum(-1)
-        self.least_gap = min(self.least_gap, least_gap(best, self.keys["groups_per_token"]))
-        chosen = torch.zeros_like(best, dtype=bool).scatter(-1, best.topk(self.keys["groups_per_token"]).indices, True)
+        self.least_gap = min(self.least_gap, least_gap(best, taken))
+        chosen = torch.zeros_like(best, dtype=bool).scatter(-1, best.topk(taken).indices, True)
         return groups.masked_fill(~chosen[..., None], float("-inf")).flatten(1)
 
     def take(self):
@@ -298,7 +317,7 @@ def make_model(keys):
             "gpt_oss": transformers.GptOssForCausalLM, "starcoder2": transformers.Starcoder2ForCausalLM, "apertus": transformers.ApertusForCausalLM, "phi3": transformers.Phi3ForCausalLM, "gpt2": transformers.GPT2LMHeadModel,
             "glm": transformers.GlmForCausalLM, "glm4": transformers.Glm4ForCausalLM,
             "cohere": transformers.CohereForCausalLM, "cohere2": transformers.Cohere2ForCausalLM,
-            "glm4_moe": transformers.Glm4MoeForCausalLM}
+            "glm4_moe": transformers.Glm4MoeForCausalLM, "dots1": transformers.Dots1ForCausalLM, "minimax_m2": transformers.MiniMaxM2ForCausalLM}
     model = kind[config.model_type](config).to(torch.float32).train()
     if model.config._attn_implementation != "eager":
         raise SystemExit(f"transformers chose the attention {model.config._attn_implementation}; the fixtures need eager")

@@ -42,8 +42,17 @@ def is_cohere(keys):
     return keys.get("norm_placement") == "parallel"
 
 
-def is_glm_moe(keys):
+def has_sigmoids(keys):
     return keys.get("router_scores") == "sigmoid"
+
+
+def is_minimax(keys):
+    return has_sigmoids(keys) and keys.get("wide_qk_norm", False)
+
+
+def is_glm_moe(keys):
+    """Or a dots.llm1, whose tensors have the same names."""
+    return has_sigmoids(keys) and not is_minimax(keys)
 
 
 def is_glm(keys):
@@ -188,11 +197,13 @@ def expert_table(keys, n):
                 *((f"{ours}experts.{e}.w_down", mlp + "experts.down_proj", (width, ff)) for e in every),
                 *((f"{ours}experts.{e}.b_{part}", mlp + "experts.gate_up_proj_bias", (ff,)) for e in every for part in ("gate", "up")),
                 *((f"{ours}experts.{e}.b_down", mlp + "experts.down_proj_bias", (width,)) for e in every)]
-    router, expert, gate, up, down = (("block_sparse_moe.gate", "block_sparse_moe.experts", "w1", "w3", "w2") if is_mixtral(keys) else
+    router, expert, gate, up, down = (("block_sparse_moe.gate", "block_sparse_moe.experts", "w1", "w3", "w2") if is_mixtral(keys) or is_minimax(keys) else
                                       ("mlp.gate", "mlp.experts", "gate_proj", "up_proj", "down_proj"))
     rows = [(ours + "norm", theirs + "post_attention_layernorm.weight", (width,)),
             (ours + "router", f"{theirs}{router}.weight", (keys["experts"], width))]
-    if shared and is_glm_moe(keys):
+    if is_minimax(keys):
+        rows += [(ours + "router_bias", theirs + "block_sparse_moe.e_score_correction_bias", (keys["experts"],))]
+    elif shared and is_glm_moe(keys):
         rows += [(f"{ours}shared.w_{part}", f"{theirs}mlp.shared_experts.{part}_proj.weight", shape)
                  for part, shape in (("gate", (shared, width)), ("up", (shared, width)), ("down", (width, shared)))]
         rows += [(ours + "router_bias", theirs + "mlp.gate.e_score_correction_bias", (keys["experts"],))]

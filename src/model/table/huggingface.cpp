@@ -61,7 +61,7 @@ std::vector<ExportTensor> tensors_by(const TensorNames& names, const std::vector
     TESSERA_REQUIRE(!name.theirs.empty(), "no row of src/families names {}", p.name);
     const auto [place, is_new] = places.emplace(name.theirs, tensors.size());
     TESSERA_REQUIRE(is_new || name.fused != Fused::no, "{} has the name of another, {}", p.name, name.theirs);
-    if (is_new) tensors.push_back({.name = name.theirs, .shape = {}, .parts = {}, .fp32 = !p.trained});
+    if (is_new) tensors.push_back({.name = name.theirs, .shape = {}, .parts = {}, .fp32 = name.fp32});
     append_part(tensors[place->second], p, name);
   }
   for (const ExportTensor& tensor : tensors) require_whole(tensor);

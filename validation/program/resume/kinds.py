@@ -41,6 +41,8 @@ MODELS = {
     # An expert of all tokens that counts as it is, beside experts by a softmax, in a stream of scaled parts, and no positions.
     "granite4": {"model__embedding_scale": 3.0, "model__residual_scale": 0.5, "model__attention_scale": 0.25, "model__logit_scale": 0.5, "model__experts": 4,
                  "model__expert_ff_width": 24, "model__shared_ff_width": 40, "model__shared_gate": False, "model__positions": "none"},
+    "minimax_m2": {"model__experts": 4, "model__expert_ff_width": 24, "model__router_scores": "sigmoid", "model__router_balance": "bias",
+                   "model__router_bias_rate": 0.01, "model__rotary_fraction": 0.5, "model__qk_norm": True, "model__wide_qk_norm": True},
     # Experts in turns with one block, in layers of other windows.
     "sparse": {"model__experts": 4, "model__expert_ff_width": 24, "model__qk_norm": True, "model__pattern": json.dumps("DLE"),
                "model__kinds": '[{ name = "D", experts = false }, { name = "L", experts = false, window = 5 }, { name = "E", window = 7 }]'},

@@ -241,9 +241,9 @@ Json whole_config(const std::string& type) {
     return Json::parse(R"({"model_type": "gpt2", "vocab_size": 300, "n_positions": 64, "n_embd": 64, "n_layer": 3, "n_head": 8,
                            "n_inner": 96, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-6, "n_ctx": 64})");
   const std::string experts =
-      type == "mixtral" || type.starts_with("granitemoe") ? R"("num_local_experts": 4, "num_experts_per_tok": 2)"
-      : type == "olmoe"                                   ? R"("num_experts": 4, "num_experts_per_tok": 2)"
-      : type == "glm4_moe"
+      type == "mixtral" || type == "minimax_m2" || type.starts_with("granitemoe") ? R"("num_local_experts": 4, "num_experts_per_tok": 2)"
+      : type == "olmoe"                                                           ? R"("num_experts": 4, "num_experts_per_tok": 2)"
+      : type == "glm4_moe" || type == "dots1"
           ? R"("n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "n_shared_experts": 2, "n_group": 2)"
       : type.ends_with("moe")
           ? R"("num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 40)"

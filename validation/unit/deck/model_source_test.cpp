@@ -202,6 +202,55 @@ TEST(ModelSource, ReadsAGlm45) {
   EXPECT_NE(with("\"use_qk_norm\"", "\"use_kq_norm\"").find("use_kq_norm: is not a key that is known"), std::string::npos);
 }
 
+// As in config.json of MiniMax-M2 but for its quantization.
+TEST(ModelSource, ReadsAMiniMaxM2) {
+  const std::string text = R"({"architectures": ["MiniMaxM2ForCausalLM"], "attention_dropout": 0.0, "attn_type_list": [1, 1],
+    "auto_map": {"AutoConfig": "configuration_minimax_m2.MiniMaxM2Config", "AutoModelForCausalLM": "modeling_minimax_m2.MiniMaxM2ForCausalLM"},
+    "head_dim": 128, "hidden_act": "silu", "hidden_size": 3072, "intermediate_size": 1536, "max_position_embeddings": 196608,
+    "mlp_intermediate_size": 8192, "model_type": "minimax_m2", "mtp_transformer_layers": 1, "num_attention_heads": 48,
+    "num_experts_per_tok": 8, "num_hidden_layers": 2, "num_key_value_heads": 8, "num_local_experts": 256, "num_mtp_modules": 3,
+    "qk_norm_type": "per_layer", "rms_norm_eps": 1e-06, "rope_theta": 5000000, "rotary_dim": 64, "scoring_func": "sigmoid",
+    "shared_intermediate_size": 0, "sliding_window": null, "tie_word_embeddings": false, "use_mtp": true, "use_qk_norm": true,
+    "use_routing_bias": true, "vocab_size": 200064})";
+  std::vector<Fault> faults;
+  const ModelSource source = read_huggingface_config(text, "config.json", faults);
+  EXPECT_EQ(text_of(faults), "");
+  const ModelKeys& m = source.model;
+  EXPECT_TRUE(m.qk_norm && m.wide_qk_norm && m.normalize_top_k);
+  EXPECT_EQ(m.rotary_fraction, 0.5);
+  EXPECT_EQ(m.expert_ff_width, 1536);
+  EXPECT_EQ(m.shared_ff_width, 0);
+  EXPECT_EQ(m.router_scores, RouterScores::sigmoid);
+  EXPECT_EQ(m.router_balance, RouterBalance::bias);
+  EXPECT_EQ(family_of(m), family_named("minimax_m2"));
+  ASSERT_EQ(source.notes.size(), 1u);
+  EXPECT_NE(source.notes[0].find("num_mtp_modules"), std::string::npos) << source.notes[0];
+}
+
+TEST(ModelSource, ReadsADotsLlm1) {
+  std::vector<Fault> faults;
+  const auto read = [&](const std::string& more) {
+    return read_huggingface_config(R"({"model_type": "dots1", "hidden_size": 4096, "intermediate_size": 10944, "num_hidden_layers": 4,
+      "num_attention_heads": 32, "num_key_value_heads": 32, "vocab_size": 152064, "rms_norm_eps": 1e-05, "n_routed_experts": 128,
+      "n_shared_experts": 2, "num_experts_per_tok": 6, "first_k_dense_replace": 1, "moe_intermediate_size": 1408, "norm_topk_prob": true,
+      "routed_scaling_factor": 2.5, "rope_theta": 10000000, "n_group": null, "topk_group": null, "scoring_func": "noaux_tc", )" +
+                                       more + "}",
+                                   "config.json", faults);
+  };
+  const ModelKeys m = read(R"("sliding_window": null)").model;
+  EXPECT_EQ(text_of(faults), "");
+  EXPECT_TRUE(m.qk_norm && !m.wide_qk_norm && m.normalize_top_k && !m.shared_gate);
+  EXPECT_EQ(m.head_dim, 128);
+  EXPECT_EQ(m.shared_ff_width, 2816);
+  EXPECT_EQ(m.dense_layers, 1);
+  EXPECT_EQ(m.router_scale, 2.5);
+  EXPECT_EQ(m.window, 0);
+  EXPECT_EQ(family_of(m), family_named("dots1")) << "though a GLM-4.5 of its keys would be the same";
+  EXPECT_EQ(describe_layers(read(R"("max_window_layers": 3, "sliding_window": 9)").model),
+            "3 that see all tokens; 1 with a window of 9 tokens");
+  EXPECT_EQ(text_of(faults), "");
+}
+
 // Keys as in config.json of Granite 4.0 micro; of another one without positions and with experts as its class saves them.
 TEST(ModelSource, ReadsAGranite4OfAttention) {
   const std::string usual =
@@ -242,11 +291,12 @@ TEST(ModelSource, ReadsAGranite4OfAttention) {
 TEST(ModelSource, RefusesWhatADeckCannotSay) {
   std::vector<Fault> faults;
   read_huggingface_config("{\"model_type\": \"gpt_neo\"}", "config.json", faults);
-  EXPECT_EQ(text_of(faults),
-            "config.json:1:16: model_type: \"gpt_neo\" is not a model that a deck can say; llama, mistral, ministral, cwm, smollm3, gemma, "
-            "gemma2, gemma3_text, olmo2, olmo3, exaone4, glm, glm4, glm4_moe, granite, seed_oss, phi3, qwen2, qwen3, mixtral, qwen2_moe, "
-            "qwen3_moe, olmoe, "
-            "granitemoe, granitemoeshared, granitemoehybrid, gpt_oss, starcoder2, apertus, gpt2, cohere, cohere2 are\n");
+  EXPECT_EQ(
+      text_of(faults),
+      "config.json:1:16: model_type: \"gpt_neo\" is not a model that a deck can say; llama, mistral, ministral, cwm, smollm3, gemma, "
+      "gemma2, gemma3_text, olmo2, olmo3, exaone4, glm, glm4, glm4_moe, dots1, granite, seed_oss, phi3, qwen2, qwen3, mixtral, qwen2_moe, "
+      "qwen3_moe, olmoe, "
+      "granitemoe, granitemoeshared, granitemoehybrid, minimax_m2, gpt_oss, starcoder2, apertus, gpt2, cohere, cohere2 are\n");
   faults.clear();
   read_huggingface_config(
       "{\"model_type\": \"mistral\", \"hidden_size\": \"wide\",\n \"intermediate_size\": 1, \"num_hidden_layers\": 1, "

@@ -133,6 +133,15 @@ std::vector<ModelKeys> models() {
       all.push_back(glm);
       glm.expert_groups = 2, glm.groups_per_token = bit(3) ? 2 : 1;
       all.push_back(glm);
+      for (ModelKeys dots : {m, windowed, some}) {
+        dots.router_scores = RouterScores::sigmoid, dots.router_balance = RouterBalance::bias, dots.shared_gate = false;
+        dots.shared_ff_width = 48, dots.dense_layers = bit(5), dots.attention_out_bias = m.qkv_bias && bit(3);
+        all.push_back(dots);
+      }
+      ModelKeys minimax = m;
+      minimax.router_scores = RouterScores::sigmoid, minimax.router_balance = RouterBalance::bias, minimax.wide_qk_norm = true;
+      minimax.rotary_fraction = bit(5) ? 0.5 : 1;
+      all.push_back(minimax);
     }
     add_blocks(all, {m, windowed, some});
   }
@@ -151,7 +160,7 @@ TEST(Family, OfAPartOfAHeadThatIsRotatedThereAreGlmsAndPhi3) {
       m.rotary_fraction = 0.5, m.rope_pairs = pairs;
       const Family* family = family_of(m);
       EXPECT_TRUE(!family || (pairs == RopePairs::neighbours && family->type.starts_with("glm")) ||
-                  (pairs == RopePairs::halves && (family->type == "phi3" || family->type == "glm4_moe")))
+                  (pairs == RopePairs::halves && (family->type == "phi3" || family->type == "glm4_moe" || family->type == "minimax_m2")))
           << family->type;
     }
   }
@@ -171,7 +180,7 @@ TEST(Family, EachHasAModelWhoseConfigurationReadsBack) {
       for (const Fault& fault : faults) ADD_FAILURE() << fault.str();
       ModelKeys expected = m;
       if (family.type == "mixtral" || family.type == "olmoe" || (family.type.starts_with("granitemoe") && m.experts > 0) ||
-          family.type == "gpt_oss")
+          family.type == "gpt_oss" || family.type == "minimax_m2")
         expected.ff_width = m.expert_ff_width;  // it has one key for both, and no layer the first
       if (family.output_bias) expected.attention_out_bias = m.qkv_bias;
       if (family.type.starts_with("granite") && m.attention_scale == 0)
@@ -313,6 +322,20 @@ TEST(Layers, WhatContradictsItselfIsRefused) {
       {"gemma2", R"("query_pre_attn_scalar": 0)", "is no number above 0"},
       {"granite", R"("logits_scaling": 0)", "is no number above 0"},
       {"granitemoe", R"("residual_multiplier": -1)", "is no number above 0"},
+      {"dots1", R"("n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 0)", "is no number of experts that take every"},
+      {"dots1", R"("n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1, "scoring_func": "softmax")",
+       "scoring_func: is another"},
+      {"dots1", R"("n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1, "topk_method": "greedy")",
+       "topk_method: is another"},
+      {"dots1", R"("n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1, "moe_layer_freq": 2)",
+       "moe_layer_freq: is not 1"},
+      {"minimax_m2", R"("scoring_func": "softmax")", "scoring_func: is another block"},
+      {"minimax_m2", R"("use_routing_bias": false)", "use_routing_bias: is another block"},
+      {"minimax_m2", R"("qk_norm_type": "per_head")", "qk_norm_type: is another block"},
+      {"minimax_m2", R"("shared_intermediate_size": 8)", "shared_intermediate_size: is another block"},
+      {"minimax_m2", R"("attn_type_list": [1, 0, 1, 1])", "attn_type_list: is another block"},
+      {"minimax_m2", R"("rotary_dim": 63)", "rotary_dim: is no even number"},
+      {"minimax_m2", R"("rotary_dim": 4, "partial_rotary_factor": 0.25)", "rotary_dim: is not what partial_rotary_factor says"},
       {"granitemoeshared", R"("num_local_experts": 0)", "is no number of experts"},
       {"granitemoehybrid", R"("num_local_experts": 0)", "layer_types: is missing, without which all are; layers of another kind"},
       {"granitemoehybrid", R"("layer_types": ["attention", "attention", "mamba", "attention"])",
