@@ -9,6 +9,12 @@ namespace tessera::kernels {
 /// lives (ours where none has). The host has its own.
 enum class AttentionPath : std::uint8_t { native, cudnn, fastest };
 
+/// Rows of a sequence from `row` on lie so many tokens further on in it than those before them do: a rank of a ring has two chunks, and a
+/// window counts what lies between them.
+struct AttentionGap {
+  std::int64_t row = 0, tokens = 0;
+};
+
 /// Shapes: B sequences, T tokens, H query heads, G key/value heads (H % G == 0), D head dim (even).
 /// qkv is one row per token: (B*T, (H+2G)*D) = [H query heads | G key heads | G value heads], after RoPE.
 struct AttentionShape {
@@ -23,6 +29,7 @@ struct AttentionShape {
   /// A scaled product x counts as softcap tanh(x / softcap), which lies within softcap (Gemma 2); 0: as it is. Our own kernels compute it
   /// whatever `path` says.
   float softcap = 0;
+  AttentionGap gap = {};  ///< of queries, and but for blocks of keys; without a window nothing asks where rows lie
 };
 
 struct AttentionForward {
@@ -56,12 +63,14 @@ struct AttentionRows {
 };
 
 /// A block of ring attention (Liu et al., arXiv:2310.01889): a rank's queries against the keys and values of another, packed as kv, one row
-/// per token: (B*T, 2*G*D) = [G key heads | G value heads]. There is no mask: every query of `queries` sees every key of `keys`, at least
-/// one of each, and shape.window is 0. Our own kernels compute blocks whatever shape.path says: cuDNN's read keys and values as they lie in
-/// qkv.
+/// per token: (B*T, 2*G*D) = [G key heads | G value heads]. Every query of `queries` sees every key of `keys`, at least one of each; with a
+/// window, which counts from a query's own place in the sequence back, those that are in it: the first query all of them, and each the
+/// last of them. Our own kernels compute blocks whatever shape.path says: cuDNN's read keys and values as they lie in qkv.
 struct AttentionBlock {
   AttentionShape shape;
   AttentionRows queries, keys;
+  std::int64_t ahead = 0;      ///< so many tokens of the sequence the queries' row 0 lies behind that of the keys; negative: before it
+  AttentionGap keys_gap = {};  ///< of the keys' rows, as shape.gap is of the queries'
 };
 
 struct AttentionBlockForward {

@@ -181,7 +181,7 @@ void backward_pair(const BackwardPass& a, const Pointers<T>& x, const Buffers<E>
     const Left<E> k = rows_of(b.k, first, keys, s.D, x.in.k_stride);
     const Left<E> v = rows_of(b.v, x.in.v + key * x.in.k_stride, keys, s.D, x.in.k_stride);
     if constexpr (std::is_same_v<E, Pair>) pack_rows_as_pairs(b.k_rows, first, keys, s.D, x.in.k_stride);
-    const ScoreTile t{query, key, keys, begins};
+    const ScoreTile t{query, key, keys, begins, a.causal};
     with_edge(a, t, [&](auto edge) {
       score_gradients<edge>(b, k, v, t, rows, s.D, factor, cap, lse, delta);
       add_gradients<edge == Edge::diagonal && std::is_same_v<E, Pair>>(b, rows, n, s.D, d_k + key * Dp, d_v + key * Dp);

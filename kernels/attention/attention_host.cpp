@@ -156,7 +156,7 @@ void forward_piece(const ForwardPass& a, const ForwardBuffers<E>& b, std::int64_
       pack_rows_as_pairs(b.v, heads.v + key * heads.k_stride, keys, s.D, heads.k_stride);
     else
       pack(b.v, heads.v + key * heads.k_stride, keys, s.D, heads.k_stride);
-    const ScoreTile t{query, key, keys, begins};
+    const ScoreTile t{query, key, keys, begins, a.causal};
     with_edge(a, t, [&](auto edge) { forward_tile<edge>(b, k, t, s.D, factors, softmax); });
   }
   float inverse[tile], total[tile], most[tile];

@@ -77,23 +77,26 @@ struct Sight {
   __device__ __forceinline__ int end_of_key(int, int queries) const { return queries; }
 };
 
-/// The same of a causal pass over documents, with a window, or both: a query sees those before it that are of its own document and in its
-/// window. The first key of a query never falls from one query to the next; all that skips tiles relies on it.
+/// The same over documents, with a window, or both: a query sees those that are of its own document and in its window. The first key of a
+/// query never falls from one query to the next; all that skips tiles relies on it.
 struct BoundedSight {
   static constexpr bool bounded = true, capped = false;
-  int keys, back;              ///< back: so many keys before its own a query sees at most
+  int keys, last, all;  ///< last: of the queries; all: as in Sight
+  WindowStarts window;
   const std::int32_t* starts;  ///< (T) of this sequence, which never fall; null: one document
   __device__ __forceinline__ BoundedSight(const AttentionInput& a, std::int64_t batch)
       : keys(static_cast<int>(a.keys)),
-        back(a.shape.window > 0 && a.shape.window < a.keys ? static_cast<int>(a.shape.window) - 1 : keys),
+        last(static_cast<int>(a.queries) - 1),
+        all(a.causal ? 0 : 0x7fffffff),
+        window(a.starts),
         starts(a.document_starts ? a.document_starts + batch * a.shape.T : nullptr) {}
   /// Of one beyond the last query: as the last.
   __device__ __forceinline__ int begin_of_query(int query) const {
-    const int own = min(query, keys - 1);
-    return max(starts ? starts[own] : 0, own - back);
+    const int own = min(query, last);
+    return max(starts ? starts[own] : 0, window.of(own));
   }
-  __device__ __forceinline__ int of_query(int query) const { return min(query + 1, keys); }
-  __device__ __forceinline__ int first_of_key(int key) const { return key; }
+  __device__ __forceinline__ int of_query(int query) const { return min((query + 1) | all, keys); }
+  __device__ __forceinline__ int first_of_key(int key) const { return key & ~all; }
   /// By a search for the first query that sees later keys alone.
   __device__ __forceinline__ int end_of_key(int key, int queries) const {
     int begin = min(key, queries), end = queries;
@@ -108,13 +111,10 @@ struct BoundedSight {
   }
 };
 
-/// Of scores with a cap, whatever queries see: all keys of a block too. One for all, since a kernel takes long to compile.
+/// Of scores with a cap, whatever queries see. One for all, since a kernel takes long to compile.
 struct CappedSight : BoundedSight {
   static constexpr bool capped = true;
-  int all;  ///< as in Sight
-  __device__ __forceinline__ CappedSight(const AttentionInput& a, std::int64_t batch) : BoundedSight(a, batch), all(Sight(a).all) {}
-  __device__ __forceinline__ int of_query(int query) const { return min((query + 1) | all, keys); }
-  __device__ __forceinline__ int first_of_key(int key) const { return key & ~all; }
+  using BoundedSight::BoundedSight;
 };
 
 /// Calls f with the sight of the pass, as std::type_identity. Compiled apart: what first keys ask for, and caps, take registers that others

@@ -1,11 +1,26 @@
 // The operands of attention as its code reads them, on a host and on a GPU: the same code computes whole sequences and blocks.
 #pragma once
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/arithmetic.hpp"
 #include "kernels/attention/attention.hpp"
 
 namespace tessera::kernels {
+
+/// The first key that a window lets a query see, both counted from the first that takes part; it never falls. Rows have a gap at most.
+struct WindowStarts {
+  std::int32_t back = all_keys;               ///< the window begins so many keys before the query's own number
+  std::int32_t query_row = 0, query_gap = 0;  ///< from this query on so many more behind it
+  std::int32_t key_row = 0, key_gap = 0;      ///< as if before this key lay so many that are not there
+
+  static constexpr std::int32_t all_keys = 1 << 30;
+  TESSERA_BOTH TESSERA_INLINE std::int32_t of(std::int32_t query) const {
+    const std::int32_t at = query - back + (query >= query_row ? query_gap : 0), behind = at - key_gap;
+    if (at < key_row) return at > 0 ? at : 0;
+    return behind > key_row ? behind : key_row;
+  }
+};
 
 /// Pointers are to head 0 of the first row that takes part, of the first sequence; what belongs to the next sequence lies shape.T rows on.
 /// Strides are in elements, from row to row. Values lie G * D after keys.
@@ -16,8 +31,9 @@ struct AttentionInput {
   std::int64_t queries = 0, keys = 0;             ///< of each sequence
   bool causal = true;                             ///< a query sees the keys up to its own, of as many; else it sees all
   const std::int32_t* document_starts = nullptr;  ///< (B, T): of a causal pass, the first key of each query's document
+  WindowStarts starts = {};                       ///< of shape.window
 
-  /// Whether a query of a causal pass may not see all keys before it.
+  /// Whether a query may not see the first of the keys.
   bool is_bounded() const { return document_starts || shape.window > 0; }
   /// Whether cuDNN's code does not have what is asked for.
   bool is_ours_alone() const { return is_bounded() || shape.softcap > 0; }
@@ -64,9 +80,32 @@ inline bool has_scores(const AttentionShape& s) {
   return sensible(s.scale) && sensible(s.softcap);
 }
 
+namespace attention_passes {
+/// Of rows that begin at `first`: the gap as it is counted from there, or nothing where it lies before them, and so behind none of them.
+inline AttentionGap gap_from(const AttentionGap& gap, std::int64_t first) {
+  return gap.row > first ? AttentionGap{gap.row - first, gap.tokens} : AttentionGap{};
+}
+inline WindowStarts window_starts(const AttentionShape& s, const AttentionGap& queries, const AttentionGap& keys, std::int64_t ahead) {
+  if (s.window == 0) return {};
+  const auto narrow = [](std::int64_t n) { return static_cast<std::int32_t>(n); };
+  const std::int64_t back = std::clamp<std::int64_t>(s.window - 1 - ahead, -WindowStarts::all_keys, WindowStarts::all_keys);
+  return {narrow(back), narrow(queries.row), narrow(queries.tokens), narrow(keys.row), narrow(keys.tokens)};
+}
+inline WindowStarts window_starts(const AttentionBlock& b) {
+  const auto place = [](const AttentionRows& rows, const AttentionGap& gap) {
+    return rows.first + (rows.first >= gap.row ? gap.tokens : 0);
+  };
+  const std::int64_t ahead = b.ahead + place(b.queries, b.shape.gap) - place(b.keys, b.keys_gap);
+  return window_starts(b.shape, gap_from(b.shape.gap, b.queries.first), gap_from(b.keys_gap, b.keys.first), ahead);
+}
+}  // namespace attention_passes
+
 inline bool makes_sense(const AttentionBlock& b) {
   const auto inside = [&](const AttentionRows& rows) { return rows.first >= 0 && rows.count > 0 && rows.first + rows.count <= b.shape.T; };
-  return inside(b.queries) && inside(b.keys) && b.shape.window == 0;
+  if (!inside(b.queries) || !inside(b.keys)) return false;
+  if (b.shape.window == 0) return true;
+  const WindowStarts starts = attention_passes::window_starts(b);
+  return starts.of(0) == 0 && starts.of(static_cast<std::int32_t>(b.queries.count - 1)) < b.keys.count;
 }
 
 namespace attention_passes {
@@ -86,7 +125,8 @@ inline AttentionInput whole(const AttentionShape& s, const void* qkv, const std:
           .queries = s.T,
           .keys = s.T,
           .causal = true,
-          .document_starts = document_starts};
+          .document_starts = document_starts,
+          .starts = window_starts(s, s.gap, s.gap, 0)};
 }
 inline AttentionInput block(const AttentionBlock& b, const void* qkv, const void* kv) {
   const AttentionShape& s = b.shape;
@@ -99,7 +139,8 @@ inline AttentionInput block(const AttentionBlock& b, const void* qkv, const void
           .queries = b.queries.count,
           .keys = b.keys.count,
           .causal = false,
-          .document_starts = nullptr};
+          .document_starts = nullptr,
+          .starts = window_starts(b)};
 }
 }  // namespace attention_passes
 

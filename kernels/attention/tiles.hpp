@@ -58,10 +58,7 @@ struct FirstKeys {
     const std::int64_t n = std::min(tile, a.queries - query);
     const std::int32_t* starts = a.document_starts ? a.document_starts + batch * a.shape.T + query : nullptr;
     std::int32_t keys[tile] = {};
-    for (std::int64_t i = 0; i < n; ++i) {
-      const std::int64_t of_window = a.shape.window > 0 ? query + i + 1 - a.shape.window : 0;
-      keys[i] = std::max(starts ? starts[i] : 0, static_cast<std::int32_t>(of_window));
-    }
+    for (std::int64_t i = 0; i < n; ++i) keys[i] = std::max(starts ? starts[i] : 0, a.starts.of(static_cast<std::int32_t>(query + i)));
     first = keys[0], last = keys[n - 1];
     std::memcpy(of_query, keys, sizeof keys);
   }
@@ -74,6 +71,7 @@ enum class Edge : std::uint8_t { none, diagonal, end, begin };
 struct ScoreTile {
   std::int64_t query, key, keys;
   const FirstKeys& begins;
+  bool causal;
 };
 /// Calls f with the edge of the tile, as a type.
 template <class F>
@@ -111,7 +109,8 @@ TESSERA_INLINE f32x16 where_seen(const ScoreTile& t, std::int64_t row, std::int6
   if constexpr (edge == Edge::end) return row < t.keys ? x : otherwise;
   if constexpr (edge == Edge::begin) {
     const auto key = static_cast<std::int32_t>(t.key + row);
-    return select((indexes_from(t.query + j * lanes) >= key) & (key >= t.begins.of_query[j]), x, otherwise);
+    if (t.causal) return select((indexes_from(t.query + j * lanes) >= key) & (key >= t.begins.of_query[j]), x, otherwise);
+    return row < t.keys ? select(key >= t.begins.of_query[j], x, otherwise) : otherwise;
   }
   return x;
 }

@@ -82,10 +82,6 @@ void check_learned_positions(Draft& draft, const std::vector<LayerKeys>& layers)
 void check_windows(Draft& draft, const std::vector<LayerKeys>& layers) {
   const Deck& d = draft.deck;
   if (!any_layer(layers, [](const LayerKeys& k) { return k.window > 0; })) return;
-  if (draft.good({"context.method", "mesh.cp"}) && d.mesh.cp > 1 && d.context.method == ContextMethod::ring)
-    draft.fault({"context.method", "model.window", "model.kinds"},
-                "windows of attention and context.method = \"ring\" are not together in this version; set context.method = \"ulysses\" or "
-                "mesh.cp = 1");
   if (draft.good({"kernels.attention", "run.device"}) && d.kernels.attention == AttentionMode::cudnn && d.run.device != RunDevice::host)
     draft.fault({"kernels.attention", "model.window", "model.kinds"},
                 "windows are computed by our own attention, and kernels.attention = \"cudnn\" asks for another; set it to \"auto\" or "

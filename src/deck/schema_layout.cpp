@@ -42,7 +42,9 @@ std::vector<Key> layout_keys() {
            "With mesh.cp above 1, how attention sees whole sequences. ulysses: ranks exchange tokens for heads before attention, so that "
            "each has all tokens with a part of the heads, and back after it. Of fewer key and value heads than ranks, several have the "
            "same. ring: each rank keeps its tokens, a chunk from the sequence's begin and one from its end, and blocks of keys and "
-           "values go round the ranks beside the attention to them: for more ranks than heads, in as many steps as there are ranks."},
+           "values go round the ranks beside the attention to them: for more ranks than heads, in as many steps as there are ranks, or "
+           "with "
+           "a window as many as reach what it lets queries see."},
 
       // [pipeline]
       {KEY(pipeline.schedule), .type = text, .fallback = "\"1f1b\"",

@@ -31,6 +31,7 @@ struct Collective {
   bool accumulate = false;
   std::int64_t times = 1;                ///< of an all_to_all
   Reduction reduction = Reduction::sum;  ///< of an all_reduce
+  int by = 1;                            ///< of a rotate
 };
 /// From a stage of the pipeline to the next or the one before: data (read) of the one that sends, data (write) of the one that receives.
 struct Transfer {

@@ -23,7 +23,7 @@ std::string collective_text(const Op& op) {
   if (const auto* c = std::get_if<Collective>(&op))
     return fmt::format("{},{},{},{},{},{}{}", static_cast<int>(c->kind), describe(c->axes), c->count, c->stride, name_of(c->dtype),
                        c->accumulate, c->times == 1 ? "" : fmt::format(",{}", c->times)) +
-           (c->reduction == Reduction::sum ? "" : ",max");
+           (c->reduction == Reduction::sum ? "" : ",max") + (c->by == 1 ? "" : fmt::format(",by {}", c->by));
   if (const auto* t = std::get_if<Transfer>(&op))
     return fmt::format("{},{},{},{}{}", t->sends, t->count, name_of(t->dtype), t->ahead,
                        t->border == 0 ? "" : fmt::format(",{}", t->border));

@@ -57,8 +57,6 @@ class SlowCommunicator final : public Communicator {
       : inner_(std::move(inner)), link_(link) {
     const int here = group.world[static_cast<std::size_t>(group.rank)] / ranks_per_node;
     for (const int other : group.world) elsewhere_ += other / ranks_per_node != here;
-    const int before = group.world[static_cast<std::size_t>((group.rank + group.size - 1) % group.size)];
-    before_elsewhere_ = before / ranks_per_node != here;
     for (const int other : group.world) node_of_.push_back(other / ranks_per_node);
     node_ = here;
   }
@@ -86,8 +84,9 @@ class SlowCommunicator final : public Communicator {
                   const kernels::Context& context) override {
     during(elsewhere_ * bytes(count * times, dtype), [&] { inner_->all_to_all(recv, send, count, dtype, times, context); });
   }
-  void rotate(void* recv, const void* send, std::int64_t count, DType dtype, const kernels::Context& context) override {
-    during(before_elsewhere_ ? bytes(count, dtype) : 0, [&] { inner_->rotate(recv, send, count, dtype, context); });
+  void rotate(void* recv, const void* send, std::int64_t count, DType dtype, int by, const kernels::Context& context) override {
+    const bool comes = node_of_[static_cast<std::size_t>((rank() + size() - by) % size())] != node_;
+    during(comes ? bytes(count, dtype) : 0, [&] { inner_->rotate(recv, send, count, dtype, by, context); });
   }
   void barrier() override { inner_->barrier(); }
   void register_memory(std::span<std::byte> memory) override { inner_->register_memory(memory); }
@@ -108,8 +107,7 @@ class SlowCommunicator final : public Communicator {
 
   std::unique_ptr<Communicator> inner_;
   SlowLink& link_;
-  double elsewhere_ = 0;  ///< members on other nodes
-  bool before_elsewhere_ = false;
+  double elsewhere_ = 0;      ///< members on other nodes
   std::vector<int> node_of_;  ///< each member
   int node_ = 0;
 };

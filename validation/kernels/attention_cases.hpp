@@ -41,7 +41,8 @@ inline std::vector<AttentionEdges> attention_edges(DType t) {
   return all;
 }
 
-/// Windows: of the query's own key alone, up to the edges of tiles, over several of them, and of all keys.
+/// Windows: of the query's own key alone, up to the edges of tiles, over several of them, and of all keys. Rows with a gap: one that a
+/// window reaches over, inside a tile and at its edge, and one that it does not.
 inline std::vector<AttentionShape> attention_window_cases(DType t) {
   return {{.B = 1, .T = 400, .H = 2, .G = 1, .D = 64, .dtype = t, .window = 65},
           {.B = 1, .T = 390, .H = 2, .G = 1, .D = 128, .dtype = t, .window = 130},
@@ -52,13 +53,23 @@ inline std::vector<AttentionShape> attention_window_cases(DType t) {
           {.B = 1, .T = 260, .H = 1, .G = 1, .D = 192, .dtype = t, .window = 128},
           {.B = 2, .T = 130, .H = 2, .G = 1, .D = 6, .dtype = t, .window = 37},
           {.B = 1, .T = 300, .H = 1, .G = 1, .D = 256, .dtype = t, .window = 200},
-          {.B = 1, .T = 257, .H = 7, .G = 1, .D = 64, .dtype = t, .window = 256}};
+          {.B = 1, .T = 257, .H = 7, .G = 1, .D = 64, .dtype = t, .window = 256},
+          {.B = 1, .T = 390, .H = 2, .G = 1, .D = 64, .dtype = t, .window = 150, .gap = {195, 60}},
+          {.B = 2, .T = 256, .H = 2, .G = 2, .D = 128, .dtype = t, .window = 200, .gap = {128, 70}},
+          {.B = 1, .T = 260, .H = 4, .G = 1, .D = 48, .dtype = t, .window = 40, .gap = {130, 520}}};
 }
-/// The first key of each query in its window, (B, T): what documents would have to begin with.
+/// Where a row of a sequence with a gap lies in it.
+inline std::int64_t place_of(std::int64_t row, const AttentionGap& gap) { return row + (row >= gap.row ? gap.tokens : 0); }
+/// The first key of a query in its window.
+inline std::int64_t first_in_window(const AttentionShape& s, std::int64_t query) {
+  std::int64_t key = 0;
+  while (s.window > 0 && place_of(query, s.gap) - place_of(key, s.gap) >= s.window) ++key;
+  return key;
+}
+/// That of each, (B, T): what documents would have to begin with.
 inline std::vector<std::int32_t> first_keys_of_windows(const AttentionShape& s) {
   std::vector<std::int32_t> first;
-  for (std::int64_t i = 0; i < s.B * s.T; ++i)
-    first.push_back(static_cast<std::int32_t>(std::max<std::int64_t>(0, i % s.T + 1 - s.window)));
+  for (std::int64_t i = 0; i < s.B * s.T; ++i) first.push_back(static_cast<std::int32_t>(first_in_window(s, i % s.T)));
   return first;
 }
 
@@ -74,7 +85,8 @@ inline std::vector<AttentionShape> attention_score_cases(DType t) {
           {.B = 1, .T = 300, .H = 4, .G = 2, .D = 40, .dtype = t, .window = 200, .scale = 0.7f, .softcap = 2},
           {.B = 2, .T = 67, .H = 3, .G = 1, .D = 6, .dtype = t, .scale = 3, .softcap = 1.5f},
           {.B = 1, .T = 140, .H = 2, .G = 1, .D = 90, .dtype = t, .softcap = 1},
-          {.B = 1, .T = 270, .H = 3, .G = 1, .D = 16, .dtype = t, .window = 63, .scale = 6}};
+          {.B = 1, .T = 270, .H = 3, .G = 1, .D = 16, .dtype = t, .window = 63, .scale = 6},
+          {.B = 1, .T = 200, .H = 2, .G = 1, .D = 64, .dtype = t, .window = 90, .scale = 1, .softcap = 2, .gap = {100, 30}}};
 }
 /// One token, whose log-sum-exp is its score: far below the cap, where a tanh of no small relative error would show.
 inline AttentionShape attention_tiny_scores(float scale) {
@@ -105,8 +117,8 @@ inline std::vector<AttentionShape> attention_decode_cases(DType t) {
 inline const std::int64_t attention_decode_positions[] = {0, 1, 62, 63, 64, 127, 128, 300};
 
 inline std::string name_of(const AttentionShape& s) {
-  return fmt::format("B{} T{} H{} G{} D{} window {} scale {} softcap {} {}", s.B, s.T, s.H, s.G, s.D, s.window, s.scale, s.softcap,
-                     tessera::name_of(s.dtype));
+  return fmt::format("B{} T{} H{} G{} D{} window {} scale {} softcap {} gap {} before {} {}", s.B, s.T, s.H, s.G, s.D, s.window, s.scale,
+                     s.softcap, s.gap.tokens, s.gap.row, tessera::name_of(s.dtype));
 }
 
 /// What a product of a query and a key counts as, in doubles, and the gradient of the product by it.

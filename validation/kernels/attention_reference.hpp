@@ -17,7 +17,7 @@ inline AttentionValues attention_reference(const AttentionShape& s, const std::v
       for (std::int64_t t = 0; t < s.T; ++t) {
         auto at = [&](std::int64_t token, std::int64_t head) { return z((b * s.T + token) * stride + head * s.D); };
         std::int64_t g = h / (s.H / s.G), first = starts.empty() ? 0 : starts[z(b * s.T + t)];
-        if (s.window > 0) first = std::max(first, t + 1 - s.window);
+        first = std::max(first, first_in_window(s, t));
         std::size_t q = at(t, h), o = z(((b * s.T + t) * s.H + h) * s.D);
         std::vector<double> p(z(t + 1)), d_p(z(t + 1)), slope(z(t + 1));
         const double sink = sinks.empty() ? -INFINITY : sinks[z(h)];

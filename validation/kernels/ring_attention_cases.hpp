@@ -1,6 +1,7 @@
 // Blocks of ring attention by definition, and shapes of them.
 #pragma once
 #include <algorithm>
+#include <optional>
 
 #include "kernels/ring_attention/ring_attention.hpp"
 #include "validation/kernels/attention_cases.hpp"
@@ -72,7 +73,13 @@ inline BlockReference by_definition(const AttentionBlock& b, const BlockTensors&
         const std::int64_t term = (batch * s.H + h) * s.T + t, g = h / (s.H / s.G) * s.D, to_values = s.G * s.D;
         std::vector<double> score(z(b.keys.count)), slope(z(b.keys.count));
         double most = -INFINITY, total = 0, delta = 0;
+        const std::int64_t place = b.ahead + place_of(t, s.gap);
         for (std::int64_t i = 0; i < b.keys.count; ++i) {
+          score[z(i)] = 0;
+          if (s.window > 0 && place - place_of(b.keys.first + i, b.keys_gap) >= s.window) {
+            score[z(i)] = -INFINITY;
+            continue;
+          }
           for (std::int64_t d = 0; d < s.D; ++d) score[z(i)] += x.qkv.get(q + d) * x.kv.get(key_row(batch, i) + g + d);
           const AttentionScore of_key(s, score[z(i)]);
           score[z(i)] = of_key.value, slope[z(i)] = of_key.slope;
@@ -141,9 +148,63 @@ inline std::vector<AttentionBlock> ring_attention_score_cases(DType t) {
           {{.B = 2, .T = 66, .H = 2, .G = 1, .D = 16, .dtype = t, .scale = 0.5f, .softcap = 1}, {0, 66}, {0, 33}}};
 }
 
+/// Of a sequence of 2 N chunks of `half` tokens over N ranks, of which rank r has chunk r and chunk 2 N - 1 - r.
+struct RingPlaces {
+  std::int64_t N, half;
+  /// Where row t of rank r lies in the sequence.
+  std::int64_t of(std::int64_t r, std::int64_t t) const { return t < half ? r * half + t : (2 * N - 1 - r) * half + t - half; }
+  AttentionGap gap(std::int64_t r) const { return {half, of(r, half) - of(r, half - 1) - 1}; }
+  /// What queries of `rank` see of the keys of `other`, if anything, token by token; s.window as it is. 0: no window.
+  std::optional<AttentionBlock> block(AttentionShape s, std::int64_t rank, std::int64_t other) const {
+    s.T = 2 * half, s.gap = gap(rank);
+    const auto sees = [&](std::int64_t query, std::int64_t key) {
+      const std::int64_t behind = of(rank, query) - of(other, key);
+      return behind >= 0 && (s.window == 0 || behind < s.window);
+    };
+    AttentionBlock b{s, {}, {}, of(rank, 0) - of(other, 0), gap(other)};
+    for (std::int64_t query = s.T - 1; query >= 0; --query)
+      for (std::int64_t key = s.T - 1; key >= 0; --key)
+        if (sees(query, key)) b.queries.first = query, b.keys.first = key;
+    for (std::int64_t query = b.queries.first; query < s.T; ++query)
+      for (std::int64_t key = b.keys.first; key < s.T; ++key)
+        if (sees(query, key)) b.queries.count = query + 1 - b.queries.first, b.keys.count = std::max(b.keys.count, key + 1 - b.keys.first);
+    return b.queries.count > 0 ? std::optional(b) : std::nullopt;
+  }
+};
+
+/// Blocks with a window, of ranks before and behind: of chunks and tiles of any size, of queries or keys of one chunk and of both, of one
+/// pair, and of all but one.
+inline std::vector<AttentionBlock> ring_attention_window_cases(DType t) {
+  struct Case {
+    RingPlaces places;
+    std::int64_t rank, other;
+    AttentionShape shape;
+  };
+  const Case cases[] = {
+      {{2, 130}, 1, 0, {.B = 1, .H = 2, .G = 1, .D = 64, .window = 100}},
+      {{2, 130}, 0, 1, {.B = 1, .H = 4, .G = 2, .D = 64, .window = 200}},
+      {{2, 100}, 1, 0, {.B = 2, .H = 2, .G = 1, .D = 128, .window = 250}},
+      {{3, 70}, 0, 2, {.B = 1, .H = 2, .G = 2, .D = 96, .window = 190}},
+      {{3, 70}, 2, 1, {.B = 1, .H = 3, .G = 1, .D = 48, .window = 2}},
+      {{2, 70}, 0, 1, {.B = 1, .H = 2, .G = 1, .D = 16, .window = 279}},
+      {{2, 65}, 0, 1, {.B = 2, .H = 2, .G = 1, .D = 6, .window = 66}},
+      {{2, 70}, 1, 0, {.B = 1, .H = 1, .G = 1, .D = 192, .window = 129}},
+      {{3, 33}, 1, 0, {.B = 1, .H = 2, .G = 1, .D = 256, .window = 131}},
+      {{2, 130}, 1, 0, {.B = 1, .H = 4, .G = 1, .D = 80, .window = 310, .scale = 1, .softcap = 2}},
+      {{2, 66}, 0, 1, {.B = 1, .H = 2, .G = 1, .D = 128, .window = 40, .softcap = 1}},
+  };
+  std::vector<AttentionBlock> all;
+  for (const Case& c : cases) {
+    AttentionShape s = c.shape;
+    s.dtype = t;
+    all.push_back(c.places.block(s, c.rank, c.other).value());
+  }
+  return all;
+}
+
 inline std::string name_of(const AttentionBlock& b) {
-  return fmt::format("{}, {} queries from {}, {} keys from {}", name_of(b.shape), b.queries.count, b.queries.first, b.keys.count,
-                     b.keys.first);
+  return fmt::format("{}, {} queries from {}, {} keys from {}, {} ahead", name_of(b.shape), b.queries.count, b.queries.first, b.keys.count,
+                     b.keys.first, b.ahead);
 }
 
 }  // namespace tessera::kernels::testing

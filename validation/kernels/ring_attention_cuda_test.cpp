@@ -86,6 +86,12 @@ TEST_F(RingAttentionCuda, BlocksWithScalesAndCapsMatchTheHost) {
     if (!watches_races() || t == DType::bf16) compare_blocks(DeviceSample().some(ring_attention_score_cases(t), 3));
 }
 
+TEST_F(RingAttentionCuda, BlocksWithWindowsMatchTheHost) {
+  for (DType t : {DType::f32, DType::bf16, DType::f16})
+    if (!watches_races() || t == DType::bf16)
+      compare_blocks(DeviceSample().some(ring_attention_window_cases(t), t == DType::bf16 && !watches_races() ? 4 : 2));
+}
+
 /// Rows of a tile beyond the keys have scores of 0: far above those here, and with the first size their powers would overflow.
 void compare_low_scores(DType t, std::int64_t D, float softcap) {
   const AttentionBlock b{{.B = 1, .T = 66, .H = 1, .G = 1, .D = D, .dtype = t, .softcap = softcap}, {0, 66}, {0, 33}};
@@ -138,6 +144,12 @@ TEST_F(RingAttentionOnHopper, BlocksWithScalesAndCapsMatchTheHost) {
   std::vector<AttentionBlock> all = ring_attention_score_cases(DType::bf16);
   std::erase_if(all, [](const AttentionBlock& b) { return !cuda::warpgroup_head_dim(b.shape.D); });
   compare_blocks(DeviceSample().some(all, 2));
+}
+
+TEST_F(RingAttentionOnHopper, BlocksWithWindowsMatchTheHost) {
+  std::vector<AttentionBlock> all = ring_attention_window_cases(DType::bf16);
+  std::erase_if(all, [](const AttentionBlock& b) { return !cuda::warpgroup_head_dim(b.shape.D); });
+  compare_blocks(DeviceSample().some(all, watches_races() ? 1 : 3));
 }
 
 TEST_F(RingAttentionOnHopper, ScoresFarBelowZero) {

@@ -39,6 +39,12 @@ TEST(AttentionBlocks, ScalesAndCapsMatchFp64) {
     for (const AttentionBlock& b : ring_attention_score_cases(t)) expect_match_with_fp64(b);
 }
 
+TEST(AttentionBlocks, WindowsMatchFp64) {
+  test::Sample sample;
+  for (DType t : {DType::f32, DType::bf16, DType::f16})
+    for (const AttentionBlock& b : sample.some(ring_attention_window_cases(t), 5)) expect_match_with_fp64(b);
+}
+
 // Rows of keys that products compute beside those that there are have scores of 0: far above those here. With the first of these sizes
 // their powers would overflow in the backward pass.
 TEST(AttentionBlocks, ScoresFarBelowZero) {
@@ -69,8 +75,15 @@ TEST(AttentionBlocks, NanIsNotSwallowed) {
 
 TEST(AttentionBlocks, RowsThatAreNotThereAreRefused) {
   const AttentionShape s{.B = 1, .T = 8, .H = 2, .G = 1, .D = 8};
+  // Of 8 keys right before the queries the first query sees the last four in a window of five, and the fourth the last one alone.
+  const auto windowed = [&](AttentionRows queries, AttentionRows keys) {
+    AttentionBlock b{s, queries, keys, 8};
+    b.shape.window = 5;
+    return b;
+  };
+  EXPECT_NO_THROW(attention_block_backward_workspace_bytes(windowed({0, 4}, {4, 4}), Backend::host));
   for (const AttentionBlock& b : {AttentionBlock{s, {4, 5}, {0, 8}}, AttentionBlock{s, {0, 8}, {0, 0}}, AttentionBlock{s, {0, 8}, {-1, 4}},
-                                  AttentionBlock{s, {0, 0}, {0, 8}}}) {
+                                  AttentionBlock{s, {0, 0}, {0, 8}}, windowed({0, 5}, {4, 4}), windowed({0, 4}, {3, 5})}) {
     EXPECT_ANY_THROW(attention_block_forward({}, {.block = b}));
     for (const Backend backend : {Backend::host, Backend::cuda}) EXPECT_ANY_THROW(attention_block_backward_workspace_bytes(b, backend));
   }
@@ -109,14 +122,22 @@ TEST(MergeBlock, MatchesFp64) {
   }
 }
 
-// A sequence of 2 N chunks of `half` tokens over N ranks: rank r has chunk r and chunk 2 N - 1 - r.
+// A sequence of 2 N chunks of `half` tokens over N ranks (RingPlaces).
 struct RingCase {
-  std::int64_t N, half, B, H, G, D;
+  std::int64_t N, half, B, H, G, D, window = 0;
+  float softcap = 0;
+  RingPlaces places() const { return {N, half}; }
 };
 const RingCase rings[] = {{2, 1, 1, 2, 1, 16},  {2, 37, 1, 4, 2, 48}, {3, 70, 2, 2, 1, 16},  {4, 33, 1, 3, 3, 6},
                           {2, 64, 2, 6, 3, 64}, {3, 96, 1, 8, 2, 24}, {2, 67, 1, 4, 1, 128}, {4, 20, 2, 12, 12, 64}};
+// A query's own key; shorter than a chunk and a token longer; over several chunks, and a token less than all.
+const RingCase windowed_rings[] = {{3, 20, 1, 2, 1, 16, 1},   {3, 70, 1, 2, 1, 16, 2},         {4, 33, 2, 4, 2, 6, 20},
+                                   {4, 20, 1, 2, 2, 64, 21},  {4, 20, 1, 4, 2, 48, 50, 2.f},   {5, 24, 1, 2, 1, 32, 73},
+                                   {2, 70, 1, 4, 1, 64, 100}, {3, 66, 2, 2, 1, 128, 250, 3.f}, {2, 37, 1, 4, 2, 16, 147}};
 
-AttentionShape shape_of(const RingCase& c, std::int64_t T, DType t) { return {.B = c.B, .T = T, .H = c.H, .G = c.G, .D = c.D, .dtype = t}; }
+AttentionShape shape_of(const RingCase& c, std::int64_t T, DType t) {
+  return {.B = c.B, .T = T, .H = c.H, .G = c.G, .D = c.D, .dtype = t, .window = c.window, .softcap = c.softcap};
+}
 
 /// One rank's operands and what it sums.
 struct Rank {
@@ -141,29 +162,20 @@ struct Rank {
         far_d_kv(kv.size(), DType::f32) {}
 };
 
-/// Where token t of rank r lies in the whole sequence.
-std::int64_t whole_token(const RingCase& c, std::int64_t r, std::int64_t t) {
-  return t < c.half ? r * c.half + t : (2 * c.N - 1 - r) * c.half + t - c.half;
-}
-
 /// Rows of `width` from the whole sequences to a rank's, or back.
 void move_rows(const RingCase& c, std::int64_t r, Tensor& whole, Tensor& part, std::int64_t width, bool to_part) {
   for (std::int64_t b = 0; b < c.B; ++b)
     for (std::int64_t t = 0; t < 2 * c.half; ++t)
       for (std::int64_t i = 0; i < width; ++i) {
-        const std::int64_t in_whole = (b * 2 * c.N * c.half + whole_token(c, r, t)) * width + i, in_part = (b * 2 * c.half + t) * width + i;
+        const std::int64_t in_whole = (b * 2 * c.N * c.half + c.places().of(r, t)) * width + i, in_part = (b * 2 * c.half + t) * width + i;
         to_part ? part.set(in_part, whole.get(in_whole)) : whole.set(in_whole, part.get(in_part));
       }
 }
 
-AttentionBlock block_of(const AttentionShape& s, std::int64_t rank, std::int64_t other) {
-  if (other < rank) return {s, {0, s.T}, {0, s.T / 2}};
-  return {s, {s.T / 2, s.T / 2}, {0, s.T}};
-}
-
-void forward_ring(const AttentionShape& s, std::vector<Rank>& ranks) {
+void forward_ring(const RingPlaces& places, AttentionShape s, std::vector<Rank>& ranks) {
   Workspace w(attention_forward_workspace_bytes(s));
   for (Rank& r : ranks) {
+    s.gap = places.gap(&r - ranks.data());
     pack_keys({}, r.kv.data(), r.qkv.data(), s);
     attention_forward(w.context(), {.out = r.out.data(), .lse = r.lse.as<float>(), .qkv = r.qkv.data(), .shape = s});
     begin_merge({}, r.sum.as<float>(), r.out.data(), s);
@@ -172,7 +184,9 @@ void forward_ring(const AttentionShape& s, std::vector<Rank>& ranks) {
   for (std::int64_t step = 1; step < N; ++step)
     for (std::int64_t i = 0; i < N; ++i) {
       Rank &r = ranks[static_cast<std::size_t>(i)], &from = ranks[static_cast<std::size_t>((i - step + N) % N)];
-      const AttentionBlock b = block_of(s, i, (i - step + N) % N);
+      const std::optional<AttentionBlock> seen = places.block(s, i, (i - step + N) % N);
+      if (!seen) continue;
+      const AttentionBlock& b = *seen;
       Workspace block_workspace(attention_block_forward_workspace_bytes(b));
       r.block_out.poison();
       attention_block_forward(
@@ -188,10 +202,11 @@ void forward_ring(const AttentionShape& s, std::vector<Rank>& ranks) {
   for (Rank& r : ranks) end_merge({}, r.out.data(), r.sum.as<float>(), s);
 }
 
-void backward_ring(const AttentionShape& s, std::vector<Rank>& ranks) {
+void backward_ring(const RingPlaces& places, AttentionShape s, std::vector<Rank>& ranks) {
   Workspace w(attention_backward_workspace_bytes(s));
   const std::int64_t queries = s.H * s.D, keys = 2 * s.G * s.D;
   for (Rank& r : ranks) {
+    s.gap = places.gap(&r - ranks.data());
     attention_backward(
         w.context(),
         {.d_qkv = r.d_qkv.data(), .d_out = r.d_out.data(), .qkv = r.qkv.data(), .out = r.out.data(), .lse = r.lse.as<float>(), .shape = s});
@@ -201,7 +216,9 @@ void backward_ring(const AttentionShape& s, std::vector<Rank>& ranks) {
   for (std::int64_t step = 1; step < N; ++step)
     for (std::int64_t i = 0; i < N; ++i) {
       Rank &r = ranks[static_cast<std::size_t>(i)], &from = ranks[static_cast<std::size_t>((i - step + N) % N)];
-      const AttentionBlock b = block_of(s, i, (i - step + N) % N);
+      const std::optional<AttentionBlock> seen = places.block(s, i, (i - step + N) % N);
+      if (!seen) continue;
+      const AttentionBlock& b = *seen;
       Workspace block_workspace(attention_block_backward_workspace_bytes(b));
       r.block_d_q.poison(), r.block_d_kv.poison();
       attention_block_backward(block_workspace.context(), {.d_q = r.block_d_q.data(),
@@ -220,7 +237,8 @@ void backward_ring(const AttentionShape& s, std::vector<Rank>& ranks) {
       add_block_gradient({}, add);
     }
   for (Rank& r : ranks) {
-    add_block_gradient({}, {.sum = r.d_kv.as<float>(), .block = r.far_d_kv.data(), .B = s.B, .T = s.T, .W = keys, .rows = {0, s.T}});
+    if (r.far_begun)
+      add_block_gradient({}, {.sum = r.d_kv.as<float>(), .block = r.far_d_kv.data(), .B = s.B, .T = s.T, .W = keys, .rows = {0, s.T}});
     end_gradients({}, {.d_qkv = r.d_qkv.data(), .d_q = r.d_q.as<float>(), .d_kv = r.d_kv.as<float>(), .shape = s});
   }
 }
@@ -248,14 +266,14 @@ Whole over_ring(const RingCase& c, DType t) {
     move_rows(c, r, whole.qkv, ranks[static_cast<std::size_t>(r)].qkv, width, true);
     move_rows(c, r, whole.d_out, ranks[static_cast<std::size_t>(r)].d_out, s.H * s.D, true);
   }
-  forward_ring(s, ranks);
-  backward_ring(s, ranks);
+  forward_ring(c.places(), s, ranks);
+  backward_ring(c.places(), s, ranks);
   for (std::int64_t r = 0; r < c.N; ++r) {
     Rank& rank = ranks[static_cast<std::size_t>(r)];
     move_rows(c, r, whole.out, rank.out, s.H * s.D, false);
     move_rows(c, r, whole.d_qkv, rank.d_qkv, width, false);
     for (std::int64_t head = 0; head < s.B * s.H; ++head)
-      for (std::int64_t i = 0; i < s.T; ++i) whole.lse.set(head * 2 * c.N * c.half + whole_token(c, r, i), rank.lse.get(head * s.T + i));
+      for (std::int64_t i = 0; i < s.T; ++i) whole.lse.set(head * 2 * c.N * c.half + c.places().of(r, i), rank.lse.get(head * s.T + i));
   }
   return whole;
 }
@@ -272,26 +290,31 @@ Whole on_one_rank(const RingCase& c, DType t) {
 }
 
 std::string name_of(const RingCase& c, DType t) {
-  return fmt::format("{} ranks, {} tokens a chunk, B{} H{} G{} D{} {}", c.N, c.half, c.B, c.H, c.G, c.D, tessera::name_of(t));
+  return fmt::format("{} ranks, {} tokens a chunk, B{} H{} G{} D{} window {} {}", c.N, c.half, c.B, c.H, c.G, c.D, c.window,
+                     tessera::name_of(t));
+}
+
+void expect_that_a_ring_is_one_rank(const RingCase& c, DType t) {
+  SCOPED_TRACE(name_of(c, t));
+  const Whole got = over_ring(c, t), want = on_one_rank(c, t);
+  const double allowed = t == DType::f32 ? 2e-6 : 1e-2;
+  EXPECT_LT(relative_error(got.out.doubles(), want.out.doubles()), allowed);
+  EXPECT_LT(relative_error(got.lse.doubles(), want.lse.doubles()), 1e-6);
+  EXPECT_LT(relative_error(got.d_qkv.doubles(), want.d_qkv.doubles()), allowed);
 }
 
 TEST(Ring, IsAttentionOfTheWholeSequence) {
   test::Sample sample;
-  for (DType t : {DType::f32, DType::bf16})
-    for (const RingCase& c : sample.some(rings, 4)) {
-      SCOPED_TRACE(name_of(c, t));
-      const Whole got = over_ring(c, t), want = on_one_rank(c, t);
-      const double allowed = t == DType::f32 ? 2e-6 : 1e-2;
-      EXPECT_LT(relative_error(got.out.doubles(), want.out.doubles()), allowed);
-      EXPECT_LT(relative_error(got.lse.doubles(), want.lse.doubles()), 1e-6);
-      EXPECT_LT(relative_error(got.d_qkv.doubles(), want.d_qkv.doubles()), allowed);
-    }
+  for (DType t : {DType::f32, DType::bf16}) {
+    for (const RingCase& c : sample.some(rings, 4)) expect_that_a_ring_is_one_rank(c, t);
+    for (const RingCase& c : sample.some(windowed_rings, 4)) expect_that_a_ring_is_one_rank(c, t);
+  }
 }
 
 TEST(Ring, Digest) {
   Hasher h;
   for (DType t : {DType::f32, DType::bf16, DType::f16})
-    for (const RingCase& c : {rings[1], rings[2], rings[3]}) {
+    for (const RingCase& c : {rings[1], rings[2], rings[3], windowed_rings[2]}) {
       const Whole x = over_ring(c, t);
       for (const Tensor* part : {&x.out, &x.lse, &x.d_qkv}) h.update(part->data(), part->bytes().size());
     }

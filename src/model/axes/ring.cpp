@@ -5,6 +5,7 @@
 #include <array>
 
 #include "kernels/ring_attention/ring_attention.hpp"
+#include "model/axes/ring_turns.hpp"
 #include "model/calls/attention.hpp"
 
 namespace tessera {
@@ -12,21 +13,18 @@ namespace {
 
 using enum Access;
 
-kernels::AttentionBlock block_of(const ModelShape& inside, bool from_before) {
+kernels::AttentionBlock whole_block(const ModelShape& inside, bool from_before) {
   const kernels::AttentionRows all{0, inside.T}, first{0, inside.T / 2}, second{inside.T / 2, inside.T / 2};
-  if (from_before) return {.shape = attention_shape(inside), .queries = all, .keys = first};
-  return {.shape = attention_shape(inside), .queries = second, .keys = all};
+  kernels::AttentionBlock block{.shape = attention_shape(inside), .queries = second, .keys = all};
+  if (from_before) block.queries = all, block.keys = first;
+  block.shape.window = 0;
+  return block;
 }
 
-/// Of the step, on this rank.
-kernels::AttentionBlock block_at(const ModelShape& s, const ModelShape& inside, std::int64_t step) {
-  return block_of(inside, step <= s.cp_index);
-}
-
-/// Of either block, so that ranks plan for the same.
+/// Of either block as a whole, so that ranks plan for the same.
 template <class Bytes>
 std::size_t most_of_blocks(const ModelShape& inside, Bytes bytes) {
-  return std::max(bytes(block_of(inside, true), inside.backend), bytes(block_of(inside, false), inside.backend));
+  return std::max(bytes(whole_block(inside, true), inside.backend), bytes(whole_block(inside, false), inside.backend));
 }
 
 std::int64_t key_width(const ModelShape& s) { return 2 * s.G * s.D; }
@@ -40,9 +38,15 @@ void pack_keys(Recorder& r, Value kv, Value qkv) {
           .run = [=, s = r.inside](const At& at) { kernels::pack_keys(at.context, at.get(kv), at.get(qkv), attention_shape(s)); }});
 }
 
-void rotate(Recorder& r, Value to, Value from, DType dtype, const std::string& name) {
+void rotate(Recorder& r, Value to, Value from, DType dtype, std::int64_t by, const std::string& name) {
   const std::int64_t elements = r.at(from).bytes / static_cast<std::int64_t>(size_of(dtype));
-  r.exchange({.kind = CollectiveKind::rotate, .axis = Axis::cp, .count = elements, .dtype = dtype}, "rotate " + name, to, from);
+  r.exchange({.kind = CollectiveKind::rotate, .axis = Axis::cp, .count = elements, .dtype = dtype, .by = static_cast<int>(by)},
+             "rotate " + name, to, from);
+}
+
+/// FLOPs of a block's forward pass.
+double block_flops(const Recorder& r, std::int64_t step) {
+  return 4.0 * static_cast<double>(r.inside.B * r.inside.H * r.inside.D) * most_ring_pairs(r.s, step);
 }
 
 /// Attention to a block alone, of the rows that see it.
@@ -50,12 +54,13 @@ void attention_block(Recorder& r, Value out, Value lse, Value qkv, Value kv, std
   const ModelShape& s = r.s;
   r.call({.name = "attention_block_forward",
           .touches = {{out, write}, {lse, write}, {qkv, read}, {kv, read}},
-          .flops = causal_flops(r.inside),
-          .work = AttentionWork{.tokens = r.inside.T, .head_dim = s.D},
+          .flops = block_flops(r, step),
+          .work = AttentionWork{.tokens = r.inside.T, .head_dim = s.D, .window = s.kind.window},
           .workspace = most_of_blocks(r.inside, kernels::attention_block_forward_workspace_bytes),
-          .run = [=, block = block_at(s, r.inside, step)](const At& at) {
+          .run = [=, block = ring_block(s, step)](const At& at) {
+            if (!block) return;  // other ranks see theirs
             kernels::attention_block_forward(
-                at.context, {.out = at.get(out), .lse = at.get<float>(lse), .qkv = at.get(qkv), .kv = at.get(kv), .block = block});
+                at.context, {.out = at.get(out), .lse = at.get<float>(lse), .qkv = at.get(qkv), .kv = at.get(kv), .block = *block});
           }});
 }
 
@@ -65,10 +70,11 @@ void attention_block_backward(Recorder& r, Value d_q, Value d_kv, Value d_out, V
   const ModelShape& s = r.s;
   r.call({.name = "attention_block_backward",
           .touches = {{d_q, write}, {d_kv, write}, {d_out, read}, {qkv, read}, {kv, read}, {out, read}, {lse, read}},
-          .flops = 2.5 * causal_flops(r.inside),
-          .work = AttentionWork{.backward = true, .tokens = r.inside.T, .head_dim = s.D},
+          .flops = 2.5 * block_flops(r, step),
+          .work = AttentionWork{.backward = true, .tokens = r.inside.T, .head_dim = s.D, .window = s.kind.window},
           .workspace = most_of_blocks(r.inside, kernels::attention_block_backward_workspace_bytes),
-          .run = [=, block = block_at(s, r.inside, step)](const At& at) {
+          .run = [=, block = ring_block(s, step)](const At& at) {
+            if (!block) return;
             kernels::attention_block_backward(at.context, {.d_q = at.get(d_q),
                                                            .d_kv = at.get(d_kv),
                                                            .d_out = at.get(d_out),
@@ -76,7 +82,7 @@ void attention_block_backward(Recorder& r, Value d_q, Value d_kv, Value d_out, V
                                                            .kv = at.get(kv),
                                                            .out = at.get(out),
                                                            .lse = at.get<float>(lse),
-                                                           .block = block});
+                                                           .block = *block});
           }});
 }
 
@@ -91,13 +97,14 @@ void merge_block(Recorder& r, Value sum, Value lse, Value block_out, Value block
   const ModelShape& s = r.s;
   r.call({.name = "merge_block",
           .touches = {{sum, Access::add}, {lse, Access::add}, {block_out, read}, {block_lse, read}},
-          .run = [=, block = block_at(s, r.inside, step)](const At& at) {
+          .run = [=, block = ring_block(s, step)](const At& at) {
+            if (!block) return;
             kernels::merge_block(at.context, {.sum = at.get<float>(sum),
                                               .lse = at.get<float>(lse),
                                               .block_out = at.get(block_out),
                                               .block_lse = at.get<float>(block_lse),
-                                              .queries = block.queries,
-                                              .shape = block.shape});
+                                              .queries = block->queries,
+                                              .shape = block->shape});
           }});
 }
 
@@ -134,20 +141,22 @@ void end_gradients(Recorder& r, Value d_qkv, Value d_q, Value d_kv) {
 
 void ring_attention(Recorder& r, Value out, Value lse, Value qkv) {
   const ModelShape& s = r.s;
+  const std::vector<std::int64_t> steps = ring_turns(s);
+  if (steps.empty()) return own_attention(r, out, lse, qkv);
   const std::int64_t M = s.tokens();
   const std::array kv = {r.value("keys_here", {M, key_width(r.inside)}), r.value("keys_there", {M, key_width(r.inside)})};
   const Value sum = r.value("merged", {M, s.H * s.D}, DType::f32), block_out = r.value("block_context", {M, s.H * s.D}),
               block_lse = r.value("block_lse", {s.B, s.H, r.inside.T}, DType::f32);
-  const auto block = [&](std::int64_t step) { return kv[static_cast<std::size_t>(step % 2)]; };
   r.turns = 1;
-  pack_keys(r, block(0), qkv);
-  rotate(r, block(1), block(0), s.dtype, "keys 1");
+  pack_keys(r, kv[0], qkv);
+  rotate(r, kv[1], kv[0], s.dtype, steps[0], fmt::format("keys {}", steps[0]));
   own_attention(r, out, lse, qkv);
   begin_merge(r, sum, out);
-  for (std::int64_t step = 1; step < s.cp; ++step) {
+  for (std::size_t turn = 1; turn <= steps.size(); ++turn) {
+    const std::int64_t step = steps[turn - 1];
     // The next block travels while this one is worked on.
-    if (step + 1 < s.cp) rotate(r, block(step + 1), block(step), s.dtype, fmt::format("keys {}", step + 1));
-    attention_block(r, block_out, block_lse, qkv, block(step), step);
+    if (turn < steps.size()) rotate(r, kv[(turn + 1) % 2], kv[turn % 2], s.dtype, steps[turn] - step, fmt::format("keys {}", steps[turn]));
+    attention_block(r, block_out, block_lse, qkv, kv[turn % 2], step);
     merge_block(r, sum, lse, block_out, block_lse, step);
   }
   end_merge(r, out, sum);
@@ -156,27 +165,33 @@ void ring_attention(Recorder& r, Value out, Value lse, Value qkv) {
 
 void ring_attention_backward(Recorder& r, Value d_qkv, Value d_out, Value qkv, Value out, Value lse) {
   const ModelShape& s = r.s;
+  const std::vector<std::int64_t> steps = ring_turns(s);
+  if (steps.empty()) return own_attention_backward(r, d_qkv, d_out, qkv, out, lse);
   const std::int64_t M = s.tokens(), W = key_width(r.inside);
   const std::array kv = {r.value("keys_here_again", {M, W}), r.value("keys_there_again", {M, W})},
                    d_kv = {r.value("d_keys_here", {M, W}, DType::f32), r.value("d_keys_there", {M, W}, DType::f32)};
   const Value d_q = r.value("d_queries", {M, s.H * s.D}, DType::f32), d_q_block = r.value("d_block_queries", {M, s.H * s.D}),
               d_kv_block = r.value("d_block_keys", {M, W});
-  const auto turn = [](std::int64_t step) { return static_cast<std::size_t>(step % 2); };
   pack_keys(r, kv[0], qkv);
-  rotate(r, kv[1], kv[0], s.dtype, "keys 1");
+  rotate(r, kv[1], kv[0], s.dtype, steps[0], fmt::format("keys {}", steps[0]));
   own_attention_backward(r, d_qkv, d_out, qkv, out, lse);
   begin_gradients(r, d_q, d_kv[0], d_qkv);
-  for (std::int64_t step = 1; step < s.cp; ++step) {
-    if (step + 1 < s.cp) rotate(r, kv[turn(step + 1)], kv[turn(step)], s.dtype, fmt::format("keys {}", step + 1));
+  std::int64_t gone = 0;  // steps that the gradients have taken
+  for (std::size_t turn = 1; turn <= steps.size(); ++turn) {
+    const std::int64_t step = steps[turn - 1];
+    if (turn < steps.size()) rotate(r, kv[(turn + 1) % 2], kv[turn % 2], s.dtype, steps[turn] - step, fmt::format("keys {}", steps[turn]));
     // The gradient of a block follows it, and comes while this rank's part of it is made.
-    rotate(r, d_kv[turn(step)], d_kv[turn(step - 1)], DType::f32, fmt::format("d_keys {}", step));
-    attention_block_backward(r, d_q_block, d_kv_block, d_out, qkv, kv[turn(step)], out, lse, step);
-    const kernels::AttentionBlock block = block_at(s, r.inside, step);
-    add_block_gradient(r, d_q, d_q_block, s.H * s.D, block.queries);
-    add_block_gradient(r, d_kv[turn(step)], d_kv_block, W, block.keys);
+    rotate(r, d_kv[turn % 2], d_kv[(turn - 1) % 2], DType::f32, step - gone, fmt::format("d_keys {}", step));
+    gone = step;
+    attention_block_backward(r, d_q_block, d_kv_block, d_out, qkv, kv[turn % 2], out, lse, step);
+    const std::optional<kernels::AttentionBlock> block = ring_block(s, step);
+    const kernels::AttentionRows none;
+    add_block_gradient(r, d_q, d_q_block, s.H * s.D, block ? block->queries : none);
+    add_block_gradient(r, d_kv[turn % 2], d_kv_block, W, block ? block->keys : none);
   }
-  rotate(r, d_kv[turn(s.cp)], d_kv[turn(s.cp - 1)], DType::f32, "d_keys home");
-  end_gradients(r, d_qkv, d_q, d_kv[turn(s.cp)]);
+  const Value home = d_kv[(steps.size() + 1) % 2];
+  rotate(r, home, d_kv[steps.size() % 2], DType::f32, s.cp - gone, "d_keys home");
+  end_gradients(r, d_qkv, d_q, home);
 }
 
 }  // namespace tessera

@@ -2,7 +2,9 @@
 // round: in step s it has those of the rank that is s before it, and what its queries make of them joins what they have. A rank's tokens
 // are a chunk of the sequence's first half and one of its second (positions_of), so that what the causal mask leaves of a block is half of
 // it in every step on every rank: of a rank before this one the keys of the first chunk, for all queries; of one after it all keys, for the
-// queries of the second chunk. Which of both it is, is decided inside the calls: all ranks run one schedule.
+// queries of the second chunk. Which of both it is, is decided inside the calls: all ranks run one schedule. With a window a rank sees
+// less, or nothing, of the blocks that are far away (ring_turns.hpp), and a block that nobody sees is passed over: the next goes further at
+// once.
 #pragma once
 #include "model/record/recorder.hpp"
 

@@ -127,6 +127,7 @@ struct Exchange {
   std::int64_t count = 0;  ///< elements of a rank, of an all_to_all those of a block
   DType dtype{};
   std::int64_t times = 1;  ///< of an all_to_all
+  int by = 1;              ///< of a rotate: ranks that it goes further
 };
 
 /// A kernel call of a segment.

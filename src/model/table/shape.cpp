@@ -263,7 +263,7 @@ std::vector<Range> positions_of(const ModelShape& s, int index) {
 ModelShape inside_attention(const ModelShape& shape) {
   ModelShape s = shape;
   if (s.ring)
-    s.T /= s.cp;
+    s.T /= s.cp, s.gap = (s.cp - 1 - s.cp_index) * s.T;
   else
     s.H /= s.cp, s.G = std::max<std::int64_t>(1, s.G / s.cp);
   s.cp = 1, s.ring = false, s.keys_shared = 1;
@@ -286,7 +286,7 @@ ModelShape text_shape(const ModelShape& shape, const TextSize& text, Feed feed) 
 
 kernels::AttentionShape attention_shape(const ModelShape& s) {
   // A window of all keys is none, whatever code that leaves the choice of.
-  const std::int64_t window = s.feed != Feed::token && s.kind.window >= s.T ? 0 : s.kind.window;
+  const std::int64_t window = s.feed != Feed::token && s.kind.window >= s.T + s.gap ? 0 : s.kind.window;
   return {.B = s.B,
           .T = s.T,
           .H = s.H,
@@ -297,7 +297,8 @@ kernels::AttentionShape attention_shape(const ModelShape& s) {
           .deterministic = s.deterministic,
           .window = window,
           .scale = s.attention_scale,
-          .softcap = s.attention_softcap};
+          .softcap = s.attention_softcap,
+          .gap = {s.gap > 0 ? s.T / 2 : 0, s.gap}};
 }
 
 double seen_keys(double tokens, std::int64_t window) {

@@ -115,6 +115,7 @@ struct ModelShape {
   std::int64_t cp = 1;       ///< context-parallel ranks, each with T / cp tokens of every sequence
   int cp_index = 0;          ///< of this one among them
   bool ring = false;         ///< inside attention they keep their tokens, and blocks of keys travel; else they exchange tokens for heads
+  std::int64_t gap = 0;      ///< inside attention of a ring: tokens of the sequence between the first half of the rows and the second
   int ep = 1, ep_index = 0;  ///< expert-parallel ranks, of which this one has E / ep experts of each layer
 
   std::int64_t apart = 1;  ///< tensor-parallel ranks that each do all of a segment with their own rows of the stream, as if alone

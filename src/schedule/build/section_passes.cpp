@@ -105,7 +105,7 @@ void SectionBuilder::emit_exchange(const SegmentPass& p, const Exchange& exchang
   const std::int64_t size = frame_.request.mesh.size(exchange.axis), most = std::max(to.bytes, from.bytes);
   const std::int64_t moved = exchange.kind == CollectiveKind::rotate ? most : most / size * (size - 1);
   Task task{.name = p.name,
-            .op = Collective{exchange.kind, along, exchange.count, 0, exchange.dtype, false, exchange.times},
+            .op = Collective{exchange.kind, along, exchange.count, 0, exchange.dtype, false, exchange.times, Reduction::sum, exchange.by},
             .lane = lane_of(exchange.axis),
             .uses = {to, from},
             .bytes_moved = static_cast<double>(moved)};

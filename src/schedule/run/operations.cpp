@@ -344,7 +344,7 @@ void run_collective(Communicator& group, const Collective& op, void* to, const v
     case CollectiveKind::all_to_all:
       return group.all_to_all(to, from, op.count, op.dtype, op.times, context);
     case CollectiveKind::rotate:
-      return group.rotate(to, from, op.count, op.dtype, context);
+      return group.rotate(to, from, op.count, op.dtype, op.by, context);
   }
 }
 

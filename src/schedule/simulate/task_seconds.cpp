@@ -42,7 +42,7 @@ class Estimator {
     if (fresh) group->second = group_of(placement_.mesh, op.axes, 0);
     if (group->second.size == 1) return 0;
     const double bytes = task_->bytes_moved > 0 ? task_->bytes_moved : 2.0 * static_cast<double>(task_->uses.front().bytes);
-    return collective_seconds(op.kind, bytes, group->second, placement_.ranks_per_node, machine_);
+    return collective_seconds(op.kind, bytes, group->second, placement_.ranks_per_node, machine_, op.by);
   }
   /// As a piece that two ranks gather. Where they stand is that of the first rank and its neighbour along the pipeline.
   double operator()(const Transfer& op) {
@@ -153,9 +153,22 @@ class Estimator {
   const Task* task_ = nullptr;
 };
 
+/// Of the members on a node those whose block comes from another one, where each sends it `by` members further.
+int most_from_elsewhere(const Group& group, int ranks_per_node, int by) {
+  std::map<int, int> entering;  // by node
+  int most = 0;
+  for (int i = 0; i < group.size; ++i) {
+    const auto node_of = [&](int member) { return group.world[static_cast<std::size_t>(member)] / ranks_per_node; };
+    const int here = node_of(i), from = node_of((i + group.size - by) % group.size);
+    if (from != here) most = std::max(most, ++entering[here]);
+  }
+  return most;
+}
+
 }  // namespace
 
-double collective_seconds(CollectiveKind kind, double bytes, const Group& group, int ranks_per_node, const MachineProfile& machine) {
+double collective_seconds(CollectiveKind kind, double bytes, const Group& group, int ranks_per_node, const MachineProfile& machine,
+                          int by) {
   std::set<int> places;
   for (const int rank : group.world) places.insert(rank / ranks_per_node);
   const int nodes = static_cast<int>(places.size()), members = static_cast<int>(ceil_div(group.size, nodes));
@@ -176,8 +189,9 @@ double collective_seconds(CollectiveKind kind, double bytes, const Group& group,
     if (machine.network.bandwidth <= 0) lacking(machine, "collectives.network", fmt::format("{} ranks are on {} nodes", group.size, nodes));
     latency += machine.network.latency * (tree ? 2 * levels(nodes) : rotates ? 1 : nodes - 1);
     // Of all that a rank ends with, what lies on other nodes enters each node once for each group that has members there; of an all_to_all
-    // once for each rank, since no two get the same. What rotates enters each node with the first of a group's members there.
-    const double all = bytes * group.size / (group.size - 1), entering = rotates ? bytes : all * (nodes - 1) / nodes;
+    // once for each rank, since no two get the same. What rotates enters a node with those of its members that get it from another.
+    const double all = bytes * group.size / (group.size - 1),
+                 entering = rotates ? bytes * most_from_elsewhere(group, ranks_per_node, by) : all * (nodes - 1) / nodes;
     const double groups = exchanges ? ranks_per_node : static_cast<double>(ranks_per_node) / members;
     seconds = std::max(seconds, entering * groups / machine.network.bandwidth);
   }

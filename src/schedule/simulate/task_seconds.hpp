@@ -12,6 +12,7 @@ std::vector<std::vector<double>> task_seconds(const Schedule& schedule, const Ma
 
 /// Of a collective by which each rank takes in `bytes`. Inside a node bytes go at the node's rate, between nodes through all adapters of a
 /// node at once, whichever takes longer; gathers and scattered sums pass a ring of ranks, whole sums a tree.
-double collective_seconds(CollectiveKind kind, double bytes, const Group& group, int ranks_per_node, const MachineProfile& machine);
+double collective_seconds(CollectiveKind kind, double bytes, const Group& group, int ranks_per_node, const MachineProfile& machine,
+                          int by = 1);
 
 }  // namespace tessera

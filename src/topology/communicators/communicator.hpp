@@ -43,8 +43,9 @@ class Communicator {
   /// k < times and i < count. Not in place.
   virtual void all_to_all(void* recv, const void* send, std::int64_t count, DType, std::int64_t times = 1,
                           const kernels::Context& context = {}) = 0;
-  /// Each sends to the next rank of the group, the last to the first: recv = send of the rank before. Not in place.
-  virtual void rotate(void* recv, const void* send, std::int64_t count, DType, const kernels::Context& context = {}) = 0;
+  /// Each sends to the rank that is `by` further in the group, behind the last to the first: recv = send of the rank that many before, of
+  /// 1 to size() ranks. Not in place.
+  virtual void rotate(void* recv, const void* send, std::int64_t count, DType, int by = 1, const kernels::Context& context = {}) = 0;
   // Between two ranks: what one sends the other receives. Both wait until the other has come.
   void send(const void* data, std::int64_t count, DType dtype, const kernels::Context& context = {}) {
     broadcast(const_cast<void*>(data), count, dtype, rank(), context);  // is read alone

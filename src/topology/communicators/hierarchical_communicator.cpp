@@ -97,8 +97,8 @@ class HierarchicalCommunicator final : public Communicator {
   void all_to_all(void* recv, const void* send, std::int64_t count, DType dtype, std::int64_t times, const kernels::Context&) override {
     flat_->all_to_all(recv, send, count, dtype, times);
   }
-  void rotate(void* recv, const void* send, std::int64_t count, DType dtype, const kernels::Context&) override {
-    flat_->rotate(recv, send, count, dtype);
+  void rotate(void* recv, const void* send, std::int64_t count, DType dtype, int by, const kernels::Context&) override {
+    flat_->rotate(recv, send, count, dtype, by);
   }
   void barrier() override { flat_->barrier(); }
 

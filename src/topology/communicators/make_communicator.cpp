@@ -35,7 +35,7 @@ class LocalCommunicator final : public Communicator {
   void all_to_all(void* recv, const void* send, std::int64_t count, DType dtype, std::int64_t times, const kernels::Context&) override {
     if (count * times > 0) std::memcpy(recv, send, static_cast<std::size_t>(count * times) * size_of(dtype));
   }
-  void rotate(void* recv, const void* send, std::int64_t count, DType dtype, const kernels::Context&) override {
+  void rotate(void* recv, const void* send, std::int64_t count, DType dtype, int, const kernels::Context&) override {
     if (count > 0) std::memcpy(recv, send, static_cast<std::size_t>(count) * size_of(dtype));
   }
   void barrier() override {}

@@ -132,10 +132,10 @@ class MpiCommunicator final : public Communicator {
     }
   }
 
-  void rotate(void* recv, const void* send, std::int64_t count, DType dtype, const kernels::Context&) override {
+  void rotate(void* recv, const void* send, std::int64_t count, DType dtype, int by, const kernels::Context&) override {
     ++calls_;
     const auto element = static_cast<std::int64_t>(size_of(dtype));
-    const int next = (rank_ + 1) % size_, before = (rank_ + size_ - 1) % size_;
+    const int next = (rank_ + by) % size_, before = (rank_ + size_ - by) % size_;
     for (std::int64_t at = 0; at < count; at += count_limit) {
       const int n = static_cast<int>(std::min(count_limit, count - at));
       MPI_Request come = MPI_REQUEST_NULL, gone = MPI_REQUEST_NULL;

@@ -133,10 +133,10 @@ class NcclCommunicator final : public Communicator {
     });
   }
 
-  void rotate(void* recv, const void* send, std::int64_t count, DType dtype, const kernels::Context& context) override {
+  void rotate(void* recv, const void* send, std::int64_t count, DType dtype, int by, const kernels::Context& context) override {
     const std::size_t bytes = bytes_of(count, dtype);
-    if (size_ == 1) return kernels::copy(context, recv, send, bytes);
-    const int next = (rank_ + 1) % size_, before = (rank_ + size_ - 1) % size_;
+    if (by % size_ == 0) return kernels::copy(context, recv, send, bytes);
+    const int next = (rank_ + by) % size_, before = (rank_ + size_ - by) % size_;
     group("ncclSend and ncclRecv", [&](int r) {
       ncclResult_t result = ncclSuccess;
       if (r == next) result = ncclSend(send, bytes, ncclUint8, r, nccl_, stream_of(context));

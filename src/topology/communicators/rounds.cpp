@@ -52,13 +52,15 @@ std::string_view name_of(CallKind kind) {
 }
 
 bool RoundCall::matches(const RoundCall& other) const {
-  return kind == other.kind && dtype == other.dtype && reduction == other.reduction && root == other.root && count == other.count;
+  return kind == other.kind && dtype == other.dtype && reduction == other.reduction && root == other.root && count == other.count &&
+         (kind != CallKind::rotate || stride == other.stride);
 }
 
 std::string RoundCall::describe() const {
   if (kind == CallKind::barrier) return "barrier";
   std::string text = fmt::format("{} of {} {}", name_of(kind), count, name_of(dtype));
   if (kind == CallKind::all_reduce && reduction == Reduction::max) text += " (maximum)";
+  if (kind == CallKind::rotate) text += fmt::format(" by {}", stride);
   if (kind == CallKind::broadcast) text += fmt::format(" from rank {}", root);
   return text;
 }

@@ -23,8 +23,8 @@ struct RoundCall {
   DType dtype = DType::f32;
   Reduction reduction = Reduction::sum;
   std::int32_t root = 0;
-  std::int64_t count = 0, stride = 0;
-  Node::Location location = {};  ///< arena -1: not where the peers could read it
+  std::int64_t count = 0, stride = 0;  ///< stride: of a rotate, how many ranks further
+  Node::Location location = {};        ///< arena -1: not where the peers could read it
   bool matches(const RoundCall& other) const;
   std::string describe() const;
 };

@@ -129,12 +129,12 @@ class SharedCommunicator final : public Communicator {
       });
   }
 
-  void rotate(void* recv, const void* send, std::int64_t count, DType dtype, const kernels::Context&) override {
+  void rotate(void* recv, const void* send, std::int64_t count, DType dtype, int by, const kernels::Context&) override {
     const std::int64_t block = count * bytes_of(dtype);
-    const int before = (rank() + size() - 1) % size();
+    const int before = (rank() + size() - by) % size();
     auto* to = static_cast<std::byte*>(recv);
     const auto* from = static_cast<const std::byte*>(send);
-    if (begin({.kind = CallKind::rotate, .dtype = dtype, .count = count}, send, block)) {
+    if (begin({.kind = CallKind::rotate, .dtype = dtype, .count = count, .stride = by}, send, block)) {
       copy_block(to, rounds_.resolve(before), static_cast<std::size_t>(block));
       rounds_.pass();
       return;

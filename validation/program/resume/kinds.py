@@ -56,7 +56,7 @@ LAYOUTS = {
              (1, {"activation__recompute": "full", "activation__every": 2})],
     "cuda": [(2, {"zero__stage": 3, "zero__param_persistence_threshold": 0})],
 }
-NEAR = {"host": [(2, {"mesh__tp": 2}), (2, {"mesh__cp": 2})], "cuda": [(2, {"mesh__tp": 2})]}
+NEAR = {"host": [(2, {"mesh__tp": 2}), (2, {"mesh__cp": 2}), (3, {"mesh__cp": 3, "context__method": "ring"})], "cuda": [(2, {"mesh__tp": 2})]}
 
 
 def name_of(kind, ranks, keys):

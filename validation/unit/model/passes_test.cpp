@@ -261,13 +261,17 @@ TEST(ActivationPlans, EveryPlanGivesTheSameGradients) {
     }
 }
 
+/// Layers that need the blocks of some turns, of all and of none.
+constexpr const char* windows = R"(model.kinds=[{ name = "L", window = 4 }, { name = "G" }, { name = "O", window = 1 }])";
+
 /// Of two, three and four ranks in a ring, of models with `more`.
 std::vector<std::vector<Segment>> segments_of_rings(const std::vector<std::string>& more = {}) {
   std::vector<std::vector<Segment>> all;
   for (const char* cp : {"2", "3", "4"})
-    for (const char* kind : {"model.qk_norm=false", "model.qk_norm=true", "model.attention_sinks=true"}) {
+    for (const char* kind : {"model.qk_norm=false", "model.qk_norm=true", "model.attention_sinks=true", windows}) {
       std::vector<std::string> overrides = {fmt::format("mesh.cp={}", cp), "context.method=ring", "model.layers=3", kind,
                                             "batch.sequence_length=24"};
+      if (kind == windows) overrides.emplace_back("model.pattern=LGO");
       overrides.insert(overrides.end(), more.begin(), more.end());
       all.push_back(model_segments(cut_over_cp(model_shape(test::tiny_deck(overrides, cp[0] - '0')), 1)));
     }

@@ -111,6 +111,37 @@ TEST_P(ContextInARing, EachAttentionSendsBlocksToTheNext) {
       }
 }
 
+// With a window a layer passes over the blocks that nobody sees: what comes after them goes further at once.
+TEST(ContextMesh, ARingGoesAsFarAsALayersWindow) {
+  const test::Setting setting{
+      .name = "",
+      .overrides = {"mesh.cp=4", "context.method=ring", "batch.global=2", "batch.sequence_length=16", "model.layers=3", "model.pattern=LGO",
+                    R"(model.kinds=[{ name = "L", window = 3 }, { name = "G" }, { name = "O", window = 1 }])"},
+      .ranks = 4,
+      .cp = 4};
+  const BuildRequest request = test::request_of(setting);
+  const Schedule schedule = build_schedule(request);
+  std::map<std::string, std::vector<std::string>> sent;
+  for (const SegmentPass& pass : schedule.passes)
+    if (const Exchange* x = exchange_of(schedule.segments[static_cast<std::size_t>(pass.segment)], pass); x && x->axis == Axis::cp)
+      sent[pass.whole].push_back(fmt::format("{} by {}", pass.name.substr(0, pass.name.find(" (")), x->by));
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(sent["forward layers.0.attention"], (Names{"rotate keys 1 by 1", "rotate keys 3 by 2"}));
+  EXPECT_EQ(sent["backward layers.0.attention"],
+            (Names{"rotate keys 1 by 1", "rotate keys 3 by 2", "rotate d_keys 1 by 1", "rotate d_keys 3 by 2", "rotate d_keys home by 1"}));
+  EXPECT_EQ(sent["forward layers.1.attention"], (Names{"rotate keys 1 by 1", "rotate keys 2 by 1", "rotate keys 3 by 1"}));
+  EXPECT_EQ(sent["forward layers.2.attention"], Names());
+  EXPECT_EQ(sent["backward layers.2.attention"], Names());
+  std::set<int> by;
+  for (const Section& section : schedule.sections)
+    for (const Task& task : section.tasks)
+      if (const auto* c = std::get_if<Collective>(&task.op); c && task.lane == Lane::context) by.insert(c->by);
+  EXPECT_EQ(by, (std::set{1, 2})) << "tasks go as far";
+  const std::vector<RunPlan> roles = plan_roles(request);
+  EXPECT_EQ(std::ssize(roles), 4);
+  EXPECT_EQ(cross_check(roles), "");
+}
+
 // Tokens go to heads before attention and heads to tokens after it, in either direction; each moves all of a rank's rows but its own part.
 TEST_P(ContextByHeads, EachAttentionExchangesTwiceEachWay) {
   const BuildRequest mine = request(0);

@@ -245,6 +245,9 @@ TEST(TaskSeconds, OfCollectivesAreThoseOfRingsAndTrees) {
   EXPECT_DOUBLE_EQ(collective_seconds(CollectiveKind::rotate, 3e6, node, 4, m), 1e-6 + 3e-3);
   EXPECT_DOUBLE_EQ(collective_seconds(CollectiveKind::rotate, 3e6, node, 2, m), 1e-6 + 10e-6 + 3e6 / 0.5e9);
   EXPECT_DOUBLE_EQ(collective_seconds(CollectiveKind::rotate, 3e6, across, 2, m), 10e-6 + 2 * 3e6 / 0.5e9);
+  // Two ranks further all of a node's come from the other one, three ranks further one as before.
+  EXPECT_DOUBLE_EQ(collective_seconds(CollectiveKind::rotate, 3e6, node, 2, m, 2), 1e-6 + 10e-6 + 2 * 3e6 / 0.5e9);
+  EXPECT_DOUBLE_EQ(collective_seconds(CollectiveKind::rotate, 3e6, node, 2, m, 3), 1e-6 + 10e-6 + 3e6 / 0.5e9);
 }
 
 TEST(TaskSeconds, OfDisksAreSharedByTheRanksOfANode) {

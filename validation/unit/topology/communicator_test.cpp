@@ -187,18 +187,18 @@ void check_exchange(Communicator& comm, Memory& memory, std::int64_t count, std:
 }
 
 template <class T>
-void check_rotate(Communicator& comm, Memory& memory, std::int64_t count) {
-  const int before = (comm.rank() + comm.size() - 1) % comm.size();
+void check_rotate(Communicator& comm, Memory& memory, std::int64_t count, int by = 1) {
+  const int before = (comm.rank() + comm.size() - by) % comm.size();
   T *send = memory.take<T>(count), *recv = memory.take<T>(count + 3);
   std::vector<T> expected(static_cast<std::size_t>(count + 3), T(7));
   std::copy(expected.begin(), expected.end(), recv);
   for (std::int64_t i = 0; i < count; ++i) send[i] = value<T>(comm.rank(), i), expected[static_cast<std::size_t>(i)] = value<T>(before, i);
-  comm.rotate(recv, send, count, dtype_of<T>());
-  expect_same(recv, expected.data(), count + 3, fmt::format("{} rotate of {} {}", comm.path(), count, name_of(dtype_of<T>())));
+  comm.rotate(recv, send, count, dtype_of<T>(), by);
+  expect_same(recv, expected.data(), count + 3, fmt::format("{} rotate of {} {} by {}", comm.path(), count, name_of(dtype_of<T>()), by));
   // What came goes on: after as many turns as there are ranks everything is at home again.
   for (int turn = 1; turn < comm.size(); ++turn) {
     T* next = memory.take<T>(count);
-    comm.rotate(next, recv, count, dtype_of<T>());
+    comm.rotate(next, recv, count, dtype_of<T>(), by);
     recv = next;
   }
   for (std::int64_t i = 0; i < count; ++i) expected[static_cast<std::size_t>(i)] = value<T>(comm.rank(), i);
@@ -221,7 +221,7 @@ void check_all(Communicator& comm, Memory& memory) {
     }
     check_reduce<T>(comm, memory, count);
     for (std::int64_t times : {1, 3}) check_exchange<T>(comm, memory, count, times);
-    check_rotate<T>(comm, memory, count);
+    for (int by = 1; by < comm.size() || by == 1; ++by) check_rotate<T>(comm, memory, count, by);
     for (int root = 0; root < comm.size(); ++root) check_broadcast<T>(comm, memory, count, root);
   }
   comm.barrier();

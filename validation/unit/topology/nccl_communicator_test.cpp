@@ -131,9 +131,9 @@ void check_exchange(Pair& pair, std::int64_t count, std::int64_t times) {
 }
 
 template <class T>
-void check_rotate(Pair& pair, std::int64_t count) {
-  pair.expect_same<T>(values<T>(count + 3, 1), values<T>(count, 2), false, fmt::format("rotate {}", count),
-                      [&](Communicator& c, T* recv, T* send, auto& on) { c.rotate(recv, send, count, dtype_of<T>(), on); });
+void check_rotate(Pair& pair, std::int64_t count, int by) {
+  pair.expect_same<T>(values<T>(count + 3, 1), values<T>(count, 2), false, fmt::format("rotate {} by {}", count, by),
+                      [&](Communicator& c, T* recv, T* send, auto& on) { c.rotate(recv, send, count, dtype_of<T>(), by, on); });
 }
 
 /// Reproducible ones bit for bit: NCCL's own order, which changes from call to call here, is not taken.
@@ -171,7 +171,7 @@ void check_all(Pair& pair) {
     }
   for (std::int64_t count : {1, 7, 5000}) {
     for (std::int64_t times : {1, 3}) check_exchange<T>(pair, count, times);
-    check_rotate<T>(pair, count);
+    for (int by = 1; by < world().ranks() || by == 1; ++by) check_rotate<T>(pair, count, by);
   }
   for (Reduction reduction : {Reduction::sum, Reduction::max})
     pair.expect_same<T>(values<T>(1013, 5), std::vector<T>(1), reduction == Reduction::sum, "all_reduce",
