@@ -46,10 +46,14 @@ def difference(master, exported, dtype):
             f"checkpoint {master[first]!r} (0x{want[first]:0{width}x}), export 0x{got[first]:0{width}x}")
 
 
-def ours_of(values, name, rows, keys):
+def ours_of(values, name, hf_name, rows, keys):
     """What of the values of a tensor of the export the tensor of this name is."""
     if rows:
         return values[rows[1]:rows[2]]
+    if hf_name.endswith(("input_linear.weight", "output_linear.weight")):  # a Granite's
+        values = values[int(name.split(".")[4])] if ".experts." in name else values
+        half = len(values) // 2
+        return values[:half] if name.endswith("w_gate") else values[half:] if name.endswith("w_up") else values
     part = expert_part(name, keys)
     if part is None:
         return values
@@ -83,7 +87,7 @@ def compare(path, tensors, table, keys):
                 faults.append(f"/master/{name} is mapped onto {', '.join(missing)}, missing beside {path}")
             elif dataset.shape != shape:
                 faults.append(f"/master/{name} is {dataset.shape}, its natural shape is {shape}")
-            elif (found := ours_of(read_tensor(tensors[hf_name]), name, rows, keys)).shape != shape:
+            elif (found := ours_of(read_tensor(tensors[hf_name]), name, hf_name, rows, keys)).shape != shape:
                 faults.append(f"the export's {hf_name} has {found.shape} of {name}, whose natural shape is {shape}")
             elif dataset.dtype != np.dtype("<f4"):
                 faults.append(f"/master/{name} has the dtype {dataset.dtype}, not float32")

@@ -127,5 +127,8 @@ def keys_of_config(config):
         keys |= {"ff_width": shared} if shared and not count else {}
     elif kind in ("qwen2_moe", "qwen3_moe"):
         keys |= {"experts": config["num_experts"], "expert_ff_width": config["moe_intermediate_size"],
-                 "shared_ff_width": config.get("shared_expert_intermediate_size", 0), "normalize_top_k": config["norm_topk_prob"]}
+                 "shared_ff_width": config.get("shared_expert_intermediate_size", 0), "normalize_top_k": config["norm_topk_prob"],
+                 "kinds": [{"name": "D", "experts": False}, {"name": "E"}],
+                 "pattern": "".join("D" if n in config.get("mlp_only_layers", []) or (n + 1) % config.get("decoder_sparse_step", 1) else "E"
+                                    for n in range(config["num_hidden_layers"]))}
     return keys

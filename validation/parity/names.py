@@ -22,8 +22,8 @@ MORE_EXPERT_KEYS = ("dense_layers", "shared_gate", "router_scores", "router_scal
 
 def layers_of(keys):
     """What differs from layer to layer, as the deck's pattern and kinds say it: window (0: none), positions, rotation and experts of each."""
-    plain = {"window": keys.get("window", 0), "positions": keys.get("positions", "rope"), "rope_theta": keys["rope_theta"],
-             "rope_scaling": keys["rope_scaling"], "experts": True}
+    plain = {"window": keys.get("window", 0), "positions": keys.get("positions", "rope"), "rope_theta": keys.get("rope_theta"),
+             "rope_scaling": keys.get("rope_scaling"), "experts": True}
     kinds = {kind["name"]: {**plain, **kind} for kind in keys.get("kinds", [])}
     pattern = keys.get("pattern", "")
     return [kinds[pattern[n % len(pattern)]] if pattern else plain for n in range(keys["layers"])]
