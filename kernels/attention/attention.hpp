@@ -96,14 +96,15 @@ struct AttentionBlockBackward {
 TESSERA_OP(attention_block_backward, (const Context& context, const AttentionBlockBackward& arguments), (context, arguments))
 TESSERA_WORKSPACE(attention_block_backward_workspace_bytes, AttentionBlock)
 
-/// One new token per sequence against a cache, for generate. Its key and value are written into the caches at `position`, the same place in
-/// all sequences; its queries see them and what lies before, of a window its last keys alone.
+/// One new token per sequence against a cache, for generate. Its key and value are written into the caches, for `position`, which is that
+/// of all sequences; its queries see them and what lies before, of a window its last keys alone. Token t has row t % capacity of the
+/// caches.
 struct AttentionDecode {
   void* out = nullptr;                     ///< (B, H*D)
   const void* qkv = nullptr;               ///< (B, (H+2G)*D), after RoPE
   void* cache_k = nullptr;                 ///< (B, capacity, G*D)
   void* cache_v = nullptr;                 ///< the same
-  const std::int32_t* position = nullptr;  ///< below capacity; memory of the backend, so that a CUDA graph serves every position
+  const std::int32_t* position = nullptr;  ///< memory of the backend, so that a CUDA graph serves every one; see holds_a_window()
   std::int64_t capacity = 0;
   AttentionShape shape;         ///< T is not used
   const void* sinks = nullptr;  ///< (H), or null: logits that queries attend to besides, without a value

@@ -1,8 +1,9 @@
 // One new token a sequence against the cache, which its key and value join on the way. The cache is cut into pieces of a fixed number of
 // tokens (64 where D is above 8): a block takes a piece of one key/value head and leaves, for each query head of the group, its largest
-// score, its sum and its unscaled output; a second kernel joins the pieces in order. Pieces that lie before a window are passed over. What
-// pieces there are depends on the position alone, so bits depend
-// neither on the device nor on the cache's capacity. The position is read on the device, so that a launch is the same for each token.
+// score, its sum and its unscaled output; a second kernel joins the pieces in order. Pieces that lie before a window are passed over, and
+// what lies before it in its first piece is not read: the cache may hold a later token there. What pieces there are depends on the position
+// and the window alone, so bits depend neither on the device nor on the cache's capacity. The position is read on the device, so that a
+// launch is the same for each token.
 //
 // Bound by memory: 4 G D bytes a token of the cache in bf16, each read once for all query heads of its group; the floor is 4 G D length /
 // bandwidth. A thread asks for four tokens' keys and values before it uses any, so that a block has its whole piece (32 KiB at D = 128) on
@@ -35,7 +36,7 @@ struct Split {
   std::size_t shared_bytes() const { return static_cast<std::size_t>(heads_at_once * (tokens + 8 * (threads() + lanes))) * sizeof(float); }
 };
 
-// A piece's result for one query head, in workspace (B, H, pieces of the capacity, D + 2): largest score (base 2), sum, output.
+// A piece's result for one query head, in workspace (B, H, pieces that are seen, D + 2): largest score (base 2), sum, output.
 struct Piece {
   float* base;
   __device__ __forceinline__ Piece(float* workspace, const AttentionDecode& a, std::int64_t pieces, std::int64_t batch, std::int64_t head,
@@ -48,7 +49,7 @@ struct Piece {
 
 __device__ __forceinline__ int position_of(const AttentionDecode& a) {
   const int position = *a.position;
-  require(position >= 0 && position < a.capacity);
+  require(position >= 0 && (position < a.capacity || holds_a_window(a)));
   return position;
 }
 
@@ -101,7 +102,8 @@ struct Decoding {
   const Split& split;
   int position, first = first_token(a, position), thread = static_cast<int>(threadIdx.x), D = static_cast<int>(a.shape.D);
   int place = split.place(thread), mine = split.group(thread), column = 8 * place, row = 8 * split.lanes;
-  std::int64_t stride = a.shape.G * D, in_cache = (blockIdx.z * a.capacity * a.shape.G + blockIdx.y) * D;
+  int rows = static_cast<int>(a.capacity), lap = position / rows * rows;  // lap: the token of row 0
+  std::int64_t stride = a.shape.G * D, in_cache = (blockIdx.z * rows * a.shape.G + blockIdx.y) * D;
   T *keys = static_cast<T*>(a.cache_k) + in_cache, *cached_values = static_cast<T*>(a.cache_v) + in_cache;
   const T* q = static_cast<const T*>(a.qkv) + blockIdx.z * (a.shape.H + 2 * a.shape.G) * D;
   float *scores = dynamic_shared<float>(), *partial = scores + heads_at_once * split.tokens;
@@ -110,20 +112,24 @@ struct Decoding {
 
   __device__ __forceinline__ Decoding(const AttentionDecode& a, const Split& split) : a(a), split(split), position(position_of(a)) {}
 
+  /// Where a token that is seen lies in the cache: in row 0 or behind it, or in what is left of the lap before.
+  __device__ __forceinline__ std::int64_t in_row(int token) const { return (token - lap + (token < lap ? rows : 0)) * stride; }
+  __device__ __forceinline__ bool sees(int token) const { return first <= token && token <= position; }
+
   /// The piece, into registers. The new token comes from qkv, and goes into the cache.
   __device__ __forceinline__ void load_piece(int begin) {
     const T *new_key = q + (a.shape.H + blockIdx.y) * D, *new_value = new_key + stride;
 #pragma unroll
     for (int i = 0; i < tokens_of_thread; ++i) {
       const int token = begin + i * split.groups + mine;
-      k[i] = load<Whole, 8>(token == position ? new_key : keys + token * stride, column, token <= position ? D : 0);
-      v[i] = load<Whole, 8>(token == position ? new_value : cached_values + token * stride, column, token <= position ? D : 0);
+      k[i] = load<Whole, 8>(token == position ? new_key : keys + in_row(token), column, sees(token) ? D : 0);
+      v[i] = load<Whole, 8>(token == position ? new_value : cached_values + in_row(token), column, sees(token) ? D : 0);
     }
 #pragma unroll
     for (int i = 0; i < tokens_of_thread; ++i)
       if (const int token = begin + i * split.groups + mine; token == position) {
-        store<Whole>(keys + token * stride, column, D, k[i]);
-        store<Whole>(cached_values + token * stride, column, D, v[i]);
+        store<Whole>(keys + in_row(token), column, D, k[i]);
+        store<Whole>(cached_values + in_row(token), column, D, v[i]);
       }
   }
 
@@ -153,14 +159,14 @@ struct Decoding {
     for (int j = 0; j < values; ++j)
       if (split.lanes <= values ? j * split.lanes < values : j == 0 && place % 2 == 0) {  // two of 32 lanes have the same sum
         const int i = (first_value + j) / heads_at_once, h = (first_value + j) % heads_at_once, token = begin + i * split.groups + mine;
-        scores[h * split.tokens + token - begin] = first <= token && token <= position ? x[j] * scale_base2 : -INFINITY;
+        scores[h * split.tokens + token - begin] = sees(token) ? x[j] * scale_base2 : -INFINITY;
       }
   }
 
   /// A head's scores of the tokens that count are bent below the cap. One warp, each lane those that it weighs.
   __device__ __forceinline__ void bend(float* of_head, int begin, int lane, float cap_base2) const {
     for (int c = lane; c < split.tokens; c += warp_lanes)
-      if (first <= begin + c && begin + c <= position) of_head[c] = tanh_of_score(of_head[c]) * cap_base2;
+      if (sees(begin + c)) of_head[c] = tanh_of_score(of_head[c]) * cap_base2;
   }
 
   /// This thread's tokens by their weights.
@@ -195,7 +201,7 @@ __global__ void __launch_bounds__(most_threads)
   Decoding<T, Whole> work(a, split);
   const int thread = work.thread, threads = static_cast<int>(blockDim.x), lane = thread % warp_lanes;
   const int heads = static_cast<int>(a.shape.H) / static_cast<int>(a.shape.G), first_head = static_cast<int>(blockIdx.y) * heads;
-  const int first_piece = work.first / split.tokens + static_cast<int>(blockIdx.x);
+  const int before = work.first / split.tokens, first_piece = before + static_cast<int>(blockIdx.x);
   for (int piece = first_piece; piece <= work.position / split.tokens; piece += static_cast<int>(gridDim.x)) {
     const int begin = piece * split.tokens;
     work.load_piece(begin);
@@ -205,7 +211,7 @@ __global__ void __launch_bounds__(most_threads)
     }
     for (int head = first_head; head < first_head + heads; head += heads_at_once) {
       const int count = min(heads_at_once, first_head + heads - head);
-      const auto result = [&](int h) { return Piece(workspace, a, pieces, blockIdx.z, head + h, piece); };
+      const auto result = [&](int h) { return Piece(workspace, a, pieces, blockIdx.z, head + h, piece - before); };
 #pragma unroll
       for (int i = 0; i < tokens_of_thread; ++i) keep_packed(work.k[i]), keep_packed(work.v[i]);
       work.score(begin, count, scale_base2);
@@ -239,7 +245,7 @@ __global__ void __launch_bounds__(join_warps* warp_lanes, 2)
   const int lane = static_cast<int>(threadIdx.x) % warp_lanes;
   const int warp = static_cast<int>(threadIdx.x) / warp_lanes;
   const std::int64_t head = blockIdx.y, batch = blockIdx.z, d = static_cast<std::int64_t>(blockIdx.x) * warp_lanes + lane;
-  const auto piece_of = [&](int i) { return Piece(workspace, a, pieces, batch, head, before + i); };
+  const auto piece_of = [&](int i) { return Piece(workspace, a, pieces, batch, head, i); };
   float most = -INFINITY, total = 0, out = 0;
   for (int i = static_cast<int>(threadIdx.x); i < present; i += join_warps * warp_lanes) most = fmaxf(most, piece_of(i).most());
   most = block_max(most);

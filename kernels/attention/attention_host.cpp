@@ -218,13 +218,14 @@ void decode_head(const AttentionDecode& a, std::int64_t b, std::int64_t h) {
   const std::int64_t first = s.window > 0 ? std::max<std::int64_t>(0, *a.position + 1 - s.window) : 0;
   for (std::int64_t t = first; t <= *a.position; ++t) {
     f32x16 products{};
-    for (std::int64_t i = 0; i < vectors; ++i) products = fma(q[i], row(keys + t * stride, i), products);
+    const std::int64_t at = t % a.capacity * stride;
+    for (std::int64_t i = 0; i < vectors; ++i) products = fma(q[i], row(keys + at, i), products);
     float score = horizontal_sum(products), before = most;
     if (factors.cap > 0) score = tanh_of_score(score) * factors.cap;
     most = score > most || std::isnan(score) ? score : most;
     float rescale = std::exp2(before - most), p = std::exp2(score - most);
     total = total * rescale + p;
-    for (std::int64_t i = 0; i < vectors; ++i) out[i] = fma(row(values + t * stride, i), splat(p), out[i] * rescale);
+    for (std::int64_t i = 0; i < vectors; ++i) out[i] = fma(row(values + at, i), splat(p), out[i] * rescale);
   }
   T* to = static_cast<T*>(a.out) + (b * s.H + h) * s.D;
   for (std::int64_t i = 0; i < vectors; ++i) store(to + i * lanes, out[i] / total, width(i));
@@ -236,7 +237,7 @@ void append(const AttentionDecode& a) {
   const auto row = static_cast<std::size_t>(s.G * s.D) * size_of(s.dtype), queries = static_cast<std::size_t>(s.H * s.D) * size_of(s.dtype);
   for (std::int64_t b = 0; b < s.B; ++b) {
     const std::byte* k = static_cast<const std::byte*>(a.qkv) + static_cast<std::size_t>(b) * (queries + 2 * row) + queries;
-    const std::size_t at = static_cast<std::size_t>(b * a.capacity + *a.position) * row;
+    const std::size_t at = static_cast<std::size_t>(b * a.capacity + *a.position % a.capacity) * row;
     std::memcpy(static_cast<std::byte*>(a.cache_k) + at, k, row);
     std::memcpy(static_cast<std::byte*>(a.cache_v) + at, k + row, row);
   }
@@ -277,8 +278,8 @@ std::size_t attention_decode_workspace_bytes(const AttentionDecode&) { return 0;
 
 void attention_decode(const Context&, const AttentionDecode& a) {
   check_attention(a.shape);
-  TESSERA_REQUIRE(*a.position >= 0 && *a.position < a.capacity && a.shape.D <= 512, "decode at {} of {}, D={}", *a.position, a.capacity,
-                  a.shape.D);
+  TESSERA_REQUIRE(*a.position >= 0 && (*a.position < a.capacity || holds_a_window(a)) && a.shape.D <= 512,
+                  "decode at {} of {}, window {}, D={}", *a.position, a.capacity, a.shape.window, a.shape.D);
   append(a);
   parallel_ranges(a.shape.B * a.shape.H, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i)

@@ -1,7 +1,6 @@
 #include "kernels/attention/attention_sizes.hpp"
 
 #include "base/check.hpp"
-#include "kernels/attention/passes.hpp"
 
 namespace tessera::kernels::cuda {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 #include <algorithm>
 
-#include "kernels/attention/attention.hpp"
+#include "kernels/attention/passes.hpp"
 
 namespace tessera::kernels::cuda {
 
@@ -29,8 +29,10 @@ std::size_t native_backward_workspace_bytes(const AttentionShape& shape, std::in
 /// A decoded token's blocks take pieces of the cache: groups of lanes_of_row(D) threads have four tokens each.
 inline constexpr int tokens_of_thread = 4;
 constexpr int groups_of_piece(std::int64_t D) { return std::max(16, 32 / lanes_of_row(D)); }
+/// As many as a token sees something of: a window begins anywhere in a piece.
 constexpr std::int64_t decode_pieces_of(const AttentionDecode& a) {
-  return ceil_div(a.capacity, std::int64_t{tokens_of_thread} * groups_of_piece(a.shape.D));
+  const std::int64_t tokens = std::int64_t{tokens_of_thread} * groups_of_piece(a.shape.D);
+  return holds_a_window(a) ? ceil_div(a.shape.window - 1, tokens) + 1 : ceil_div(a.capacity, tokens);
 }
 
 /// Bytes of workspace that cuDNN's pass may take of this shape: of the frontend's own tensors, and of the engine; one that needs more is

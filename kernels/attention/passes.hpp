@@ -70,6 +70,9 @@ TESSERA_BOTH TESSERA_INLINE Heads<T> gradients_of(const BackwardPass& a, std::in
   return {q, k, k + s.G * s.D, a.d_q_stride, a.d_k_stride};
 }
 
+/// Whether caches have a row for each token that is seen, so that a text may be of any length; else it ends where they do.
+TESSERA_BOTH constexpr bool holds_a_window(const AttentionDecode& a) { return a.shape.window > 0 && a.shape.window <= a.capacity; }
+
 /// x, scaled as products of queries and keys are.
 inline float scaled(const AttentionShape& s, float x) { return s.scale > 0 ? x * s.scale : x / std::sqrt(static_cast<float>(s.D)); }
 

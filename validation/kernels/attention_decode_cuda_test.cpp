@@ -8,7 +8,8 @@ namespace tessera::kernels::attention_decode_cuda_test {
 namespace {
 using namespace testing;
 
-/// A new token at `position` before caches that are NaN from there on. What decoding leaves: its result and the caches.
+/// A new token at `position` before caches that are NaN from there on, and where a token was that a window has left behind. What decoding
+/// leaves: its result and the caches.
 struct Decoding {
   Tensor out, k, v;
   Decoding(const AttentionShape& s, std::int64_t capacity)
@@ -28,7 +29,8 @@ struct Cache {
     before.k.randomize(2);
     before.v.randomize(3);
     for (std::int64_t i = 0; i < before.k.size(); ++i)
-      if (i / (s.G * s.D) % capacity >= position) before.k.set(i, std::nan("")), before.v.set(i, std::nan(""));
+      if (const std::int64_t row = i / (s.G * s.D) % capacity; row == position % capacity || row > position)
+        before.k.set(i, std::nan("")), before.v.set(i, std::nan(""));
   }
   Decoding on_host() {
     Decoding after = before;
@@ -61,7 +63,7 @@ TEST(AttentionDecodeCuda, MatchesTheHost) {
   for (DType t : {DType::f32, DType::bf16, DType::f16})
     for (std::int64_t position : attention_decode_positions)
       for (const AttentionShape& s : sample.some(attention_decode_cases(t), 4)) {
-        Cache cache(s, 310, position);
+        Cache cache(s, s.window > 0 ? std::min<std::int64_t>(310, s.window) : 310, position);
         const Decoding got = cache.on_device(), want = cache.on_host();
         EXPECT_LT(relative_error(got.out.doubles(), want.out.doubles()), tolerance(t)) << "at " << position << ", " << name_of(s);
         EXPECT_EQ(got.k.bytes(), want.k.bytes()) << "at " << position << ", " << name_of(s);

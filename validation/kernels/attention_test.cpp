@@ -289,7 +289,8 @@ TEST(Attention, DecodeMatchesTheLastRow) {
       for (AttentionShape s : sample.some(attention_decode_cases(t), 5)) {
         s.T = position + 1;
         Result r(s);
-        const std::int64_t D = s.D, capacity = s.T + 13, stride = (s.H + 2 * s.G) * D;
+        const std::int64_t D = s.D, longest = s.T + 13, capacity = s.window > 0 ? std::min(longest, s.window) : longest,
+                           stride = (s.H + 2 * s.G) * D;
         Tensor row(s.B * stride, t), k(s.B * capacity * s.G * D, t), v(k.size(), t), out(s.B * s.H * D, t);
         Tensor sinks(s.H, t);
         sinks.randomize(3, 4);
@@ -299,8 +300,8 @@ TEST(Attention, DecodeMatchesTheLastRow) {
         for (std::int64_t b = 0; b < s.B; ++b) {
           for (std::int64_t u = 0; u + 1 < s.T; ++u)
             for (std::int64_t i = 0; i < s.G * D; ++i) {
-              k.set((b * capacity + u) * s.G * D + i, r.qkv.get((b * s.T + u) * stride + s.H * D + i));
-              v.set((b * capacity + u) * s.G * D + i, r.qkv.get((b * s.T + u) * stride + (s.H + s.G) * D + i));
+              k.set((b * capacity + u % capacity) * s.G * D + i, r.qkv.get((b * s.T + u) * stride + s.H * D + i));
+              v.set((b * capacity + u % capacity) * s.G * D + i, r.qkv.get((b * s.T + u) * stride + (s.H + s.G) * D + i));
             }
           for (std::int64_t i = 0; i < stride; ++i) row.set(b * stride + i, r.qkv.get((b * s.T + s.T - 1) * stride + i));
           for (std::int64_t i = 0; i < s.H * D; ++i) want.push_back(full[z((b * s.T + s.T - 1) * s.H * D + i)]);

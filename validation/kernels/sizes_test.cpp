@@ -54,6 +54,10 @@ TEST(SizesOnGpus, Attention) {
   EXPECT_EQ(attention(small, AttentionPath::fastest, true), 8192u) << "fp32 is ours alone";
   EXPECT_EQ(attention_decode_workspace_bytes({.capacity = 8192, .shape = llama}, gpu), 4259840u);
   EXPECT_EQ(attention_decode_workspace_bytes({.capacity = 65, .shape = {.B = 3, .T = 1, .H = 4, .G = 2, .D = 6}}, gpu), 384u);
+  AttentionShape windowed = llama;
+  windowed.window = 1024;  // it begins in a piece of 64 tokens and ends in the 17th
+  EXPECT_EQ(attention_decode_workspace_bytes({.capacity = 1024, .shape = windowed}, gpu), 64u * 17 * 130 * 4);
+  EXPECT_EQ(attention_decode_workspace_bytes({.capacity = 512, .shape = windowed}, gpu), 64u * 8 * 130 * 4);
 }
 
 TEST(SizesOnGpus, AttentionBlocks) {

@@ -1,5 +1,7 @@
 #include "model/calls/attention.hpp"
 
+#include <algorithm>
+
 #include "kernels/attention/attention.hpp"
 #include "kernels/attention_sinks/attention_sinks.hpp"
 #include "kernels/elementwise/elementwise.hpp"
@@ -56,11 +58,22 @@ void own_attention_backward(Recorder& r, Value d_qkv, Value d_out, Value qkv, Va
 void fill_caches(Recorder& r, Value qkv) {
   const Value keys = r.cached_keys(), values = r.cached_values();
   r.call({.name = "fill_caches", .touches = {{keys, write}, {values, write}, {qkv, read}}, .run = [=, s = r.inside](const At& at) {
-            const std::int64_t width = s.bytes_of(s.qkv_width()), cached = s.bytes_of(s.G * s.D);
+            const std::int64_t width = s.bytes_of(s.qkv_width()), cached = s.bytes_of(s.G * s.D), held = s.capacity;
+            // Of a prompt beyond a window the last tokens: those of the lap that ends with it, then what is left of the lap before.
+            const std::int64_t lap = s.T / held * held, before = std::max<std::int64_t>(0, s.T - held);
             const std::byte* from = at.get<std::byte>(qkv) + s.bytes_of(s.H * s.D);
             for (const Value cache : {keys, values}) {
-              copy_rows(at.context,
-                        {.to = at.get(cache), .to_stride = cached, .from = from, .from_stride = width, .bytes = cached, .rows = s.T});
+              const auto copy = [&](std::int64_t first, std::int64_t end, std::int64_t row) {
+                if (first == end) return;
+                copy_rows(at.context, {.to = at.get<std::byte>(cache) + row * cached,
+                                       .to_stride = cached,
+                                       .from = from + first * width,
+                                       .from_stride = width,
+                                       .bytes = cached,
+                                       .rows = end - first});
+              };
+              copy(lap, s.T, 0);
+              copy(before, lap, before % held);
               from += cached;
             }
           }});

@@ -233,6 +233,7 @@ ModelShape cut_over_tp(const ModelShape& shape, int size, int index) {
 ModelShape in_layer(const ModelShape& shape, int layer) {
   ModelShape s = shape;
   if (shape.kinds) s.kind = (*shape.kinds)[static_cast<std::size_t>(layer)];
+  if (s.kind.window > 0) s.capacity = std::min(s.capacity, s.kind.window);
   return s;
 }
 

@@ -54,6 +54,18 @@ TEST(Text, CachesAreAllThatAPassLeavesAndThePlanCountsThem) {
     EXPECT_EQ(schedule->segments.size(),
               2 * schedule->sections[static_cast<std::size_t>(schedule->program(ProgramKind::token).phases[0].section)].tasks.size());
   }
+  // Of a layer with a window they hold what it sees, however long the text.
+  const auto caches = [](std::int64_t capacity) {
+    const Schedule schedule =
+        test::schedule_of({.name = "",
+                           .overrides = {"model.layers=3", "model.pattern=LGO",
+                                         R"(model.kinds=[{ name = "L", window = 128 }, { name = "G" }, { name = "O", window = 5120 }])"},
+                           .training = false,
+                           .text = {.prompt = 300, .capacity = capacity}});
+    return place(schedule).by_category[host][static_cast<std::size_t>(Category::caches)];
+  };
+  EXPECT_EQ(caches(1024), 2 * 4 * (128 + 1024 + 1024) * G * D);
+  EXPECT_EQ(caches(8192), 2 * 4 * (128 + 8192 + 5120) * G * D);
   EXPECT_FALSE(text(1, 9).has(ProgramKind::prompt)) << "one token needs no pass of its own";
   EXPECT_THROW(text(10, 9), Error);
 }
