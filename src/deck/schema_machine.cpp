@@ -8,7 +8,8 @@ std::vector<Key> machine_keys() {
       // [kernels]
       {KEY(kernels.loss_chunk), .type = integer, .unit = "tokens", .limits = {.least = 0, .most = max_dim}, .fallback = "\"auto\"",
        .automatic = Auto::kept,
-       .help = "Tokens whose logits are held at one time; auto picks some that fit the caches of a host, or some thousands on a GPU."},
+       .help = "Tokens whose gradients of logits are held at one time; auto picks some hundreds on a host, of about 128 MiB, or some "
+               "thousands on a GPU. A host makes logits themselves of fewer at a time, which its caches hold."},
       {KEY(kernels.pack_weights), .type = boolean, .fallback = "false",
        .help = "Keep weight matrices also in the layouts that the host's matrix product reads fastest, packed once a step for all "
                "micro-batches. "

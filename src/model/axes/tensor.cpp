@@ -19,8 +19,9 @@ kernels::KeyParts key_parts(const ModelShape& s) {
   return {.M = s.tokens(), .H = s.H, .D = s.D, .N = s.tp, .sharing = s.keys_shared, .first = first, .dtype = s.dtype};
 }
 
-void softmax_loss_of_slice(Recorder& r, Value losses, Value d_logits, Value logits, const Rows& rows) {
+void softmax_loss_of_slice(Recorder& r, Value losses, Value d_logits, Value logits, const LossRows& place) {
   const ModelShape& s = r.s;
+  const Rows rows = place.rows;
   const Value ids = r.targets(), weights = r.row_weights(), scale = d_logits ? r.gradient_scale() : Value{};
   Value &noted = r.note("slice_sums"), &noted_all = r.note("all_sums");
   if (!noted) {  // doubles; the first rows are the most at a time
@@ -29,26 +30,33 @@ void softmax_loss_of_slice(Recorder& r, Value losses, Value d_logits, Value logi
   }
   const Value mine = noted, all = noted_all;
   const Range vocabulary = s.vocabulary();
-  r.call(
-      {.name = "softmax_slice_sums", .touches = {{mine, write}, {logits, read}, {ids, read}}, .run = [=, map = s.logit_map](const At& at) {
-         kernels::softmax_slice_sums(at.context, {.sums = at.get<double>(mine),
-                                                  .logits = at.get<float>(logits),
-                                                  .targets = at.get<std::int32_t>(ids) + rows.first,
-                                                  .rows = rows.count,
-                                                  .V = vocabulary.size(),
-                                                  .first = vocabulary.begin,
-                                                  .map = map});
-       }});
+  const std::int64_t first_logit = place.logits * vocabulary.size();
+  r.call({.name = "softmax_slice_sums",
+          .touches = {{mine, write}, {logits, read}, {ids, read}},
+          .work = MemoryWork{static_cast<double>(rows.count * vocabulary.size()) * sizeof(float)},
+          .run = [=, map = s.logit_map](const At& at) {
+            kernels::softmax_slice_sums(at.context, {.sums = at.get<double>(mine),
+                                                     .logits = at.get<float>(logits) + first_logit,
+                                                     .targets = at.get<std::int32_t>(ids) + rows.first,
+                                                     .rows = rows.count,
+                                                     .V = vocabulary.size(),
+                                                     .first = vocabulary.begin,
+                                                     .map = map});
+          }});
   r.exchange({.kind = CollectiveKind::all_gather, .count = rows.count * slice_numbers, .dtype = DType::i64}, "gather slice_sums", all,
              mine);
   std::vector<Touch> touches = {
       {losses, write}, {logits, d_logits == logits ? Access::add : read}, {all, read}, {ids, read}, {weights, read}};
   if (scale) touches.push_back({scale, read});
   if (d_logits && d_logits != logits) touches.push_back({d_logits, write});
-  r.call({.name = "softmax_slice_loss", .touches = std::move(touches), .run = [=, s = s](const At& at) {
+  const std::int64_t first_gradient = s.bytes_of(place.d_logits * vocabulary.size());
+  r.call({.name = "softmax_slice_loss",
+          .touches = std::move(touches),
+          .work = work_of_losses(s, place, vocabulary.size(), d_logits, logits),
+          .run = [=, s = s](const At& at) {
             kernels::softmax_slice_loss(at.context, {.losses = at.get<float>(losses) + rows.first,
-                                                     .logits = at.get<float>(logits),
-                                                     .d_logits = at.get(d_logits),
+                                                     .logits = at.get<float>(logits) + first_logit,
+                                                     .d_logits = d_logits ? at.get<std::byte>(d_logits) + first_gradient : nullptr,
                                                      .sums = at.get<double>(all),
                                                      .targets = at.get<std::int32_t>(ids) + rows.first,
                                                      .weights = at.get<float>(weights) + rows.first,
@@ -122,8 +130,8 @@ void linear_backward_to_part(Recorder& r, Value d_part, const std::vector<Enteri
   weights();
 }
 
-void softmax_loss(Recorder& r, Value losses, Value d_logits, Value logits, const Rows& rows) {
-  r.s.tp == 1 ? softmax_loss_of_rows(r, losses, d_logits, logits, rows) : softmax_loss_of_slice(r, losses, d_logits, logits, rows);
+void softmax_loss(Recorder& r, Value losses, Value d_logits, Value logits, const LossRows& at) {
+  r.s.tp == 1 ? softmax_loss_of_rows(r, losses, d_logits, logits, at) : softmax_loss_of_slice(r, losses, d_logits, logits, at);
 }
 
 void gather_keys(Recorder& r, Value rows, Value made) {

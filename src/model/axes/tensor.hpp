@@ -3,7 +3,7 @@
 // of their inputs and sum over ranks after. Each rank holds R = M / tp rows of the stream, and all rows inside a segment's products. Alone,
 // a rank's part is the whole, and nothing is called.
 #pragma once
-#include "model/record/recorder.hpp"
+#include "model/calls/losses.hpp"
 
 namespace tessera {
 
@@ -35,9 +35,9 @@ struct EnteringProduct {
 /// linear_backward of all products that read x, the whole of a part (R,C), whose gradient is d_part: sums of ranks meet beside the weights'
 /// gradients. Alone d_part may be x.
 void linear_backward_to_part(Recorder& r, Value d_part, const std::vector<EnteringProduct>& entering, Value x);
-/// Losses (M) fp32 of `rows` from their logits (m,V) fp32, which are destroyed, and with d_logits their gradient: see
-/// softmax_loss_of_rows. Each rank has the logits of its vocabulary.
-void softmax_loss(Recorder& r, Value losses, Value d_logits, Value logits, const Rows& rows);
+/// Losses (M) fp32 from logits (.,V) fp32, which are destroyed, and with d_logits their gradient: see softmax_loss_of_rows. Each rank has
+/// the logits of its vocabulary.
+void softmax_loss(Recorder& r, Value losses, Value d_logits, Value logits, const LossRows& at);
 
 // Of fewer key heads than ranks, neighbours have the same one (kernels/key_parts): a rank's product makes a part of its features, beside
 // queries of whole heads, (M, made_width) in all. Else that is what attention reads, and nothing is called.

@@ -13,16 +13,25 @@ using enum Access;
 
 }  // namespace
 
-void softmax_loss_of_rows(Recorder& r, Value losses, Value d_logits, Value logits, const Rows& rows) {
+MemoryWork work_of_losses(const ModelShape& s, const LossRows& at, std::int64_t V, Value d_logits, Value logits) {
+  const std::int64_t apart = d_logits && d_logits != logits ? s.bytes_of(1) : 0;
+  return {static_cast<double>(at.rows.count * V * (2 * static_cast<std::int64_t>(sizeof(float)) + apart))};
+}
+
+void softmax_loss_of_rows(Recorder& r, Value losses, Value d_logits, Value logits, const LossRows& place) {
   const ModelShape& s = r.s;
+  const Rows rows = place.rows;
   const Value ids = r.targets(), weights = r.row_weights(), scale = d_logits ? r.gradient_scale() : Value{};
   std::vector<Touch> touches = {{losses, write}, {logits, Access::add}, {ids, read}, {weights, read}};
   if (scale) touches.push_back({scale, read});
   if (d_logits && d_logits != logits) touches.push_back({d_logits, write});
-  r.call({.name = "softmax_loss", .touches = std::move(touches), .run = [=, s = s](const At& at) {
+  r.call({.name = "softmax_loss",
+          .touches = std::move(touches),
+          .work = work_of_losses(s, place, s.V, d_logits, logits),
+          .run = [=, s = s](const At& at) {
             softmax_loss_rows(at.context, {.losses = at.get<float>(losses) + rows.first,
-                                           .logits = at.get<float>(logits),
-                                           .d_logits = at.get(d_logits),
+                                           .logits = at.get<float>(logits) + place.logits * s.V,
+                                           .d_logits = d_logits ? at.get<std::byte>(d_logits) + s.bytes_of(place.d_logits * s.V) : nullptr,
                                            .targets = at.get<std::int32_t>(ids) + rows.first,
                                            .weights = at.get<float>(weights) + rows.first,
                                            .grad_scale = scale ? &at.get<kernels::GradientScale>(scale)->of_targets : nullptr,

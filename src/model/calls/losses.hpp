@@ -4,9 +4,15 @@
 
 namespace tessera {
 
-/// Losses (M) fp32 of `rows` from their logits (m,V) fp32, which are destroyed. With d_logits (m,V), which may be logits in fp32, also
-/// their gradient.
-void softmax_loss_of_rows(Recorder& r, Value losses, Value d_logits, Value logits, const Rows& rows);
+/// Rows of the micro-batch whose losses are made, and from which rows on their logits and the gradients of these lie.
+struct LossRows {
+  Rows rows;
+  std::int64_t logits = 0, d_logits = 0;
+};
+/// Losses (M) fp32 from logits (.,V) fp32, which are destroyed. With d_logits (.,V), which may be logits in fp32, also their gradient.
+void softmax_loss_of_rows(Recorder& r, Value losses, Value d_logits, Value logits, const LossRows& at);
+/// What a row pass over logits of V tokens of the vocabulary moves: logits are read, and exponentials or gradients written.
+MemoryWork work_of_losses(const ModelShape& s, const LossRows& at, std::int64_t V, Value d_logits, Value logits);
 /// sum (1 double) of losses (M), on tensor-parallel ranks of this rank's rows.
 void sum_losses(Recorder& r, Value sum, Value losses);
 /// The losses (M) of this rank's rows join the totals of the groups that their tokens belong to; nothing where there are none.

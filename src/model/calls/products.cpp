@@ -31,17 +31,18 @@ void linear(Recorder& r, Value y, Value x, const std::string& w, std::int64_t N,
   const Value bias = extra.bias.empty() ? Value{} : r.weight(extra.bias), addend = extra.add;
   const char present = 0;
   const kernels::Gemm planned = product(nullptr, nullptr, {}, bias ? &present : nullptr);
-  r.call({.name = "linear " + w,
-          .touches =
-              multiply.with_scales(with_reads({{y, extra.adds ? Access::add : write}, {x, read}, {weight, read}}, {copy, bias, addend})),
-          .flops = products::flops(dims),
-          .work = work_of(products::Product::forward, dims, multiply.quantised_bytes(planned)),
-          .workspace = multiply.workspace_bytes(planned),
-          .run = [=, first = s.bytes_of(rows.first * K)](const At& at) {
-            auto g = product(at.get(y), at.get<std::byte>(x) + first, {at.get(weight), at.get(copy)}, at.get(bias));
-            g.addend = at.get(addend);
-            multiply(at, g);
-          }});
+  r.call(
+      {.name = "linear " + w,
+       .touches =
+           multiply.with_scales(with_reads({{y, extra.adds ? Access::add : write}, {x, read}, {weight, read}}, {copy, bias, addend})),
+       .flops = products::flops(dims),
+       .work = work_of(products::Product::forward, dims, multiply.quantised_bytes(planned)),
+       .workspace = multiply.workspace_bytes(planned),
+       .run = [=, first = s.bytes_of(rows.first * K), y_first = extra.y_first * N * static_cast<std::int64_t>(size_of(out))](const At& at) {
+         auto g = product(at.get<std::byte>(y) + y_first, at.get<std::byte>(x) + first, {at.get(weight), at.get(copy)}, at.get(bias));
+         g.addend = at.get(addend);
+         multiply(at, g);
+       }});
   if (!extra.rows) add_adapters(r, y, x, w, N, K);
 }
 

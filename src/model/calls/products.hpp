@@ -8,7 +8,8 @@ namespace tessera {
 struct LinearExtra {
   std::string bias = {};          ///< (N), added: a tensor's name
   Value add = {};                 ///< (M,N), added: a residual
-  std::optional<Rows> rows = {};  ///< of x; y holds these alone
+  std::optional<Rows> rows = {};  ///< of x; y holds these alone,
+  std::int64_t y_first = 0;       ///< from this row on
   bool fp32 = false;              ///< y is fp32 whatever the compute type
   bool adds = false;              ///< y += instead of y =, with no `add`
 };

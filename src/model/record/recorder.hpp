@@ -83,10 +83,11 @@ class Recorder {
   std::int64_t vocabulary() const { return s.vocabulary().size(); }
   Rows all_rows() const { return {0, s.tokens()}; }
   /// All rows, `most` at a time.
-  std::vector<Rows> chunks(std::int64_t most) const {
+  std::vector<Rows> chunks(std::int64_t most) const { return chunks(all_rows(), most); }
+  static std::vector<Rows> chunks(const Rows& whole, std::int64_t most) {
     std::vector<Rows> result;
-    for (Rows rows; rows.first < s.tokens(); rows.first += rows.count)
-      result.push_back(rows = {rows.first, std::min(most, s.tokens() - rows.first)});
+    for (std::int64_t done = 0; done < whole.count; done += most)
+      result.push_back({whole.first + done, std::min(most, whole.count - done)});
     return result;
   }
   /// The record; the recorder is done.

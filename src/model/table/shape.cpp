@@ -108,15 +108,26 @@ kernels::PlainActivation plain_activation_of(Activation activation) {
   }
 }
 
-/// Tokens of a chunk of logits where the deck says auto.
-/// On the host a chunk of about 32 MiB of fp32 keeps the products large and the chunk inside the last-level cache.
-/// On a GPU each chunk moves the head's gradient twice and its weight twice, 12 bytes an element beside 6 floating-point operations a
-/// token: that is small from some 2000 tokens on. Chunks are made equal.
+constexpr std::int64_t rows_of_products = 128;  ///< whose multiples products like
+
+/// Tokens of a chunk of the loss where the deck says auto.
+/// On the host, too, each chunk moves the head's gradient twice and its weight twice, 10 bytes an element in bf16 beside about 20 of a
+/// logit a token: some hundred tokens more than half the width keep that small. Gradients of logits take about 128 MiB. On a GPU each chunk
+/// moves the head's gradient twice and its weight twice, 12 bytes an element beside 6 floating-point operations a token: that is small from
+/// some 2000 tokens on. Chunks are made equal.
 std::int64_t loss_chunk(const ModelShape& s) {
-  const std::int64_t row = 4 * s.V;  // bytes
-  if (s.backend == kernels::Backend::host) return std::clamp<std::int64_t>((std::int64_t{32} << 20) / row, 64, 4096);
-  const std::int64_t most = std::clamp<std::int64_t>((std::int64_t{512} << 20) / row, 2048, 8192);
-  return round_up(ceil_div(s.tokens(), ceil_div(s.tokens(), most)), std::int64_t{128});
+  const bool host = s.backend == kernels::Backend::host;
+  const std::int64_t most = host ? std::clamp<std::int64_t>((std::int64_t{128} << 20) / s.bytes_of(s.V), 512, 4096)
+                                 : std::clamp<std::int64_t>((std::int64_t{512} << 20) / (4 * s.V), 2048, 8192);
+  return round_up(ceil_div(s.tokens(), ceil_div(s.tokens(), most)), rows_of_products);
+}
+
+/// Tokens of a host's chunk whose logits are made at once: about 32 MiB of fp32, which a last-level cache holds until the loss has read
+/// them. Each time the head's weight is read: so that this is no more than what a cache saves, they are at least a sixth of the width.
+std::int64_t logit_rows(const ModelShape& s) {
+  if (s.backend != kernels::Backend::host) return 0;
+  const std::int64_t hot = (std::int64_t{32} << 20) / (4 * s.V) / rows_of_products * rows_of_products;
+  return std::max({hot, round_up(s.C / 6, rows_of_products), rows_of_products});
 }
 
 }  // namespace
@@ -189,6 +200,7 @@ ModelShape model_shape(const Deck& deck) {
                .ep = static_cast<int>(deck.mesh.ep)};
   add_kinds(s, m);
   s.loss_chunk = std::min(s.loss_chunk == 0 ? loss_chunk(s) : s.loss_chunk, s.tokens());
+  s.logit_rows = std::min(logit_rows(s), s.loss_chunk);
   return s;
 }
 

@@ -98,7 +98,8 @@ struct ModelShape {
   /// Of each layer; null: all are as LayerKind begins. Shared, since each task of a schedule has a shape of its own.
   std::shared_ptr<const std::vector<LayerKind>> kinds = nullptr;
   LayerKind kind = {};          ///< of the layer whose text is recorded
-  std::int64_t loss_chunk = 0;  ///< tokens of logits held at once
+  std::int64_t loss_chunk = 0;  ///< tokens whose gradients of logits are held at once
+  std::int64_t logit_rows = 0;  ///< of these, tokens whose logits are made at once; 0: all of them
   bool pack_weights = false;    ///< segments read packed copies of matrices where the builder binds them
   Fp8Shape fp8 = {};            ///< products of linear layers whose operands are codes of 8 bits
   kernels::AttentionPath attention = kernels::AttentionPath::native;

@@ -16,6 +16,7 @@ struct Case {
   DType dtype = DType::f32;
   bool reproducible = false;
   double logit_scale = 1;
+  std::int64_t at_once = 0;  ///< rows of a chunk whose logits are made at once; 0: all
 };
 
 struct Inputs {
@@ -42,7 +43,8 @@ struct Outputs {
 constexpr float grad_scale = 1.f / 64;
 
 Segment head_of(const Case& s) {
-  return head_segment({.B = 1, .T = s.M, .C = s.C, .V = s.V, .dtype = s.dtype, .loss_chunk = std::min(s.chunk, s.M)});
+  return head_segment(
+      {.B = 1, .T = s.M, .C = s.C, .V = s.V, .dtype = s.dtype, .loss_chunk = std::min(s.chunk, s.M), .logit_rows = s.at_once});
 }
 
 /// The training pass, or that of an evaluation.
@@ -131,7 +133,7 @@ Outputs reference(const Case& s, const std::vector<double>& x) {
 
 TEST(Head, MatchesFp64) {
   for (Case s : {Case{1, 8, 2, 4}, Case{1, 48, 1013, 1}, Case{77, 48, 1013, 32}, Case{33, 65, 257, 100},
-                 Case{20, 64, 1013, 7, DType::f32, false, 40}})
+                 Case{20, 64, 1013, 7, DType::f32, false, 40}, Case{77, 48, 1013, 32, DType::f32, false, 1, 12}})
     for (DType t : {DType::f32, DType::bf16, DType::f16})
       for (bool reproducible : {false, true}) {
         s.dtype = t;
@@ -146,7 +148,7 @@ TEST(Head, MatchesFp64) {
 
 TEST(Head, LossOnlyGivesTheSameLosses) {
   for (DType t : {DType::f32, DType::bf16}) {
-    Case s{77, 48, 1013, 20, t};
+    Case s{.M = 77, .C = 48, .V = 1013, .chunk = 20, .dtype = t, .at_once = 8};
     Outputs with = run(s), without = run(s, false);
     EXPECT_EQ(with.losses, without.losses);
     EXPECT_EQ(with.loss_sum, without.loss_sum);
@@ -186,6 +188,7 @@ TEST(Head, AnyChunkGivesTheSameLosses) {
   for (DType t : {DType::f32, DType::bf16}) {
     std::vector<double> whole = run({77, 48, 1013, 77, t, true}).losses;
     for (std::int64_t chunk : {1, 7, 64}) EXPECT_LT(relative_error(run({77, 48, 1013, chunk, t, true}).losses, whole), 1e-6) << chunk;
+    EXPECT_LT(relative_error(run({77, 48, 1013, 77, t, true, 1, 16}).losses, whole), 1e-6);
   }
 }
 
@@ -220,7 +223,7 @@ TEST(Head, SameBitsTwice) {
 TEST(Head, Digest) {
   Hasher h;
   for (DType t : {DType::f32, DType::bf16})
-    for (Case s : {Case{1, 48, 1013, 8, t, true}, Case{77, 64, 1013, 32, t, true}, Case{300, 96, 5000, 300, t, true}}) {
+    for (Case s : {Case{1, 48, 1013, 8, t, true}, Case{77, 64, 1013, 32, t, true}, Case{300, 96, 5000, 300, t, true, 1, 128}}) {
       const Outputs o = run(s);
       h.update(o.bits.data(), o.bits.size());
       h.update(&o.loss_sum, sizeof o.loss_sum);

@@ -101,13 +101,22 @@ TEST(Shape, TheLossChunkIsBoundedByTheMicroBatch) {
   EXPECT_EQ(model_shape(test::tiny_deck()).loss_chunk, 24);
   EXPECT_EQ(model_shape(test::tiny_deck({"kernels.loss_chunk=7"})).loss_chunk, 7);
   EXPECT_EQ(model_shape(test::tiny_deck({"kernels.loss_chunk=7000"})).loss_chunk, 24);
-  // 32 MiB of fp32 logits of 128256 tokens: 65 rows; never fewer than 64.
-  const auto large = [](const std::string& vocab) {
-    return model_shape(test::tiny_deck({"model.vocab=" + vocab, "batch.sequence_length=8192"})).loss_chunk;
+  EXPECT_EQ(model_shape(test::tiny_deck({"kernels.loss_chunk=7"})).logit_rows, 7);
+}
+
+TEST(Shape, OnAHostGradientsOfLogitsAreManyAndLogitsHot) {
+  using Chunk = std::pair<std::int64_t, std::int64_t>;
+  const auto rows = [](const std::string& vocab, const std::string& compute, const std::string& width = "768") {
+    const ModelShape s = model_shape(test::tiny_deck({"model.vocab=" + vocab, "model.width=" + width, "batch.sequence_length=4096",
+                                                      "batch.micro=1", "batch.global=16", "precision.compute=" + compute}));
+    return Chunk(s.loss_chunk, s.logit_rows);
   };
-  EXPECT_EQ(large("128256"), 65);
-  EXPECT_EQ(large("1000000"), 64);
-  EXPECT_EQ(large("257"), 4096);
+  EXPECT_EQ(rows("50304", "bf16"), Chunk(1024, 128));          // four of at most 1334; 166 rows of fp32 are 32 MiB
+  EXPECT_EQ(rows("50304", "fp32"), Chunk(640, 128));           // seven of at most 667
+  EXPECT_EQ(rows("128256", "bf16"), Chunk(512, 128));          // eight of at most 523
+  EXPECT_EQ(rows("1000000", "bf16"), Chunk(512, 128));         // never fewer
+  EXPECT_EQ(rows("257", "bf16"), Chunk(4096, 4096));           // all
+  EXPECT_EQ(rows("50304", "bf16", "1536"), Chunk(1024, 256));  // a sixth of the width
 }
 
 TEST(Shape, OnAGpuLossChunksAreLargeAndEqual) {
