@@ -7,12 +7,15 @@
 namespace tessera::kernels::host {
 namespace {
 
+/// Statistics of several short rows come before the rows themselves: each ends in a chain of operations that wait for each other.
+constexpr std::int64_t most_together = 16;
+
 std::int64_t rows_per_piece(std::int64_t C) { return std::max<std::int64_t>(1, 16384 / C); }
 
 template <class T>
 struct RmsForwardRow {
   T* out;
-  const T *x, *next;  ///< `next` is the row of x that comes after
+  const T *x, *next;  ///< `next` is a row of x that is needed soon
   const T *weight, *residual;
   std::int64_t C;
   float offset, rstd;
@@ -45,19 +48,23 @@ void forward(const RmsnormForward& p) {
   std::int64_t row_bytes = p.C * static_cast<std::int64_t>(sizeof(T));
   bool stream = out != residual && worth_streaming(out, p.rows * row_bytes, row_bytes);
   auto run_row = stream ? rms_forward_row_for<true, T>(p) : rms_forward_row_for<false, T>(p);
+  const std::int64_t together = row_bytes > 512 ? 1 : std::clamp<std::int64_t>(8192 / row_bytes, 1, most_together);
   parallel_ranges(p.rows, rows_per_piece(p.C), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t r = begin; r < end; ++r) {
-      const T *row = x + r * p.C, *next = x + std::min(r + 1, p.rows - 1) * p.C;
-      const float rstd = row_reciprocal_rms(row, next, p.C, p.eps);
-      if (p.rstd) p.rstd[r] = rstd;
-      run_row({.out = out + r * p.C,
-               .x = row,
-               .next = next,
-               .weight = weight,
-               .residual = residual ? residual + r * p.C : nullptr,
-               .C = p.C,
-               .offset = p.offset,
-               .rstd = rstd});
+    for (std::int64_t first = begin; first < end; first += together) {
+      const std::int64_t last = std::min(first + together, end);
+      const auto next = [&](std::int64_t r) { return x + std::min(r + together, p.rows - 1) * p.C; };
+      float rstd[most_together];
+      for (std::int64_t r = first; r < last; ++r) rstd[r - first] = row_reciprocal_rms(x + r * p.C, next(r), p.C, p.eps);
+      if (p.rstd) std::copy_n(rstd, last - first, p.rstd + first);
+      for (std::int64_t r = first; r < last; ++r)
+        run_row({.out = out + r * p.C,
+                 .x = x + r * p.C,
+                 .next = next(r),
+                 .weight = weight,
+                 .residual = residual ? residual + r * p.C : nullptr,
+                 .C = p.C,
+                 .offset = p.offset,
+                 .rstd = rstd[r - first]});
     }
     if (stream) stream_fence();
   });
