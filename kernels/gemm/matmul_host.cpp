@@ -68,6 +68,24 @@ struct KeyHash {
   }
 };
 
+/// Of operands a, b(, bias), c. oneDNN 3 makes it of them; 2 has a descriptor between.
+template <class... Operands>
+dnnl::matmul::primitive_desc description_of(const dnnl::primitive_attr& attributes, const Operands&... operands) {
+#if DNNL_VERSION_MAJOR >= 3
+  return {engine(), operands..., attributes};
+#else
+  return {dnnl::matmul::desc(operands...), attributes, engine()};
+#endif
+}
+
+void append_scale(dnnl::post_ops& after, float scale) {
+#if DNNL_VERSION_MAJOR >= 3
+  after.append_eltwise(dnnl::algorithm::eltwise_linear, scale, 0.f);
+#else
+  after.append_eltwise(1.f, dnnl::algorithm::eltwise_linear, scale, 0.f);
+#endif
+}
+
 // oneDNN's favourite layout of b for many rows of a. It may want another for a few rows or other thread counts; asking always in the same
 // way gives one layout per (N, K), so that any batch and any piece of one can read it.
 dnnl::memory::desc packed_layout(const Matmul& m) {
@@ -76,7 +94,7 @@ dnnl::memory::desc packed_layout(const Matmul& m) {
   auto in = dnnl_type(m.in);
   dnnl::memory::desc a({many, m.K}, in, dnnl::memory::dims{m.K, 1}), b({m.K, m.N}, in, dnnl::memory::format_tag::any);
   dnnl::memory::desc c({many, m.N}, in, dnnl::memory::dims{m.N, 1});
-  return dnnl::matmul::primitive_desc(dnnl::matmul::desc(a, b, c), engine()).weights_desc();
+  return description_of({}, a, b, c).weights_desc();
 }
 
 /// A matrix as oneDNN knows it. The stride of a dim of one element says nothing, and oneDNN's cache takes products that differ in such
@@ -97,12 +115,12 @@ dnnl::matmul::primitive_desc describe(const Matmul& m) {
   dnnl::primitive_attr attr;
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   dnnl::post_ops after;
-  if (m.scale != 1) after.append_eltwise(1.f, dnnl::algorithm::eltwise_linear, m.scale, 0.f);
+  if (m.scale != 1) append_scale(after, m.scale);
   if (m.accumulate) after.append_sum(1.f);
   attr.set_post_ops(after);
-  if (!m.bias) return {dnnl::matmul::desc(a, b, c), attr, engine()};
+  if (!m.bias) return description_of(attr, a, b, c);
   Desc bias({1, m.N}, in, dnnl::memory::dims{m.N, 1});
-  return {dnnl::matmul::desc(a, b, bias, c), attr, engine()};
+  return description_of(attr, a, b, bias, c);
 }
 
 // A primitive with memory objects that are pointed anew at each call. oneDNN keeps the generated code itself in a cache of the process, so
