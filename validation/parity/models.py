@@ -273,7 +273,7 @@ class RouterLosses:
     def __init__(self, model, keys):
         self.keys, self.losses, self.least_gap = keys, [], float("inf")
         gates = [(layer.mlp.router if is_gpt_oss(keys) else layer.mlp.gate) if hasattr(layer, "mlp") else layer.block_sparse_moe.router
-                 for n, layer in enumerate(model.model.layers) if n not in dense_layers(keys)]
+                 for n, layer in enumerate(model.model.layers if has_experts(keys) else []) if n not in dense_layers(keys)]
         self.hooks = [gate.register_forward_pre_hook(self.read) for gate in gates]
 
     def read(self, gate, inputs):
