@@ -52,9 +52,13 @@ TEST(NodeProbes, SaysWhichNodesDoNotAnswer) {
 TEST(NodeProbes, MoreNodesThanAreAskedAtOnceAreAllAsked) {
   NodeProbes probes = probes_that_run(1e6);
   Names nodes;
-  for (int i = 0; i < 40; ++i) nodes.push_back("exit " + std::to_string(i % 20 == 7 ? 1 : 0) + " # " + std::to_string(i));
+  // Most end badly, so that none is taken as silent for being later than the others on a busy machine.
+  for (int i = 0; i < 40; ++i) nodes.push_back("exit " + std::to_string(i % 20 == 7 ? 0 : 1) + " # " + std::to_string(i));
+  Names bad = nodes;
+  std::erase_if(bad, [](const std::string& node) { return node.starts_with("exit 0"); });
   probes.ask(nodes);
-  EXPECT_EQ(silent_of(probes, nodes), (Names{"exit 1 # 7", "exit 1 # 27"}));
+  EXPECT_EQ(bad.size(), 38u);
+  EXPECT_EQ(silent_of(probes, nodes), bad);
 }
 
 }  // namespace
