@@ -1,5 +1,6 @@
 // XXH3-128 digests: decks, schedules, shards, weights.
 #pragma once
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -12,7 +13,7 @@ struct Hash128 {
   std::uint64_t high = 0, low = 0;
   /// 32 lower-case hexadecimal digits.
   std::string hex() const;
-  friend bool operator==(const Hash128&, const Hash128&) = default;
+  friend auto operator<=>(const Hash128&, const Hash128&) = default;
 };
 
 Hash128 hash_bytes(const void* data, std::size_t bytes);

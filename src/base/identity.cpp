@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <link.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -24,21 +25,39 @@ namespace {
 
 constexpr std::size_t shown_members = 8;
 
-Hash128 digest_of_file(const char* path) {
+/// All that a file's bytes are, where its linker has left no word for them.
+Hash128 digest_of_file(const char* path, std::size_t bytes) {
   const int file = open(path, O_RDONLY | O_CLOEXEC);
-  struct stat status = {};
-  void* data = MAP_FAILED;
-  if (file >= 0 && fstat(file, &status) == 0)
-    data = mmap(nullptr, static_cast<std::size_t>(status.st_size), PROT_READ, MAP_PRIVATE, file, 0);
+  void* const data = file < 0 ? MAP_FAILED : mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file, 0);
   const int error = errno;
   if (file >= 0) close(file);
   if (data == MAP_FAILED && error == ENOMEM) throw std::bad_alloc();
   if (data == MAP_FAILED)
     fail(ExitCode::environment, "{}: the program's own file cannot be read: {}. Ranks compare it; let it be readable for who runs it.",
          path, std::strerror(error));
-  const Hash128 digest = hash_bytes(data, static_cast<std::size_t>(status.st_size));
-  munmap(data, static_cast<std::size_t>(status.st_size));
+  const Hash128 digest = hash_bytes(data, bytes);
+  munmap(data, bytes);
   return digest;
+}
+
+/// The build ID among the notes of an object that is loaded: "" where it has none.
+std::string build_id_of(const dl_phdr_info& object) {
+  for (int i = 0; i < object.dlpi_phnum; ++i) {
+    const auto& part = object.dlpi_phdr[i];
+    if (part.p_type != PT_NOTE) continue;
+    const auto* at = reinterpret_cast<const char*>(object.dlpi_addr + part.p_vaddr);
+    const std::size_t align = std::max<std::size_t>(part.p_align, 4);
+    for (std::size_t left = part.p_memsz; left >= sizeof(ElfW(Nhdr));) {
+      ElfW(Nhdr) note;
+      std::memcpy(&note, at, sizeof note);
+      const std::size_t name = round_up(sizeof note + note.n_namesz, align), all = round_up(name + note.n_descsz, align);
+      if (all > left) break;
+      if (note.n_type == NT_GNU_BUILD_ID && std::string_view(at + sizeof note, note.n_namesz) == std::string_view("GNU\0", 4))
+        return {at + name, note.n_descsz};
+      at += all, left -= all;
+    }
+  }
+  return "";
 }
 
 /// What differs of a kind, "commit 1a2b here, 3c4d there; ...".
@@ -78,8 +97,23 @@ Identity program_fields() {
           {"program file", program_digest().hex()}};
 }
 
+std::string build_id() {
+  std::string id;
+  dl_iterate_phdr([](dl_phdr_info* program, std::size_t, void* to) { return *static_cast<std::string*>(to) = build_id_of(*program), 1; },
+                  &id);
+  return id;
+}
+
 Hash128 program_digest() {
-  static const Hash128 digest = digest_of_file("/proc/self/exe");
+  static const Hash128 digest = [] {
+    constexpr const char* path = "/proc/self/exe";
+    struct stat status = {};
+    if (stat(path, &status) != 0)
+      fail(ExitCode::environment, "{}: the program's own file cannot be looked at: {}", path, std::strerror(errno));
+    const std::string id = build_id();
+    return id.empty() ? digest_of_file(path, static_cast<std::size_t>(status.st_size))
+                      : hash_text(fmt::format("{} {}", id, status.st_size));
+  }();
   return digest;
 }
 

@@ -19,7 +19,11 @@ using Identity = std::vector<IdentityField>;
 
 /// Version, commit, compiler, the instructions that it was compiled for, and the digest of the program's file.
 Identity program_fields();
-/// Of the file that this process runs, read once. Throws Error(environment) where it cannot be read.
+/// What the linker has made of all that it put into the program (its NT_GNU_BUILD_ID), of which no more than a page is read; "" where it
+/// has left none.
+std::string build_id();
+/// Of the file that this process runs: of its build ID and its size, or where it has no ID of all its bytes. Throws Error(environment)
+/// where it cannot be read.
 Hash128 program_digest();
 
 /// One field a line, for other ranks; parse_identity reads it. Names and values have no tabs and no line ends.

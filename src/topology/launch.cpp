@@ -1,8 +1,10 @@
 #include "topology/launch.hpp"
 
+#include <fmt/format.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,13 +12,16 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <exception>
+#include <map>
 #include <mutex>
 #include <numeric>
 #include <thread>
 #include <utility>
 
 #include "base/address_space.hpp"
+#include "base/hash.hpp"
 #include "base/log.hpp"
+#include "base/regular_file.hpp"
 #include "deck/environment.hpp"
 #include "topology/failure/leave.hpp"
 #include "topology/launch_handles.hpp"
@@ -92,17 +97,33 @@ void await(MPI_Request& request) {
 }
 
 /// Collective: by rank the lowest one that shares its node.
-std::vector<int> find_leaders(MPI_Comm all, int rank, int ranks) {
-  MPI_Comm comm = MPI_COMM_NULL;
-  MPI_CHECK(MPI_Comm_split_type(all, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &comm));
-  const OwnedComm node(comm);
-  int leader = rank;
+/// Where more ranks start on a node than it has processing units, MPICH is to leave its unit at every look while it waits for the others:
+/// it would spin a thousand times, while they cannot come. Who has set the variable himself keeps it.
+void let_others_have_the_core() {
+  if (environment_number("MPI_LOCALNRANKS") > sysconf(_SC_NPROCESSORS_ONLN)) default_environment("MPIR_CVAR_POLLS_BEFORE_YIELD", "1");
+}
+
+/// What ranks of a node have in common and no others: its name, and its start. Containers of one node may have processes and shared memory
+/// of their own; they share its cores and its memory all the same.
+Hash128 node_key() {
+  char name[256] = {};
+  gethostname(name, sizeof name - 1);
+  std::string start, ignored;
+  read_regular("/proc/sys/kernel/random/boot_id", sizeof name, start, ignored);
+  return hash_text(fmt::format("{}\n{}", name, start));
+}
+
+/// By rank the lowest one of its node. MPI_Comm_split_type would say the same by a dozen collectives that block, in which 32 ranks of two
+/// cores spin for two seconds.
+std::vector<int> find_leaders(MPI_Comm all, int ranks) {
+  const Hash128 mine = node_key();
+  std::vector<Hash128> keys(static_cast<std::size_t>(ranks));
   MPI_Request request = MPI_REQUEST_NULL;
-  MPI_CHECK(MPI_Ibcast(&leader, 1, MPI_INT, 0, comm, &request));
+  MPI_CHECK(MPI_Iallgather(&mine, sizeof mine, MPI_BYTE, keys.data(), sizeof mine, MPI_BYTE, all, &request));
   complete(request);
-  std::vector<int> leaders(static_cast<std::size_t>(ranks));
-  MPI_CHECK(MPI_Iallgather(&leader, 1, MPI_INT, leaders.data(), 1, MPI_INT, all, &request));
-  complete(request);
+  std::map<Hash128, int> lowest;
+  std::vector<int> leaders;
+  for (const Hash128& key : keys) leaders.push_back(lowest.emplace(key, static_cast<int>(leaders.size())).first->second);
   return leaders;
 }
 
@@ -141,6 +162,7 @@ Launch::Launch(const StartOptions& start) : exceptions_at_start_(std::uncaught_e
   require_address_space((launched_as_several() ? 256 : 160) << 20, "MPI with its threads");
   handles_ = std::make_unique<Handles>();
   handles_->start.emplace(start);
+  let_others_have_the_core();
   int provided = MPI_THREAD_SINGLE;
   {
     const MpiStart init;
@@ -160,7 +182,7 @@ Launch::Launch(const StartOptions& start) : exceptions_at_start_(std::uncaught_e
     throw;
   }
   handles_->all = OwnedComm(duplicate(MPI_COMM_WORLD));
-  handles_->leaders = find_leaders(handles_->all.get(), rank_, ranks_);
+  handles_->leaders = find_leaders(handles_->all.get(), ranks_);
   g_current = this;
 }
 

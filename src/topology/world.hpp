@@ -24,7 +24,8 @@ struct WorldOptions {
   bool mixed_processors = false;            ///< what differs may follow from the processor; all ranks must say so
 };
 
-/// This rank's place. Ranks, nodes and local ranks come from MPI, never from the job manager's environment.
+/// This rank's place. Ranks come from MPI and nodes from the machines themselves, never from the job manager's environment: ranks of a node
+/// have its name and its boot.
 struct Place {
   int rank = 0, ranks = 1;
   int node = 0, nodes = 1;              ///< nodes are numbered by their lowest rank

@@ -200,7 +200,8 @@ class MpiCommunicator final : public Communicator {
     comm_.wait(request, {.seconds = timeout_seconds_,
                          .peers = peers_,
                          .what = [this, what] { return fmt::format("{} ({}, call {})", what, label_, calls_); },
-                         .aborted = &aborted_});
+                         .aborted = &aborted_,
+                         .carries = true});
   }
 
   OwnedComm comm_;

@@ -91,7 +91,8 @@ Rail::Rail(OwnedComm comm, double timeout_seconds, const Peers* peers, std::func
 std::int64_t Rail::piece_elements(DType dtype) { return piece_bytes / static_cast<std::int64_t>(size_of_sum(dtype)); }
 
 void Rail::wait(MPI_Request& request) {
-  if (request != MPI_REQUEST_NULL) comm_.wait(request, {timeout_seconds_, peers_, what_, &aborted_});
+  if (request != MPI_REQUEST_NULL)
+    comm_.wait(request, {.seconds = timeout_seconds_, .peers = peers_, .what = what_, .aborted = &aborted_, .carries = true});
 }
 
 MPI_Request Rail::begin_gather(void* to, const void* from, std::int64_t count, DType dtype, std::int64_t stride) {

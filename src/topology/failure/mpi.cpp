@@ -67,13 +67,16 @@ void wait_for(MPI_Request& request, const WaitLimit& limit) {
   LongWait lasting(limit.peers ? limit.peers->whereabouts() : nullptr);
   double waited = 0, checked = now_seconds();
   while (true) {
+    // At first another rank may only need the core; later whoever computes should have it, or begins: a look costs microseconds, and of
+    // many ranks on a core those that wait would take most of it.
+    const double yields = limit.carries ? 2e-3 : 2e-4;
+    const auto pause = static_cast<useconds_t>(limit.carries ? 20 : std::clamp(waited * 1e6 / 64, 20.0, 1000.0));
     for (int poll = 0; poll < 16; ++poll) {
       if (is_done(request, limit)) return;
-      // At first another rank may only need the core; later whoever computes should have it.
-      if (waited < 2e-3)
+      if (waited < yields)
         sched_yield();
       else
-        usleep(20);
+        usleep(pause);
     }
     const double now = now_seconds();
     waited = patience.waited(now);

@@ -22,13 +22,14 @@ struct WaitLimit {
   std::function<std::string()> what = {};      ///< has the same words on all ranks of the collective
   const std::atomic<bool>* aborted = nullptr;  ///< where it becomes true the wait is given up
   bool may_end = false;                        ///< processes end as they should meanwhile: only a lost one is a fault
+  bool carries = false;                        ///< much is sent, which MPI may do in pieces, one each time that it is asked
 };
 
 /// Who waits there and for whom, as far as the ranks can be asked.
 std::string explain_wait(const Peers* peers, const std::string& wait);
 
-/// Completes a request by polling, so that ranks that share a core leave it to each other. Throws Error(lost) at the limit, and where a
-/// peer has ended.
+/// Completes a request by polling, so that ranks that share a core leave it to each other: it looks the less often the longer it has
+/// waited, but where the wait `carries`. Throws Error(lost) at the limit, and where a peer has ended.
 void wait_for(MPI_Request& request, const WaitLimit& limit);
 
 /// The same without a limit, for what is made before a world has its own. MPI's blocking calls would keep the core from whom they wait for.

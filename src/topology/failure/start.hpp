@@ -19,7 +19,7 @@ struct StartOptions {
   std::string run_folder = {};
 };
 
-/// What the launcher says of this process. For messages alone: ranks and nodes come from MPI.
+/// What the launcher says of this process. For messages alone: ranks come from MPI, nodes from the machines.
 struct LauncherWord {
   int rank = 0, ranks = 1;
   std::string host, nodes;  ///< `nodes`: all of the job, as Slurm writes them

@@ -295,7 +295,7 @@ class Training {
                              {.node = links.node, .hierarchical = deck_.topology.hierarchical != Hierarchical::never});
     path_ = links.communicators.path();
     lanes_ = lane_mode(deck_, world_.ranks(), threads);
-    measure_yardstick();
+    measure_yardstick(world_.rank() == 0 || on_gpus || binding.sharing == 1);
     together([&] { require_attention(model_shape(deck_)), require_fp8(model_shape(deck_)); });
     engine_.emplace(
         std::move(plans),
@@ -321,13 +321,14 @@ class Training {
                   .engine = *engine_});
   }
 
-  /// Beside other ranks, or with a GPU whose memory is taken by now, the product is measured once.
-  void measure_yardstick() {
+  /// Beside other ranks, or with a GPU whose memory is taken by now, the product is measured once. Rank 0's is told; the others measure at
+  /// the same time where `here`, since cores that all compute are slower. Where ranks share cores they would take turns.
+  void measure_yardstick(bool here) {
     const DType dtype = deck_.precision.compute;
     const kernels::Backend backend = model_shape(deck_).backend;
     constexpr std::int64_t small = 1024;  // 16 MB beside the plan
     yardstick_.emplace(
-        known_gemm_rate(dtype, backend, world_.place().local_ranks) * world_.ranks(),
+        here ? known_gemm_rate(dtype, backend, world_.place().local_ranks) * world_.ranks() : 0,
         [=] { return measure_gemm_rate(dtype, backend, small); }, world_.ranks() == 1 && backend == kernels::Backend::host ? 3 : 0);
   }
 

@@ -201,12 +201,11 @@ def main():
     for _ in range(3):
         expect("none", 0, "", environment=over_tcp)
         expect("status", 4, "", environment=over_tcp)
-    # MPICH is told above that no ranks share a node, and then they name their hosts.
-    expect("throw", 3, r"rank 1: error: train" if runs.OPEN_MPI else r"rank 1 on \S+: error: train.h5: token 70000", environment=over_tcp, once="error:")
+    # What MPI is told of nodes does not count: they share one here.
+    expect("throw", 3, r"rank 1: error: train.h5: token 70000", environment=over_tcp, once="error:")
 
-    # Ranks on nodes of their own, as MPI sees it, with names of their own: the culprit and its host are named, once for all nodes. Open MPI cannot be
-    # told so: it asks the daemon that started the ranks.
-    if not runs.OPEN_MPI and subprocess.run(["unshare", "--uts", "true"], stderr=subprocess.DEVNULL).returncode == 0:
+    # Ranks on nodes of their own, by their names: the culprit and its host are named, once for all nodes.
+    if subprocess.run(["unshare", "--uts", "true"], stderr=subprocess.DEVNULL).returncode == 0:
         nodes = [*launch, "unshare", "--uts", "sh", "-c", 'hostname "n$%s"; exec "$0" "$@"' % runs.RANK]
         expect("none", 0, "", launch=nodes, environment=over_tcp)
         expect("throw", 3, "rank 1 on n1: error: train.h5: token 70000", launch=nodes, environment=over_tcp, once="error:")
