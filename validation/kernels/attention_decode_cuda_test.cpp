@@ -101,7 +101,7 @@ TEST(AttentionDecodeCuda, OfQueriesThatAttendToSinks) {
 // So many heads that a block takes all of its head's pieces, one after the other; five query heads are two turns in each.
 TEST(AttentionDecodeCuda, ByBlocksOfSeveralPieces) {
   TESSERA_NEEDS_DEVICE();
-  Cache cache({.B = 66, .H = 40, .G = 8, .D = 16, .dtype = DType::bf16}, 200, 150);
+  Cache cache({.B = 66, .H = 16, .G = 8, .D = 16, .dtype = DType::bf16}, 200, 150);
   EXPECT_LT(relative_error(cache.on_device().out.doubles(), cache.on_host().out.doubles()), tolerance(DType::bf16));
 #ifdef TESSERA_EMULATED_GPU
   if (emulator::watches_races()) return;  // and takes long: so many blocks

@@ -97,11 +97,11 @@ def compare(path, tensors, table, keys):
     return faults, sources
 
 
-def main():
+def main(words=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoint")
     parser.add_argument("folder")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
     path = arguments.checkpoint
     if os.path.isdir(path):
         path = os.path.join(path, "checkpoint.h5")

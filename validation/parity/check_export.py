@@ -50,12 +50,12 @@ def read_reference(path):
         fail(f"{path}: {error}")
 
 
-def main():
+def main(words=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder")
     parser.add_argument("reference")
     parser.add_argument("--tolerance", type=float, default=1e-5)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
     tokens, want = read_reference(arguments.reference)
     model = load(arguments.folder)
     if tokens.max() >= model.config.vocab_size:

@@ -4,7 +4,7 @@
     TESSERA=build/host/tessera check_import.py [NAME ...]
 
 Each model of MODELS has random weights and is saved in the types that stand beside it; `tessera deck from-hf` makes its deck, a run with a learning
-rate of 0 begins with it, `tessera consolidate` gives it back, `tessera evaluate` its mean loss in fp32.
+rate of 0 begins with it, `tessera consolidate` gives it back, `tessera evaluate` its mean loss in fp32. Without a NAME half of them, others at each commit; with TESSERA_TEST_FULL=1 all.
 Exit status: 0 all agree, 1 not, 77 when torch or transformers is not installed.
 """
 
@@ -23,6 +23,8 @@ except ImportError as error:
     print(f"skipped: {error}; run scripts/setup --peer", file=sys.stderr)
     sys.exit(77)
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "program", "resume"))
+import drawn  # noqa: E402
 from exports import fail, read_export, read_tensor
 from models import DEFAULTS, make_config, make_model, model_keys
 
@@ -284,7 +286,7 @@ def main():
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     good = True
-    for name in sys.argv[1:] or [*MODELS, *ALTERED]:
+    for name in sys.argv[1:] or drawn.half([*MODELS, *ALTERED]):
         keys, *how = ALTERED[name] if name in ALTERED else (MODELS[name][0],)
         for dtype in MODELS[name][1] if name in MODELS else ("float32",):
             with tempfile.TemporaryDirectory() as work:

@@ -6,12 +6,18 @@ FULL = bool(os.environ.get("TESSERA_TEST_FULL"))
 DRAW = int(os.environ.get("TESSERA_TEST_DRAW", "1"))
 
 
-def half(layouts, on_gpus=False):
-    """Half of them in their order, and never fewer than two: on GPUs those that the host leaves out."""
+def some(layouts, count, last=False):
+    """So many of them in their order; `last`: those that the others are chosen after."""
     layouts = list(layouts)
-    if FULL or len(layouts) <= 2:
+    if FULL or len(layouts) <= count:
         return layouts
     order = random.Random(DRAW).sample(range(len(layouts)), len(layouts))
-    if on_gpus:
+    if last:
         order.reverse()
-    return [layouts[number] for number in sorted(order[:max(2, len(layouts) // 2)])]
+    return [layouts[number] for number in sorted(order[:count])]
+
+
+def half(layouts, on_gpus=False):
+    """Half of them, and never fewer than two: on GPUs those that the host leaves out."""
+    layouts = list(layouts)
+    return some(layouts, max(2, len(layouts) // 2), on_gpus)
