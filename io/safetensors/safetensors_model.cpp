@@ -11,6 +11,7 @@
 
 #include "base/foreign_model.hpp"
 #include "base/llmc_model.hpp"
+#include "base/mistral_model.hpp"
 #include "base/printable.hpp"
 #include "base/some_of.hpp"
 #include "io/checkpoint/finite.hpp"
@@ -201,7 +202,8 @@ struct SafetensorsModel::Impl {
   }
 };
 
-SafetensorsModel::SafetensorsModel(const std::string& folder, const std::string& stem) : impl_(std::make_unique<Impl>()) {
+SafetensorsModel::SafetensorsModel(const std::string& folder, const std::string& given_stem) : impl_(std::make_unique<Impl>()) {
+  const std::string stem = given_stem == "model" ? stem_of_model(folder) : given_stem;
   const std::string single_name = stem + ".safetensors", index_name = single_name + ".index.json";
   Impl& model = *impl_;
   model.folder = folder;
@@ -292,7 +294,7 @@ void SafetensorsModel::read_finite(const Tensor& tensor, const Box& box, std::sp
 }
 
 bool has_model(const std::string& folder) {
-  const std::string single = (fs::path(folder) / "model.safetensors").string();
+  const std::string single = (fs::path(folder) / (stem_of_model(folder) + ".safetensors")).string();
   return !look_at(single).nothing() || !look_at(single + ".index.json").nothing();
 }
 

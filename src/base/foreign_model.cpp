@@ -57,23 +57,24 @@ std::string of_torch(const Listing& in) {
   return "";
 }
 
-/// Their queries and keys lie in another order, and no file says a family's keys.
+/// Mistral's own layout is read where all of it is there. What Meta's files say of a model no file says.
 std::string of_vendor(const Listing& in) {
-  const bool mistral = in.has("consolidated*.safetensors"), meta = in.has("consolidated.*.pth");
-  if (!mistral && !meta) return "";
-  const std::string name = in.first(mistral ? "consolidated*.safetensors" : "consolidated.*.pth"),
-                    skipped = mistral ? "consolidated*" : "original/*";
-  std::string said = fmt::format(
-      " {} is in the layout of {} itself (with params.json), which is not read. The same model's repository on Hugging Face has "
-      "config.json, "
-      "model*.safetensors and tokenizer.json too: `hf download ORG/NAME --exclude {} --local-dir models/NAME` gets them.",
-      name, mistral ? "Mistral" : "Meta", shell_word(skipped));
+  constexpr std::string_view others =
+      "The same model's repository on Hugging Face has config.json, model*.safetensors and tokenizer.json too: `hf download ORG/NAME "
+      "--exclude {} --local-dir models/NAME` gets them.";
+  if (const std::string mistral = in.first("consolidated*.safetensors"); !mistral.empty()) {
+    const bool whole = in.names.contains("consolidated.safetensors") || in.names.contains("consolidated.safetensors.index.json");
+    return fmt::format(" {} is in the layout of Mistral itself, and {}, which belongs to it, is not there. {}", mistral,
+                       whole ? "params.json" : "consolidated.safetensors.index.json", fmt::format(others, shell_word("consolidated*")));
+  }
+  const std::string meta = in.first("consolidated.*.pth");
+  if (meta.empty()) return "";
   std::error_code ignored;
-  if (const fs::path above = fs::absolute(in.folder, ignored).lexically_normal().parent_path();
-      meta && Listing(above).has("model*.safetensors"))
-    said = fmt::format(" {} is in the layout of Meta itself, which is not read; {} has the same model in safetensors: give that.", name,
+  if (const fs::path above = fs::absolute(in.folder, ignored).lexically_normal().parent_path(); Listing(above).has("model*.safetensors"))
+    return fmt::format(" {} is in the layout of Meta itself, which is not read; {} has the same model in safetensors: give that.", meta,
                        shell_word(above.string()));
-  return said;
+  return fmt::format(" {} is in the layout of Meta itself (with params.json), which is not read. {}", meta,
+                     fmt::format(others, shell_word("original/*")));
 }
 
 /// `root` has the steps, `tag` is one of them.

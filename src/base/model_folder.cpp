@@ -8,6 +8,7 @@
 
 #include "base/foreign_model.hpp"
 #include "base/hub_cache.hpp"
+#include "base/mistral_model.hpp"
 #include "base/shell_word.hpp"
 
 namespace tessera {
@@ -34,7 +35,8 @@ std::string download(const std::string& hub_name) {
 
 bool is_model(const fs::path& folder) {
   constexpr std::array weights{"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"};
-  return there(folder / "config.json") && std::ranges::any_of(weights, [&](const char* name) { return there(folder / name); });
+  return is_mistral_model(folder.string()) ||
+         (there(folder / "config.json") && std::ranges::any_of(weights, [&](const char* name) { return there(folder / name); }));
 }
 
 std::string import_line(const std::string& folder, const std::string& name) {

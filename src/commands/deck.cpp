@@ -193,8 +193,10 @@ void add_from_huggingface(const Command& deck) {
   auto request = std::make_shared<ImportRequest>();
   request->own_head = has_own_head;
   const Command app = deck.command("from-hf", "Print the deck of a run that begins from a Hugging Face model");
-  app.option("DIR", request->path,
-             "The model's folder, in Hugging Face's cache too, or its config.json alone; or a checkpoint of llm.c, FILE.bin")
+  app.option(
+         "DIR", request->path,
+         "The model's folder, in Hugging Face's cache or in Mistral's own layout too, or its config.json alone; or a checkpoint of llm.c, "
+         "FILE.bin")
       .required();
   app.option("key=value", request->overrides, "Keys of the deck, which the model's folder does not hold");
   app.option("--ranks", request->ranks, "Ranks of the launch: checks what depends on them too").between(1, 10000000);

@@ -24,12 +24,13 @@ int run_import(const ImportModelOptions& options) {
 }  // namespace
 
 void add_import(const Command& app) {
-  const Command command = app.command("import", "Make a checkpoint of a Hugging Face model, or of llm.c's");
+  const Command command = app.command("import", "Make a checkpoint of a Hugging Face model, of Mistral's own layout, or of llm.c's");
   auto options = std::make_shared<ImportModelOptions>();
   command
-      .option("DIR", options->model,
-              "The model's folder, with config.json and safetensors; or a model in Hugging Face's cache, or its name ORG/NAME there; or a "
-              "checkpoint of llm.c, FILE.bin")
+      .option(
+          "DIR", options->model,
+          "The model's folder, with config.json and safetensors, or in Mistral's own layout; or a model in Hugging Face's cache, or its "
+          "name ORG/NAME there; or a checkpoint of llm.c, FILE.bin")
       .required();
   command.option("RUN", options->run, "Folder to write: RUN/checkpoints/step-00000000, to which latest leads; made where it does not exist")
       .required();

@@ -119,8 +119,9 @@ class ModelSide : public Side {
     const ModelSource source = read_huggingface_folder(folder, faults);
     const bool by_another = faults.empty() && source.family && source.family != family_of(deck.model);
     const bool by_theirs = by_another && model_differences(deck.model, source).empty();
-    std::vector<ExportTensor> tensors = by_theirs ? tensors_by(TensorNames(source.family), table) : huggingface_tensors(deck, table);
-    name_as_files_do(model, by_theirs ? TensorNames(source.family) : TensorNames(deck.model), tensors);
+    const TensorNames theirs(source.family, source.model.head_dim);
+    std::vector<ExportTensor> tensors = by_theirs ? tensors_by(theirs, table) : huggingface_tensors(deck, table);
+    name_as_files_do(model, by_theirs ? theirs : TensorNames(deck.model), tensors);
     return tensors;
   }
   struct Place {

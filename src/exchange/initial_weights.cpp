@@ -9,6 +9,7 @@
 #include "base/check.hpp"
 #include "base/clock.hpp"
 #include "base/log.hpp"
+#include "base/mistral_model.hpp"
 #include "base/some_of.hpp"
 #include "deck/import/model_source.hpp"
 #include "deck/value.hpp"
@@ -76,7 +77,7 @@ bool is_constant(const io::SafetensorsModel& model, const io::SafetensorsModel::
 /// Every tensor of the deck's model, and no other but what says nothing.
 void require_tensors(const io::SafetensorsModel& model, const Deck& deck, const ModelSource& source,
                      const std::vector<ExportTensor>& tensors, bool warn) {
-  const TensorNames names(source.family);
+  const TensorNames names(source.family, source.model.head_dim);
   std::map<std::string, Shape, std::less<>> wanted;
   for (const ExportTensor& tensor : tensors) wanted.emplace(tensor.name, tensor.shape);
   std::vector<std::string> missing, shapes, types, constants, others, buffers, further;
@@ -117,10 +118,10 @@ void require_tensors(const io::SafetensorsModel& model, const Deck& deck, const 
   add(types, "of a type other than F32, BF16 and F16");
   add(constants, "with another value than its class computes with here");
   add(others, "that such a model does not have");
+  const char* said = is_mistral_model(model.folder()) ? "params.json" : "config.json";
   if (!faults.empty())
-    fail(ExitCode::data,
-         "run.init = {}: its tensors are not those of the {} that its config.json says:{}\nGet the model again, or mend its config.json.",
-         toml_string(model.folder()), source.architecture, faults);
+    fail(ExitCode::data, "run.init = {}: its tensors are not those of the {} that its {} says:{}\nGet the model again, or mend its {}.",
+         toml_string(model.folder()), source.architecture, said, faults, said);
   if (warn && !buffers.empty())
     info("{}: {} tensors are passed over, which the model makes itself: {}", model.folder(), buffers.size(), some_of(buffers));
   if (warn && !further.empty())
@@ -135,7 +136,7 @@ InitialWeights::InitialWeights(const Deck& deck, const ModelSource& source, bool
     : architecture_(source.architecture), model_(source.text_part ? open_text_model(deck.run.init) : io::SafetensorsModel(deck.run.init)) {
   Deck of_files = deck;
   of_files.model.vocab = source.model.vocab;
-  const TensorNames names(source.family);
+  const TensorNames names(source.family, source.model.head_dim);
   std::vector<ExportTensor> tensors = tensors_by(names, parameter_table(of_files.model));
   name_as_files_do(model_, names, tensors);
   require_tensors(model_, of_files, source, tensors, warn);

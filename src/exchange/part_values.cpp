@@ -65,6 +65,23 @@ void read_apart(const io::SafetensorsModel& model, const FileTensor& tensor, con
       out[static_cast<std::size_t>(r * columns + c)] = around[static_cast<std::size_t>(r * by_row + c * by_column)];
 }
 
+/// Runs of rows of ours that lie two apart in theirs.
+void read_pairs(const io::SafetensorsModel& model, const FileTensor& tensor, const TensorPart& part, const Box& box, std::int64_t at,
+                std::span<float> out) {
+  for (const Box& inner : flat_range_boxes(box.count, at, at + std::ssize(out))) {
+    const Box ours = outside(inner, box);
+    const std::int64_t columns = ours.elements() / ours.count[0];
+    for (std::int64_t row = ours.start[0], left = ours.count[0]; left > 0;) {
+      const auto [n, apart] = part.apart(row, left);
+      Box run = ours;
+      run.start[0] = row, run.count[0] = n;
+      read_part(model, tensor, apart, run, 0, out.first(static_cast<std::size_t>(n * columns)));
+      out = out.subspan(static_cast<std::size_t>(n * columns));
+      row += n, left -= n;
+    }
+  }
+}
+
 }  // namespace
 
 FileTensor find_values(const io::SafetensorsModel& model, const ExportTensor& tensor) {
@@ -96,6 +113,7 @@ bool has_shape(const FileTensor& tensor, const Shape& shape) {
 
 void read_part(const io::SafetensorsModel& model, const FileTensor& tensor, const TensorPart& part, const Box& box, std::int64_t at,
                std::span<float> out) {
+  if (part.pairs_of > 0) return read_pairs(model, tensor, part, box, at, out);
   if (part.in_order() && !tensor.is_mxfp4()) return model.read_box(*tensor.values, part.of_theirs(box), out, at);
   TESSERA_REQUIRE(part.turned || !tensor.is_mxfp4(), "{} is MXFP4 and not turned", part.ours);
   const bool vector = part.shape.dims.size() == 1;

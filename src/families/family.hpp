@@ -37,6 +37,7 @@ struct TensorName {
   bool turned = false;       ///< theirs is (in, out), ours (out, in)
   bool interleaved = false;  ///< of two that are fused the rows lie in turns: the first one's first, the other's first, and so on
   bool fp32 = false;         ///< in exports of any type
+  bool pairs = false;        ///< of each head neighbouring rows are rotated together, which lie half a head apart in ours
 };
 
 /// A scalar in files that is the same in all of them: exports have it behind `after`, a tensor of ours.

@@ -107,7 +107,8 @@ TensorNames::Name TensorNames::name(std::string_view ours) const {
           .fused = row->fused,
           .turned = row->turned,
           .interleaved = row->interleaved,
-          .fp32 = row->fp32};
+          .fp32 = row->fp32,
+          .pairs_of = row->pairs ? head_dim_ : 0};
 }
 
 std::vector<std::pair<std::string, double>> TensorNames::constants_after(std::string_view ours) const {

@@ -16,10 +16,11 @@ class TensorNames {
     std::string theirs;
     Fused fused = Fused::no;
     bool turned = false, interleaved = false, fp32 = false;  ///< as in TensorName
+    std::int64_t pairs_of = 0;                               ///< rows of a head of TensorName::pairs; 0: it has none
   };
 
-  /// Of a family, or where it is null the names that most families have.
-  explicit TensorNames(const Family* family) : family_(family) {}
+  /// Of a family, or where it is null the names that most families have. `head_dim`: of a model whose files are read.
+  explicit TensorNames(const Family* family, std::int64_t head_dim = 0) : family_(family), head_dim_(head_dim) {}
   /// Of the model's family.
   explicit TensorNames(const ModelKeys& model) : TensorNames(family_of(model)) {}
   /// "model.layers.3.self_attn.q_proj.weight" of "layers.3.attention.wq"; "" where no file of transformers has such a tensor.
@@ -38,6 +39,7 @@ class TensorNames {
 
  private:
   const Family* family_;
+  std::int64_t head_dim_ = 0;
 };
 
 /// The module that a matrix of ours is the weight of, in the word of most families, and then in those of others: "gate_proj" and "w1" of

@@ -119,10 +119,39 @@ def with_yarn_beside(folder):
         json.dump({**config, "eos_token_id": [3, 5], "pad_token_id": 0}, file)
 
 
-# name: (keys, what is done to the folder, what of the configuration an export has otherwise); saved in fp32
+# Mistral's own layout by the rows of transformers' convert_mistral_weights_to_hf.py, the other way.
+OWN_NAMES = (("model.embed_tokens", "tok_embeddings"), ("lm_head", "output"), ("model.", ""), ("self_attn.q_proj", "attention.wq"), ("self_attn.k_proj", "attention.wk"),
+             ("self_attn.v_proj", "attention.wv"), ("self_attn.o_proj", "attention.wo"), ("mlp.gate_proj", "feed_forward.w1"), ("mlp.down_proj", "feed_forward.w2"),
+             ("mlp.up_proj", "feed_forward.w3"), ("input_layernorm", "attention_norm"), ("post_attention_layernorm", "ffn_norm"))
+
+
+def in_own_layout(folder):
+    """The folder of the same model as Mistral publishes it."""
+    own = folder + "-own"
+    os.mkdir(own)
+    with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
+        config = json.load(file)
+    tensors = {}
+    for name, value in load_file(os.path.join(folder, "model.safetensors")).items():
+        if name.endswith(("q_proj.weight", "k_proj.weight")):
+            rows, columns = value.shape
+            value = value.view(rows // config["head_dim"], 2, config["head_dim"] // 2, columns).transpose(1, 2).reshape(rows, columns).contiguous()
+        for theirs, ours in OWN_NAMES:
+            name = name.replace(theirs, ours)
+        tensors[name] = value
+    save_file(tensors, os.path.join(own, "consolidated.safetensors"))
+    keys = {"dim": "hidden_size", "n_layers": "num_hidden_layers", "head_dim": "head_dim", "hidden_dim": "intermediate_size", "n_heads": "num_attention_heads",
+            "n_kv_heads": "num_key_value_heads", "norm_eps": "rms_norm_eps", "vocab_size": "vocab_size", "max_seq_len": "max_position_embeddings"}
+    with open(os.path.join(own, "params.json"), "w", encoding="utf-8") as file:
+        json.dump({**{key: config[value] for key, value in keys.items()}, "rope_theta": config["rope_parameters"]["rope_theta"]}, file)
+    return own
+
+
+# name: (keys, what is done to the folder or which other is made of it, what of the configuration an export has otherwise); saved in fp32
 ALTERED = {
     "own_head": ({**DEFAULTS, "tied": True}, with_own_head, {"tie_word_embeddings": False}),
     "yarn_beside": ({**DEFAULTS, "head_dim": 16}, with_yarn_beside, {}),
+    "mistral_own": ({**DEFAULTS, "width": 30, "kv_heads": 2}, in_own_layout, {"bos_token_id": None, "eos_token_id": None}),
 }
 # The first step of a logarithmic warmup has a learning rate of 0.
 FROZEN = ["run.steps=2", "learning_rate.warmup_steps=2", "learning_rate.warmup_type=log", "checkpoint.every=1", "checkpoint.keep=0", "batch.global=2",
@@ -243,14 +272,13 @@ def check(name, keys, dtype, work, alter=None, otherwise=()):
     torch.manual_seed(len(name))
     folder, back, deck = (os.path.join(work, part) for part in ("model", "back", "deck.toml"))
     in_type(random_model(keys), getattr(torch, dtype)).save_pretrained(folder, max_shard_size="30KB" if dtype == "bfloat16" else "5GB")
-    if alter:
-        alter(folder)
+    given = alter(folder) or folder if alter else folder
     tokens = np.random.default_rng(1).integers(0, keys["vocab"], SAMPLES * LENGTH + 1).astype("<u2")
     data = os.path.join(work, "tokens.bin")
     tokens.tofile(data)
     with open(deck, "w", encoding="utf-8") as file:
         still = ["model.router_bias_rate=0"] if keys.get("router_balance") == "bias" else []
-        file.write(tessera("deck", "from-hf", folder, f"data.train={data}", *FROZEN, *still))
+        file.write(tessera("deck", "from-hf", given, f"data.train={data}", *FROZEN, *still))
     tessera("train", deck, f"run.output_dir={work}/run")
     step = f"{work}/run/checkpoints/step-00000001"
     tessera("consolidate", step, back, "--dtype", "bf16" if dtype == "bfloat16" else "fp32")

@@ -5,6 +5,7 @@
 
 #include "base/foreign_model.hpp"
 #include "base/llmc_model.hpp"
+#include "base/mistral_model.hpp"
 #include "deck/import/importer.hpp"
 #include "deck/import/named_model.hpp"
 
@@ -33,8 +34,8 @@ ImportedDeck import_huggingface(const ImportRequest& asked) {
     std::error_code ignored;
     return fs::symlink_status(folder / name, ignored).type() != fs::file_type::not_found;
   };
-  const bool llmc = is_llmc_model(request.path);
-  const bool weights = llmc || (!file && (is_there("model.safetensors") || is_there("model.safetensors.index.json")));
+  const bool llmc = is_llmc_model(request.path), mistral = is_mistral_model(request.path);
+  const bool weights = llmc || mistral || (!file && (is_there("model.safetensors") || is_there("model.safetensors.index.json")));
   if (weights) in.assume("run.init", toml_string(request.path), "the run begins with these weights");
   in.assume("run.steps", "1000", "FILL IN: optimizer steps of the run");
   in.assume("batch.global", "16", "FILL IN: sequences of a step, over all ranks");
@@ -44,8 +45,11 @@ ImportedDeck import_huggingface(const ImportRequest& asked) {
   in.assume("optimizer.learning_rate", "1e-5", "FILL IN: the peak; of weights that are trained already a small one");
   in.assume("optimizer.weight_decay", "0.0", "of matrices only");
   in.assume("zero.stage", "3", "state, gradients and parameters are sharded over ranks; `tessera plan` says what that takes");
-  ImportedDeck made = in.finish(fmt::format("Made of {} ({}), a {}, by `tessera deck from-hf`.", toml_string(request.path),
-                                            source.architecture, llmc ? "checkpoint of llm.c" : "model of Hugging Face"));
+  ImportedDeck made =
+      in.finish(fmt::format("Made of {} ({}), a {}, by `tessera deck from-hf`.", toml_string(request.path), source.architecture,
+                            llmc      ? "checkpoint of llm.c"
+                            : mistral ? "model in Mistral's own layout"
+                                      : "model of Hugging Face"));
   made.notes = source.notes;
   if (!named.note.empty()) made.notes.push_back(named.note);
   if (const std::string foreign = file || weights ? "" : foreign_weights(request.path); !foreign.empty())

@@ -10,12 +10,14 @@
 
 #include "base/foreign_model.hpp"
 #include "base/llmc_model.hpp"
+#include "base/mistral_model.hpp"
 #include "base/model_folder.hpp"
 #include "base/regular_file.hpp"
 #include "deck/hints.hpp"
 #include "deck/schema.hpp"
 #include "deck/value.hpp"
 #include "families/family.hpp"
+#include "families/mistral_params.hpp"
 
 namespace tessera {
 namespace {
@@ -110,6 +112,13 @@ ModelSource read_config_file(const std::string& path, std::vector<Fault>& faults
   return read_huggingface_config(text, path, faults);
 }
 
+ModelSource read_params_file(const std::string& path, std::vector<Fault>& faults) {
+  std::string text, why;
+  if (read_regular(path, most_file_bytes, text, why)) return read_mistral_params(text, path, faults);
+  faults.push_back({path, 0, 0, "", why});
+  return {};
+}
+
 ModelSource read_llmc(const std::string& path, std::vector<Fault>& faults) {
   std::string fault;
   const LlmcModel file = read_llmc_model(path, fault);
@@ -142,6 +151,7 @@ std::string words_of_layers(const ModelKeys& m) {
 
 ModelSource read_huggingface_folder(const std::string& folder, std::vector<Fault>& faults) {
   if (is_llmc_model(folder)) return read_llmc(folder, faults);
+  if (is_mistral_model(folder)) return read_params_file((std::filesystem::path(folder) / "params.json").string(), faults);
   return read_config_file((std::filesystem::path(folder) / "config.json").string(), faults);
 }
 

@@ -13,7 +13,7 @@ ModelSource read_model(const std::string& name, std::vector<Fault>& faults);
 /// "llama2-7b, llama3-8b, ..."
 std::string known_models();
 
-/// The config.json of a model's folder.
+/// The config.json of a model's folder, or the params.json of one in Mistral's own layout.
 ModelSource read_huggingface_folder(const std::string& folder, std::vector<Fault>& faults);
 
 /// Where the weights have a head of their own, whatever config.json says of it: a note says so.

@@ -6,6 +6,7 @@
 
 #include "base/hub_cache.hpp"
 #include "base/llmc_model.hpp"
+#include "base/mistral_model.hpp"
 #include "deck/environment.hpp"
 
 namespace tessera {
@@ -29,7 +30,7 @@ bool holds_config(const std::string& folder) {
 }  // namespace
 
 NamedModel find_model(const std::string& given) {
-  if (given.ends_with(".json") || is_llmc_model(given) || holds_config(given)) return {given, "", ""};
+  if (given.ends_with(".json") || is_llmc_model(given) || is_mistral_model(given) || holds_config(given)) return {given, "", ""};
   const auto cached = cached_model(is_name_of_hub(given) ? folder_in_hub(hub_folder(), given) : given);
   if (!cached || cached->snapshot.empty()) return {given, "", ""};
   if (!cached->others.empty()) return {"", "", fmt::format("it is no one model's folder.{}", cached->others)};

@@ -11,7 +11,12 @@ namespace {
 /// Puts p behind the parts that the tensor has.
 void append_part(ExportTensor& tensor, const Parameter& p, const TensorNames::Name& name) {
   const bool of_expert = name.fused == Fused::experts, turned = name.turned && p.shape.dims.size() == 2;
-  TensorPart part{.ours = p.name, .shape = p.shape, .box = whole_box(p.shape), .turned = turned, .step = name.interleaved ? 2 : 1};
+  TensorPart part{.ours = p.name,
+                  .shape = p.shape,
+                  .box = whole_box(p.shape),
+                  .turned = turned,
+                  .step = name.interleaved ? 2 : 1,
+                  .pairs_of = name.pairs_of};
   Box& box = part.box;
   if (turned) std::swap(box.count[0], box.count[1]);
   if (of_expert) box.start.insert(box.start.begin(), p.expert), box.count.insert(box.count.begin(), 1);
@@ -49,6 +54,15 @@ Box TensorPart::of_theirs(const Box& box_of_ours) const {
     theirs.start[to] += by * box_of_ours.start[d], theirs.count[to] = count == 0 ? 0 : (count - 1) * by + 1;
   }
   return theirs;
+}
+
+std::pair<std::int64_t, TensorPart> TensorPart::apart(std::int64_t row, std::int64_t rows) const {
+  const std::int64_t half = pairs_of / 2, head = row / pairs_of, second = row % pairs_of / half;
+  TensorPart part = *this;
+  part.pairs_of = 0, part.step = 2;
+  // Row head * 2 half + second * half + i of ours is row head * 2 half + 2 i + second of theirs.
+  part.box.start[box.start.size() - shape.dims.size()] += second * (1 - pairs_of) - head * pairs_of;
+  return {std::min(rows, half - row % half), std::move(part)};
 }
 
 std::vector<ExportTensor> tensors_by(const TensorNames& names, const std::vector<Parameter>& table) {

@@ -1,6 +1,7 @@
 // The tensors of a model as transformers knows it.
 #pragma once
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/box.hpp"
@@ -17,9 +18,13 @@ struct TensorPart {
   Box box;                ///< of theirs, around all of ours; it may have a dim of experts before those
   bool turned = false;    ///< ours is (out, in), theirs (in, out)
   std::int64_t step = 1;  ///< ours are each step-th of its rows, or turned of its columns
+  /// Of so many rows of theirs, a head's, the first, third, ... are the first half of ours and the others the second; 0: rows lie as ours.
+  std::int64_t pairs_of = 0;
 
   /// Elements of ours have the order of theirs.
-  bool in_order() const { return !turned && step == 1; }
+  bool in_order() const { return !turned && step == 1 && pairs_of == 0; }
+  /// Of rows [row, row + rows) of ours those from `row` on that lie two apart in theirs, and a part that reads them so.
+  std::pair<std::int64_t, TensorPart> apart(std::int64_t row, std::int64_t rows) const;
   /// The box of theirs around a box of ours.
   Box of_theirs(const Box& box_of_ours) const;
 };

@@ -44,7 +44,11 @@ TEST(ForeignWeights, OfPyTorchComeWithTheCommandThatConvertsThem) {
 TEST(ForeignWeights, OfMistralAndMetaNameTheOtherFilesOfTheirRepositories) {
   const Scratch dir;
   const std::string mistral = folder_with(dir, "mistral", {"consolidated-00001-of-00002.safetensors", "params.json", "tekken.json"});
-  EXPECT_HAS(foreign_weights(mistral), "consolidated-00001-of-00002.safetensors is in the layout of Mistral itself");
+  EXPECT_HAS(foreign_weights(mistral),
+             "consolidated-00001-of-00002.safetensors is in the layout of Mistral itself, and "
+             "consolidated.safetensors.index.json, which belongs to it, is not there");
+  EXPECT_HAS(foreign_weights(folder_with(dir, "alone", {"consolidated.safetensors"})),
+             "and params.json, which belongs to it, is not there");
   EXPECT_HAS(foreign_weights(mistral), "`hf download ORG/NAME --exclude 'consolidated*' --local-dir models/NAME`");
   const std::string meta = folder_with(dir, "llama/original", {"consolidated.00.pth", "params.json", "tokenizer.model"});
   EXPECT_HAS(foreign_weights(meta), "consolidated.00.pth is in the layout of Meta itself (with params.json)");
