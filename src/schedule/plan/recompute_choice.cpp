@@ -36,24 +36,56 @@ std::int64_t bytes_at_the_loss(const Schedule& schedule, MemoryKind kind) {
   return most;
 }
 
+/// Of each of a stage's `layers` layers the most bytes of what kernels work on in a call of its backward pass.
+std::vector<std::int64_t> bytes_in_backward(const Schedule& schedule, MemoryKind kind, const Stage& stage, std::int64_t layers) {
+  const Lives lives = lives_of(schedule);
+  std::vector<std::int64_t> more(static_cast<std::size_t>(moments_of(schedule)) + 1);  // than at the moment before
+  for (std::size_t b = 0; b < lives.size(); ++b) {
+    const Buffer& buffer = schedule.buffers[b];
+    TierBytes bytes{};
+    bytes[static_cast<std::size_t>(buffer.tier)] = buffer.bytes;
+    const std::int64_t counted = bytes_of(bytes, kind);
+    if (buffer.life == Life::run) more.front() += counted;
+    if (buffer.life == Life::run || counted == 0) continue;
+    for (const Moments& life : lives[b])
+      more[static_cast<std::size_t>(life.first)] += counted, more[static_cast<std::size_t>(life.last) + 1] -= counted;
+  }
+  std::vector<std::int64_t> most(static_cast<std::size_t>(layers));
+  std::int64_t held = 0;
+  std::size_t moment = 0;
+  for (const Section& section : schedule.sections)
+    for (const Task& task : section.tasks) {
+      held += more[moment++];
+      const auto* run = std::get_if<RunPass>(&task.op);
+      if (!run || run->kind != PassKind::backward) continue;
+      const Segment& segment = schedule.segments[static_cast<std::size_t>(schedule.passes[static_cast<std::size_t>(run->pass)].segment)];
+      const std::int64_t layer = segment.layer - stage.layers.front().begin;
+      if (layer >= 0 && layer < layers) most[static_cast<std::size_t>(layer)] = std::max(most[static_cast<std::size_t>(layer)], held);
+    }
+  return most;
+}
+
 /// A place's plan by what it lacks: the largest shortfall of any kind of memory; 0 or less where it fits.
 class Trials {
  public:
   Trials(const BuildRequest& request, const RecomputeChoices& choices, const MemoryLimits& limits)
       : request_(request), choices_(choices), limits_(limits) {
-    const MemoryKind kind = kernel_memory(request.deck);
     make_again(all(0));
-    const auto& limit = limits[static_cast<std::size_t>(kind)];
     // A stage of a pipeline keeps several micro-batches, and only the last one makes a loss.
-    least_lacking_ =
-        limit && request.stage.count == 1 && choices.bounded ? bytes_at_the_loss(build_schedule(request_), kind) - limit->bytes : 0;
+    if (const auto& limit = limits[static_cast<std::size_t>(kind_)]; limit && request.stage.count == 1 && choices.bounded) {
+      limit_ = limit->bytes;
+      least_lacking_ = bytes_at_the_loss(build_schedule(request_), kind_) - *limit_;
+    }
   }
 
-  std::int64_t lacking(const ChoicePlace& at) {
+  std::int64_t lacking(const ChoicePlace& asked) {
+    const ChoicePlace at = asked.n == choices_.layers ? all(asked.early) : asked;
     const auto [it, is_new] = lacking_.try_emplace(std::tuple(at.early, at.late, at.n), 0);
     if (!is_new) return it->second;
     make_again(at);
-    const TierBytes bytes = place(build_schedule(request_)).bytes;
+    const Schedule schedule = build_schedule(request_);
+    const TierBytes bytes = place(schedule).bytes;
+    if (limit_ && at.early == at.late) backward_[at.early] = bytes_in_backward(schedule, kind_, choices_.stage, choices_.layers);
     std::int64_t most = std::numeric_limits<std::int64_t>::min();
     for (const MemoryKind kind : all_memory_kinds)
       if (const auto& limit = limits_[static_cast<std::size_t>(kind)]) most = std::max(most, bytes_of(bytes, kind) - limit->bytes);
@@ -64,16 +96,37 @@ class Trials {
 
  private:
   void make_again(const ChoicePlace& at) { request_.recompute.assign(static_cast<std::size_t>(request_.stage.count), choices_.at(at)); }
-  /// By what is kept until the loss alone: known without a plan.
-  bool cannot_fit(const ChoicePlace& at) const {
-    const auto saved = [&](int level) { return choices_.levels[0].bytes - choices_.levels[static_cast<std::size_t>(level)].bytes; };
-    return least_lacking_ > at.n * saved(at.early) + (choices_.layers - at.n) * saved(at.late);
+  /// Known without a plan of its own: by what is kept until the loss, and by what all layers need at either level. When a late layer goes
+  /// backward the early ones have kept what they do; when an early one does, the late ones hold nothing any more.
+  bool cannot_fit(const ChoicePlace& at) {
+    if (!limit_) return false;
+    const auto kept = [&](int level) { return choices_.levels[static_cast<std::size_t>(level)].bytes; };
+    const auto saved = [&](int level) { return kept(0) - kept(level); };
+    if (least_lacking_ > at.n * saved(at.early) + (choices_.layers - at.n) * saved(at.late)) return true;
+    if (at.early == at.late || at.n == choices_.layers) return false;
+    // What is kept over a span of layers is a mean: a layer's room is left for that. The layers beside the border are not asked,
+    // for whom units of the other level are gathered.
+    const auto spans = [&](int level) { return choices_.levels[static_cast<std::size_t>(level)].level.every > 1; };
+    const std::int64_t room = *limit_ + (spans(at.early) || spans(at.late) ? kept(0) : 0);
+    const std::vector<std::int64_t>&early = in_backward(at.early), &late = in_backward(at.late);
+    for (std::int64_t i = 0; i + 2 < at.n; ++i)
+      if (early[static_cast<std::size_t>(i)] > room) return true;
+    for (std::int64_t i = at.n + 2; i < choices_.layers; ++i)
+      if (late[static_cast<std::size_t>(i)] - at.n * (kept(at.late) - kept(at.early)) > room) return true;
+    return false;
+  }
+  const std::vector<std::int64_t>& in_backward(int level) {
+    lacking(all(level));
+    return backward_.at(level);
   }
 
   BuildRequest request_;
   const RecomputeChoices& choices_;
   const MemoryLimits& limits_;
-  std::int64_t least_lacking_ = 0;  ///< of a plan that drops nothing
+  MemoryKind kind_ = kernel_memory(request_.deck);
+  std::optional<std::int64_t> limit_;                  ///< of that kind, where bounds are known without a plan
+  std::map<int, std::vector<std::int64_t>> backward_;  ///< by level
+  std::int64_t least_lacking_ = 0;                     ///< of a plan that drops nothing
   std::map<std::tuple<int, int, std::int64_t>, std::int64_t> lacking_;
 };
 

@@ -222,8 +222,15 @@ class Search {
     if (request.deck.activation.recompute != Recompute::automatic) return request;
     const RecomputeChoices choices(request);
     const MemoryLimits limits = limits_for(request);
-    for (int level = 0; level < static_cast<int>(choices.levels.size()); ++level) {
+    const auto take = [&](int level) {
       request.recompute.assign(static_cast<std::size_t>(request.stage.count), choices.at({level, level, choices.layers}));
+    };
+    const int last = static_cast<int>(choices.levels.size()) - 1;
+    // What lives through the whole run is the same at all levels: where it has no room, no other need be asked.
+    take(last);
+    if (!shortfalls(request.deck, kept_bytes(build_schedule(request)), limits).empty()) return request;
+    for (int level = 0; level <= last; ++level) {
+      take(level);
       if (!shortfalls(request.deck, place(build_schedule(request)).bytes, limits).empty()) continue;
       settle_own_recompute(request, limits);
       break;
