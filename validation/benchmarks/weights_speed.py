@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """tessera consolidate and import against the disk: each reads and writes the bytes of the weights, and so does a plain loop (cold read, then write and sync, of
-pieces of 4 MiB, past the page cache) beside it in each round. Shares of what the loop takes; medians of interleaved rounds. No test.
+pieces of 4 MiB, past the page cache) beside it in each round. Shares of what the loop takes, and of the time the share in which the disk had something to do, which no
+neighbour of the disk changes; medians of interleaved rounds. No test.
     weights_speed.py TESSERA [--layers 4] [--width 1024] [--rounds 5] [--folder DIR]"""
 import argparse
 import mmap
@@ -41,10 +42,21 @@ def disk_seconds(path, size, buffer):
     return timed(os.O_RDONLY, os.preadv), write
 
 
+def busy_seconds(folder):
+    """In which the folder's disk has had requests, since the machine's start; 0 where the system does not say."""
+    device = os.stat(folder).st_dev
+    with open("/proc/diskstats") as rows:
+        for row in map(str.split, rows):
+            if (int(row[0]), int(row[1])) == (os.major(device), os.minor(device)):
+                return int(row[12]) / 1e3
+    return 0.0
+
+
 def program_seconds(options, *arguments):
-    begin = time.perf_counter()
+    """(in all, in which the disk was busy)"""
+    begin, busy = time.perf_counter(), busy_seconds(options.folder)
     subprocess.run([options.tessera, *arguments], check=True, stdin=subprocess.DEVNULL, capture_output=True)
-    return time.perf_counter() - begin
+    return time.perf_counter() - begin, busy_seconds(options.folder) - busy
 
 
 def main():
@@ -68,22 +80,25 @@ def main():
         out, imported = os.path.join(folder, "out"), os.path.join(folder, "imported")
         buffer = mmap.mmap(-1, PIECE)
         buffer.write(random.Random(2).randbytes(PIECE))
-        shares = {"consolidate": [], "import": []}
+        shares, busy = {"consolidate": [], "import": []}, {"consolidate": [], "import": []}
         for _ in range(options.rounds):
             shutil.rmtree(out, ignore_errors=True)
             shutil.rmtree(imported, ignore_errors=True)
             forget(run)
-            consolidated = program_seconds(options, "consolidate", run + "/checkpoints/latest", out)
+            consolidated, consolidate_busy = program_seconds(options, "consolidate", run + "/checkpoints/latest", out)
             size = os.path.getsize(out + "/model.safetensors") // PIECE * PIECE
             disk = sum(disk_seconds(os.path.join(folder, "raw"), size, buffer))
             forget(out)
-            brought = program_seconds(options, "import", out, imported, "batch.sequence_length=64")
+            brought, import_busy = program_seconds(options, "import", out, imported, "batch.sequence_length=64")
             again = sum(disk_seconds(os.path.join(folder, "raw"), size, buffer))
             shares["consolidate"].append(disk / consolidated)
             shares["import"].append(again / brought)
+            busy["consolidate"].append(consolidate_busy / consolidated)
+            busy["import"].append(import_busy / brought)
         print(f"{size / 2**20:.0f} MiB of weights, read and written; shares of the disk, start of the program included, {options.rounds} rounds")
         for what, values in shares.items():
-            print(f"  {what:<12} {100 * statistics.median(values):4.0f} % ({100 * min(values):.0f} to {100 * max(values):.0f})")
+            print(f"  {what:<12} {100 * statistics.median(values):4.0f} % ({100 * min(values):.0f} to {100 * max(values):.0f}), the disk is busy "
+                  f"{100 * statistics.median(busy[what]):.0f} % of the time ({100 * min(busy[what]):.0f} to {100 * max(busy[what]):.0f})")
 
 
 if __name__ == "__main__":
