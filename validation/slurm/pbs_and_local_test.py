@@ -37,6 +37,7 @@ read -r status step words <"$CALLS.how"
 [ -z "$words" ] || echo "$words"
 if [ "$status" = hang ]; then
   trap 'status=75 step=5' USR1
+  echo "$$" >"$CALLS.waits"
   while [ "$status" = hang ]; do sleep 0.05; done
 fi
 [ "$step" != - ] || step=nothing
@@ -184,7 +185,7 @@ class Pbs(Scratch):
 
     def test_term_is_for_pbs_to_explain(self):
         job = self.begin("hang")
-        wait_for("the ranks", lambda: self.read("calls.mpiexec"))
+        wait_for("the ranks", lambda: self.read("calls.waits"))
         job.send_signal(signal.SIGTERM)
         job.wait(timeout=300)
         text = self.read("pbs-7.log")
