@@ -9,7 +9,7 @@ import random
 import sys
 
 import runs
-from drawn import half
+from drawn import third
 
 check = runs.Checks()
 MODEL = {"model__vocab": 257, "model__heads": 4, "model__kv_heads": 4, "model__layers": 4, "batch__global": 10, "batch__micro": 1, "batch__sequence_length": 48,
@@ -60,7 +60,7 @@ def check_layouts(folder, kind, common, device):
         check(f"{name}: the bits of one rank", folder.losses(name) == later(folder.losses(kind)) and folder.hashes(name) == folder.hashes(kind)
               and all(rows(folder, name, key) == later(values) for key, values in wanted.items()), f"{folder.losses(name)} instead of {folder.losses(kind)}")
 
-    for ranks, keys in half(LAYOUTS[device], device == "cuda"):
+    for ranks, keys in third(LAYOUTS[device], device == "cuda"):
         same("-".join([kind, f"ranks{ranks}"] + [f"{key.split('__')[-1]}={value}" for key, value in keys.items()]), ranks, **keys)
     middle = common["checkpoint__every"]
     same(f"{kind}-resumed", 2, middle, run__resume=folder.run(kind) + f"/checkpoints/step-{middle:08d}", zero__stage=2)

@@ -17,7 +17,7 @@ def some(layouts, count, last=False):
     return [layouts[number] for number in sorted(order[:count])]
 
 
-def half(layouts, on_gpus=False):
-    """Half of them, and never fewer than two: on GPUs those that the host leaves out."""
+def third(layouts, on_gpus=False):
+    """A third of them, and never fewer than two: on GPUs others than on the host."""
     layouts = list(layouts)
-    return some(layouts, max(2, len(layouts) // 2), on_gpus)
+    return some(layouts, max(2, -(-len(layouts) // 3)), on_gpus)

@@ -7,7 +7,7 @@ import json
 import sys
 
 import runs
-from drawn import DRAW, FULL, half
+from drawn import DRAW, FULL, third
 
 check = runs.Checks()
 COMMON = {"model__heads": 4, "model__kv_heads": 2, "model__layers": 4, "batch__global": 4, "batch__micro": 1, "batch__sequence_length": 12,
@@ -66,7 +66,7 @@ def name_of(kind, ranks, keys):
 def check_layouts(folder, model, device):
     exact = {**model, "run__reproducible": True}
     folder.train("exact", 1, **exact)
-    for ranks, keys in half(LAYOUTS[device], device == "cuda"):
+    for ranks, keys in third(LAYOUTS[device], device == "cuda"):
         name = name_of("exact", ranks, keys)
         folder.train(name, ranks, **{**exact, **keys})
         check(f"{name}: the bits of one rank", folder.losses(name) == folder.losses("exact") and folder.hashes(name) == folder.hashes("exact"),

@@ -8,7 +8,7 @@ import random
 import sys
 
 import runs
-from drawn import half
+from drawn import third
 
 check = runs.Checks()
 MODEL = {"model__vocab": 257, "model__heads": 4, "model__kv_heads": 4, "model__layers": 2, "batch__global": 10, "batch__micro": 1, "batch__sequence_length": 48,
@@ -82,7 +82,7 @@ def main():
         losses, hashes, targets, values = folder.losses("alone"), folder.hashes("alone"), rows(folder, "alone", "targets"), rows(folder, "alone", "val_loss")
         tokens = common["batch__global"] * common["batch__sequence_length"]
         check("each step counts its targets", len(targets) == common["run__steps"] and all(0 < count < tokens for count in targets.values()), str(targets))
-        for ranks, keys in half(LAYOUTS[device], device == "cuda"):
+        for ranks, keys in third(LAYOUTS[device], device == "cuda"):
             name = "-".join([f"ranks{ranks}"] + [f"{key.split('__')[-1]}={value}" for key, value in keys.items()])
             folder.train(name, ranks, **{**exact, **keys})
             check(f"{name}: the bits of one rank", folder.losses(name) == losses and folder.hashes(name) == hashes and rows(folder, name, "targets") == targets

@@ -8,7 +8,7 @@ memory files that the ranks of a node map from each other, so that each rank has
 import sys
 
 import runs
-from drawn import half
+from drawn import third
 
 MIB = 1 << 20
 SLACK = 64 * MIB
@@ -70,7 +70,7 @@ with runs.Folder() as folder:
         plan, found = planned(folder, ranks, COMMON), measured(folder, f"tiny-{ranks}", ranks, COMMON)[0]
         base[ranks] = {kind: found[kind] - plan[kind] for kind in plan}
         print(f"base of {ranks} ranks: " + ", ".join(f"{kind} {text(count)}" for kind, count in base[ranks].items()))
-    for number, (name, ranks, keys) in half(enumerate(CASES)):
+    for number, (name, ranks, keys) in third(enumerate(CASES)):
         keys = {**COMMON, **MODEL, **keys}
         plan = planned(folder, ranks, keys)
         for when, found in zip(("", ", resumed"), measured(folder, f"case-{number}", ranks, keys)):

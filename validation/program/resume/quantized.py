@@ -9,7 +9,7 @@ import math
 import re
 
 import runs
-from drawn import DRAW, FULL, half
+from drawn import DRAW, FULL, third
 
 check = runs.Checks()
 STATE = {"zero__offload_optimizer__device": "host"}
@@ -65,7 +65,7 @@ def weights(folder, common, device):
     check("weights in 8 bits are others, and near", 0 < apart(losses, folder.losses("plain")) < 0.02, f"{losses} {folder.losses('plain')}")
     evaluated = lambda name: [row["val_loss"] for row in folder.metrics(name) if "val_loss" in row]
     layouts = LAYOUTS[device]
-    for ranks, keys in half(layouts, device == "cuda"):
+    for ranks, keys in third(layouts, device == "cuda"):
         name = name_of("weights", ranks, keys)
         as_planned(name, folder.train(name, ranks, **{**exact, **keys}))
         check(f"{name}: the bits of one rank", folder.losses(name) == losses and folder.hashes(name) == hashes and evaluated(name) == evaluated("alone"),
@@ -96,7 +96,7 @@ def beside(folder, common):
 def gradients(folder, common, device):
     folder.train("fast", 1, **common)
     plain = folder.losses("fast")
-    for ranks, keys in half(SUMS[device], device == "cuda"):
+    for ranks, keys in third(SUMS[device], device == "cuda"):
         name = name_of("gradients", ranks, keys)
         asked = {**common, **keys, "zero__quantized_gradients": True}
         as_planned(name, folder.train(name, ranks, **asked))

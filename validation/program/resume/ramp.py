@@ -9,7 +9,7 @@ import struct
 import sys
 
 import runs
-from drawn import half
+from drawn import third
 
 check = runs.Checks()
 # Four phases: small batches of short sequences, more of them, longer ones, and what the deck says. A step takes 2, 4, 6 and 6 samples.
@@ -143,7 +143,7 @@ def main():
         if device == "cuda":
             common.update({**runs.ON_GPUS, "batch__global": 6})
         folder.train("reference", 1, **common)
-        for number, (ranks, keys) in half(enumerate(LAYOUTS[device]), device == "cuda"):
+        for number, (ranks, keys) in third(enumerate(LAYOUTS[device]), device == "cuda"):
             name = f"layout{number}"
             folder.train(name, ranks, **{**common, **keys})
             print(ranks, keys)

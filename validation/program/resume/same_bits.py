@@ -22,7 +22,7 @@ import struct
 import sys
 
 import runs
-from drawn import DRAW, FULL, half
+from drawn import DRAW, FULL, third
 
 
 def drawn(layouts):
@@ -226,7 +226,7 @@ def experts_over_ranks(folder, dtype, device):
     def last_row(name):
         return {key: row[key] for row in folder.metrics(name) if row["step"] == steps for key in ("val_loss", "dropped", "expert_load", "router_balance") if key in row}
 
-    for name in (f"ep2-stage{stage}-dp{dp}" for stage, dp in half(device["ep_layouts"], device is DEVICES["cuda"])):
+    for name in (f"ep2-stage{stage}-dp{dp}" for stage, dp in third(device["ep_layouts"], device is DEVICES["cuda"])):
         if last_row(name) != last_row("ep2"):
             print(f"FAIL {name}: {last_row(name)} instead of {last_row('ep2')}")
             good = False
@@ -252,7 +252,7 @@ def experts_over_ranks(folder, dtype, device):
     folder.train("dropless", 1, **dropless)
     folder.train("dropless-ep2", 2, mesh__ep=2, **dropless)
     good &= near("dropless-ep2", folder.losses("dropless-ep2"), folder.losses("dropless"), dtype)
-    for zero, pp, dp in half(((2, 1, 2), (1, 2, 1), (3, 1, 3)), False):
+    for zero, pp, dp in third(((2, 1, 2), (1, 2, 1), (3, 1, 3)), False):
         keys = stage_keys(zero, pp, dp) if pp > 1 else layout_keys(zero, dp)
         name = f"dropless-ep2-stage{zero}-pp{pp}-dp{dp}"
         good &= same(name, "dropless-ep2", 2 * pp * dp, **{**keys, **dropless, "mesh__ep": 2})
@@ -394,7 +394,7 @@ def killed(folder, common, cut):
 def experts(folder, dtype, device):
     if device is DEVICES["cuda"]:
         return experts_beside(folder, dtype, device) & balanced_by_bias(folder, dtype, device) & experts_over_ranks(folder, dtype, device)
-    few = {**device, "fp32": half([(0, 2), (1, 3), (2, 4), (3, 1), (3, 3)], False), "bf16": [(0, 3), (3, 2)], "resumes": ((3, 3, AFTER[0]), (1, 2, AFTER[2])),
+    few = {**device, "fp32": third([(0, 2), (1, 3), (2, 4), (3, 1), (3, 3)], False), "bf16": [(0, 3), (3, 2)], "resumes": ((3, 3, AFTER[0]), (1, 2, AFTER[2])),
            "keys": {**device["keys"], **EXPERTS}}
     good = reproducible(folder, dtype, few)
     rows = [row for row in folder.metrics("reference") if "dropped" in row]
@@ -551,7 +551,7 @@ def gradients(folder, dtype, device):
 def over_axes(folder, dtype, device, meshes, layouts, more, of_cut=None):
     """Ranks along axes that cut what a rank computes: the same bits over stages, data-parallel ranks and resume at equal sizes of the axes, near what one
     rank gives, and from any point of one on with any other. `meshes` are sizes by axis, the first and one that is drawn; `layouts` stages and data-parallel
-    ranks: half of them for the first mesh, the last one for the other; all of both where there is time. `of_cut` are keys of all runs but those of one rank."""
+    ranks: a third of them for the first mesh, the last one for the other; all of both where there is time. `of_cut` are keys of all runs but those of one rank."""
     steps, good = device["steps"], True
     common = {"run__reproducible": True, "precision__compute": dtype, "run__steps": steps, "model__heads": 4, "model__kv_heads": 4, "model__vocab": 263,
               **device["keys"], **more}
@@ -567,7 +567,7 @@ def over_axes(folder, dtype, device, meshes, layouts, more, of_cut=None):
         folder.train(reference, ranks, checkpoint__every=middle, checkpoint__keep=0, **keys)
         losses, hashes = folder.losses(reference), folder.hashes(reference)
         good &= near(reference, losses, alone, dtype)
-        for stage, dp in half(layouts, on_gpus) if mesh == meshes[0] else layouts[-1:]:
+        for stage, dp in third(layouts, on_gpus) if mesh == meshes[0] else layouts[-1:]:
             name = f"{reference}-stage{stage}-dp{dp}"
             folder.train(name, ranks * dp, **with_memory_between(folder, ranks * dp, {**layout_keys(stage, dp), **keys}))
             good &= runs.same(name + " losses", folder.losses(name), losses)
@@ -611,7 +611,7 @@ def shared_keys(folder, dtype, device):
                 runs.same(name + " state", folder.hashes(name), folder.hashes(reference)))
 
     orders = (("1f1b", 3, 1, "none"), ("zero_bubble", 1, 2, "selective"), ("zero_bubble", 2, 1, "full"), ("interleaved", 0, 1, "full"))
-    for schedule, zero, dp, recompute in half(orders, False) if device is DEVICES["host"] else orders[2:3]:
+    for schedule, zero, dp, recompute in third(orders, False) if device is DEVICES["host"] else orders[2:3]:
         keys = {**stage_keys(zero, 2, dp), **ordered(schedule, 2), "activation__recompute": recompute, "activation__every": 1, "activation__keep": "[]"}
         good &= same(f"{schedule}-pp2-dp{dp}-{recompute}", "tp2", 4 * dp, **keys)
     fast_keys = {**common, "run__reproducible": False, "run__log_every": 1, "mesh__tp": 2}
@@ -681,7 +681,7 @@ def ring(folder, dtype, device):
     common = {**few, "model__layers": 4, "model__tied": False, "mesh__cp": 2, **RING}
     folder.train("one-stage", 2, **common)
     orders = (("1f1b", 1, 1, "full"), ("zero_bubble", 3, 1, "full"), ("zero_bubble", 1, 2, "selective"), ("interleaved", 2, 1, "none"))
-    for schedule, zero, dp, recompute in half(orders, False):
+    for schedule, zero, dp, recompute in third(orders, False):
         name = f"{schedule}-pp2-cp2-dp{dp}-{recompute}"
         keys = {**stage_keys(zero, 2, dp), **ordered(schedule, 2), "activation__recompute": recompute, "activation__every": 1, "activation__keep": "[]"}
         folder.train(name, 4 * dp, **{**common, **keys})
@@ -759,7 +759,7 @@ def pipeline(folder, dtype, device):
         good &= same(name, pp * dp, after, run__resume=folder.run(before) + f"/checkpoints/step-{after:08d}", checkpoint__every=save, checkpoint__keep=0, **keys)
         before = name
     # Fewer micro-batches than stages, down to one, and a last one that is empty.
-    for micros in half((1, 2, 3, 5), dtype == "bf16"):
+    for micros in third((1, 2, 3, 5), dtype == "bf16"):
         few, reference = {"batch__micro": 1, "batch__global": micros}, f"few{micros}"
         folder.train(reference, 1, **{**common, **few})
         losses, hashes = folder.losses(reference), folder.hashes(reference)
@@ -829,7 +829,7 @@ def replicas(folder, dtype, device):
     folder.train("alone", 1, checkpoint__every=steps // 2, checkpoint__keep=0, **common)
     losses, hashes = folder.losses("alone"), folder.hashes("alone")
     value = lambda name: [row["val_loss"] for row in folder.metrics(name) if "val_loss" in row]
-    for number, (ranks, keys) in half(enumerate(groups_of_ranks(device)), False):
+    for number, (ranks, keys) in third(enumerate(groups_of_ranks(device)), False):
         name = f"groups{number}-ranks{ranks}"
         start = {"run__resume": folder.run("alone") + f"/checkpoints/step-{steps // 2:08d}"} if number % 2 else {}
         done = folder.train(name, ranks, **{**common, **keys, **start})
@@ -853,7 +853,7 @@ def nodes(folder, dtype, device):
     good = True
     common = {**LARGE, "precision__compute": dtype, "run__threads": 1, "zero__param_persistence_threshold": 0}
     layouts = [(0, 4, 2, "fast"), (3, 4, 2, "fast"), (2, 6, 3, "fast"), (1, 6, 2, "exact"), (3, 6, 2, "exact"), (2, 5, 2, "exact")]
-    for stage, ranks, of_node, mode in half(layouts, False):
+    for stage, ranks, of_node, mode in third(layouts, False):
         name, keys = f"{mode}-stage{stage}-ranks{ranks}-of{of_node}", {**common, "zero__stage": stage, "run__reproducible": mode == "exact"}
         os.environ.pop("TESSERA_RANKS_PER_NODE", None)
         folder.train(name + "-one-node", ranks if mode == "fast" else 1, **keys)
