@@ -6,8 +6,8 @@ to 1e-5. Usage: same_bits.py reproducible|fast|gradients|tensor|shared_keys|cont
                 same_bits.py optimizers [--dtype fp32|bf16] [--device host|cuda]      each optimizer over a part of the layouts, and across a resume
                 same_bits.py shapes [--seed N]      models and layouts drawn at random: 2 models of 3 layouts; with TESSERA_TEST_FULL=1 in the
                                                     environment 8 of 12
-Runs have 8 steps of 28 sequences, on GPUs 3 of 3, or of 5 in `reproducible` and `fast`. A third of the matrix is made, and of the other modes' layouts a half on the
-host and another one, or a third, on GPUs: which, TESSERA_TEST_DRAW says, so that landings cover all. With TESSERA_TEST_FULL=1 they have 20 of 60 and 5 of 5,
+Runs have 8 steps of 28 sequences, on GPUs 3 of 3, or of 5 in `reproducible` and `fast`. A third of the matrix is made, and of the other modes' layouts a third on the
+host and another one on GPUs: which, TESSERA_TEST_DRAW says, so that landings cover all. With TESSERA_TEST_FULL=1 they have 20 of 60 and 5 of 5,
 `reproducible` runs every mode of recompute at every stage on 1, 2 and 3 ranks too, and each mode all of its layouts in each type and on each device.
 The reference of a fast mode on GPUs runs on the host: both devices must agree."""
 import argparse
