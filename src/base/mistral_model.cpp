@@ -5,10 +5,10 @@
 namespace tessera {
 namespace {
 
-/// Or something that cannot be looked at, which reading it then names.
+/// Or something that cannot be looked at, or a link to nothing: reading it then names it, and no other file takes its place.
 bool has(const std::string& folder, const std::string& name) {
-  std::error_code error;
-  return std::filesystem::exists(std::filesystem::path(folder) / name, error) || error;
+  std::error_code ignored;
+  return std::filesystem::symlink_status(std::filesystem::path(folder) / name, ignored).type() != std::filesystem::file_type::not_found;
 }
 
 bool has_tensors(const std::string& folder, const std::string& stem) {

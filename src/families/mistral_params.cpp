@@ -60,7 +60,7 @@ const Family& params_family() {
 class ParamsReader {
  public:
   ParamsReader(const JsonNode& root, const std::string& file, std::vector<Fault>& faults)
-      : root_(root), file_(file), faults_(faults), params_(root, file, faults) {}
+      : file_(file), faults_(faults), params_(root, file, faults) {}
 
   ModelSource read() {
     ModelKeys m;
@@ -138,7 +138,6 @@ class ParamsReader {
                               "number depends on it, take it out of the file");
   }
 
-  const JsonNode& root_;
   const std::string& file_;
   std::vector<Fault>& faults_;
   ConfigReader params_;

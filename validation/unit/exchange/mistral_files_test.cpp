@@ -130,6 +130,9 @@ TEST(MistralFiles, AreReadWhereNoneOfTransformersStandBesideThem) {
   EXPECT_TRUE(is_mistral_model(scratch / "own"));
   EXPECT_TRUE(io::has_model(scratch / "own"));
   EXPECT_FALSE(is_mistral_model(scratch / "m"));
+  test::fs::create_symlink("nowhere", scratch / "own/model.safetensors");
+  EXPECT_FALSE(is_mistral_model(scratch / "own")) << "it is there, and whoever reads it says what is wrong with it";
+  test::fs::remove(scratch / "own/model.safetensors");
   test::fs::copy_file(scratch / "m/model.safetensors", scratch / "own/model.safetensors");
   EXPECT_FALSE(is_mistral_model(scratch / "own"));
 }
