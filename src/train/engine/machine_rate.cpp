@@ -60,19 +60,18 @@ class Product {
 }  // namespace
 
 double measure_gemm_rate(DType dtype, kernels::Backend backend, std::int64_t largest) {
-  constexpr double long_enough = 4e-3, enough_for_all = 25e-3, largest_of_all = 8192;
+  constexpr double long_enough = 4e-3, largest_of_all = 8192;
   double rate = 0;
   for (double n = 256; n <= static_cast<double>(largest); n *= 2) {
     const Product product(static_cast<std::int64_t>(n), dtype, backend);
-    const double begin = now_seconds();
     double best = std::numeric_limits<double>::infinity();
-    // The first brings the code in. Of a size after which a larger one comes two say enough, of a slow one fewer than of a fast one, since
-    // a run starts only after them. The largest is for GPUs alone, which take it faster; an idle one also needs some time to reach its
-    // clocks.
+    // The first brings the code in, and after a size that is too small a larger one comes: two of it say enough. Of the last fewer than six
+    // may all fall into a moment in which this machine is slow. The largest is for GPUs alone, which take it faster; an idle one also needs
+    // some time to reach its clocks.
     for (int run = 0, runs = 6; run < runs; ++run) {
       best = std::min(best, product.seconds());
       if (n >= largest_of_all && best < long_enough) runs = 60;
-      if (n < largest_of_all && run > 0 && (best < long_enough / 2 || now_seconds() - begin > enough_for_all)) break;
+      if (n < largest_of_all && run > 0 && best < long_enough / 2) break;
     }
     rate = std::max(rate, 2 * n * n * n / best);
     if (best >= long_enough) break;
