@@ -20,6 +20,7 @@
 
 #include "base/box.hpp"
 #include "base/check.hpp"
+#include "io/files/page_buffer.hpp"
 #include "io/files/posix_file.hpp"
 
 namespace tessera::io {
@@ -136,8 +137,8 @@ class ShardSource {
   ShardSource(std::int64_t elements, Fetch fetch) : elements_(elements), fetch_(std::move(fetch)) {}
 
   std::int64_t elements() const { return elements_; }
-  /// Values [at, at + n): a view of them where they lie, else of `own`, which becomes as large as it must.
-  std::span<const float> values(std::int64_t at, std::int64_t n, std::vector<float>& own) const;
+  /// Values [at, at + n): a view of them where they lie, else in `own`.
+  std::span<const float> values(std::int64_t at, std::int64_t n, PageBuffer& own) const;
 
  private:
   std::int64_t elements_ = 0;

@@ -44,7 +44,7 @@ std::string describe_not_finite(const CheckpointLayout& layout, const std::strin
 }
 
 std::string find_not_finite(const CheckpointLayout& layout, int rank, int ranks, std::span<const ShardSlice> slices) {
-  std::vector<float> own;
+  PageBuffer own;
   for (const auto& [slice, begin] : place_slices(layout, rank, ranks, slices)) {
     constexpr std::int64_t most = std::int64_t{1} << 20;
     for (std::int64_t at = 0; at < slice->data.elements(); at += most) {

@@ -12,6 +12,7 @@
 
 #include "base/log.hpp"
 #include "base/model_folder.hpp"
+#include "io/checkpoint/block_stream.hpp"
 #include "io/checkpoint/finite.hpp"
 #include "io/checkpoint/shard_file.hpp"
 #include "io/checkpoint/survey.hpp"
@@ -75,9 +76,10 @@ struct CheckpointReader::Impl {
   std::unordered_map<std::string, std::vector<std::size_t>> tensors;  // of a name, in order
   std::list<ShardFile> files;                                         // most recently used first
   std::list<BlockAtHand> blocks;                                      // most recently used first
+  BlockStream stream;                                                 // of the files
   std::size_t most_blocks = 1;
-  std::set<int>* noted = nullptr;                                                                   // see only_note
-  std::array<AlignedFloats, 2> windows{AlignedFloats{nullptr, &std::free}, {nullptr, &std::free}};  // of window_elements, once needed
+  std::set<int>* noted = nullptr;     // see only_note
+  std::array<PageBuffer, 2> windows;  // of window_elements, once needed
 
   void open(const std::string& path) {
     folder = resolve_folder(path);
@@ -125,7 +127,10 @@ struct CheckpointReader::Impl {
         files.splice(files.begin(), files, it);
         return files.front();
       }
-    if (files.size() >= most_at_hand) files.pop_back();
+    if (files.size() >= most_at_hand) {
+      stream.leave(files.back());
+      files.pop_back();
+    }
     files.push_front(open_file(number));
     return files.front();
   }
@@ -141,13 +146,19 @@ struct CheckpointReader::Impl {
   /// A block of a slice, verified. The last ones stay at hand, since streams ask for them in parts.
   const float* one_block(ShardFile& s, std::size_t slice, std::int64_t block) {
     auto wanted = [&](auto& b) { return b.file == s.number() && b.slice == slice && b.block == block; };
+    auto wanted_before = [&](auto& b) { return b.file == s.number() && b.slice == slice && b.block == block - 1; };
     if (auto found = std::find_if(blocks.begin(), blocks.end(), wanted); found != blocks.end()) {
       blocks.splice(blocks.begin(), blocks, found);
+    } else if (const float* found_there = stream.find(s, slice, block)) {
+      return found_there;
+    } else if (!blocks.empty() && wanted_before(blocks.front())) {
+      return stream.start(s, slice, block);
     } else {
+      const bool goes_on = std::ranges::any_of(blocks, wanted_before);
       if (blocks.size() < most_blocks) blocks.emplace_back();
       blocks.splice(blocks.begin(), blocks, std::prev(blocks.end()));
       blocks.front().file = -1;  // until the block has proved itself
-      s.read_ahead(slice, block);
+      if (goes_on) s.read_ahead(slice, block);
       s.read_blocks(slice, block, 1, blocks.front().values.data());
       blocks.front().file = s.number(), blocks.front().slice = slice, blocks.front().block = block;
     }
@@ -216,9 +227,8 @@ struct CheckpointReader::Impl {
         } else {
           const std::size_t mine = turn++ % copies.size();
           if (copies[mine].valid()) copies[mine].get();
-          if (!windows[mine]) windows[mine] = aligned_floats(window_elements);
-          const float* window = windows[mine].get();
-          read_unit(group, piece.unit, piece.offset + first, {windows[mine].get(), static_cast<std::size_t>(n)});
+          float* window = windows[mine].floats(window_elements).data();
+          read_unit(group, piece.unit, piece.offset + first, {window, static_cast<std::size_t>(n)});
           copies[mine] =
               std::async(n < hash_block ? std::launch::deferred : std::launch::async, [window, first, out, moved = std::move(runs)] {
                 for (auto& r : moved) std::copy_n(window + (r.from - first), r.elements, out.begin() + r.to);
@@ -337,7 +347,8 @@ void CheckpointReader::Impl::verify(const std::function<void(std::int64_t, std::
   if (hash_outside(file_of_index, head.block_bytes, head.file_bytes, {}) != index.structure)
     fail(ExitCode::checkpoint, "{}: its HDF5 metadata do not match their checksum: the file was altered. {}", index_path, restore_advice);
   std::int64_t done = 0, total = layout.bytes(), piece = 0;
-  const AlignedFloats buffer = aligned_floats(blocks_at_once * hash_block);
+  PageBuffer scratch;
+  const std::span<float> buffer = scratch.floats(blocks_at_once * hash_block);
   for (int number = 0; number < file_count(layout); ++number) {
     auto file = open_file(number);
     for (std::size_t i = 0; i < file.directory().slices.size(); ++i) {
@@ -345,9 +356,9 @@ void CheckpointReader::Impl::verify(const std::function<void(std::int64_t, std::
       for (std::int64_t k = 0; k < c.blocks(); k += blocks_at_once) {
         if (piece++ % parts != part) continue;
         auto count = std::min(blocks_at_once, c.blocks() - k);
-        file.read_blocks(i, k, count, buffer.get());
+        file.read_blocks(i, k, count, buffer.data());
         const std::int64_t elements = std::min(count * hash_block, c.elements() - k * hash_block);
-        const std::span<const float> values(buffer.get(), static_cast<std::size_t>(elements));
+        const std::span<const float> values = buffer.first(static_cast<std::size_t>(elements));
         if (const std::int64_t bad = first_not_finite(values); bad >= 0) {
           const auto [group, unit] = file.place_of(i);
           fail(ExitCode::checkpoint, "{}: {}: it was saved after something had gone wrong. Use an older checkpoint of the run.", folder,

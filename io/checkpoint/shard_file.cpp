@@ -14,10 +14,6 @@ constexpr std::int64_t read_ahead_bytes = 16 << 20;
 
 }  // namespace
 
-AlignedFloats aligned_floats(std::int64_t n) {
-  return {static_cast<float*>(std::aligned_alloc(4096, static_cast<std::size_t>(round_up(n * 4, 4096)))), &std::free};
-}
-
 std::vector<Extent> data_extents(const ShardDirectory& d) {
   std::vector<Extent> out;
   for (auto& s : d.slices)
@@ -124,7 +120,8 @@ void ShardFile::read_blocks(std::size_t slice, std::int64_t block, std::int64_t 
   if (count <= run_blocks) return read_run(slice, expected, block, block + count, out);
   TaskQueue queue;
   for (auto b = block; b < block + count; b += run_blocks)
-    queue.push([&, b] { read_run(slice, expected, b, std::min(b + run_blocks, block + count), out + (b - block) * hash_block); });
+    queue.push(
+        [&, b](PageBuffer&) { read_run(slice, expected, b, std::min(b + run_blocks, block + count), out + (b - block) * hash_block); });
   queue.wait();
 }
 

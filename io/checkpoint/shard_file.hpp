@@ -1,7 +1,5 @@
 // A shard file of a checkpoint, open for reading: every value that it gives was compared with its checksum.
 #pragma once
-#include <cstdlib>
-#include <memory>
 #include <unordered_map>
 
 #include "io/checkpoint/envelope.hpp"
@@ -10,10 +8,6 @@
 namespace tessera::io {
 
 inline constexpr std::string_view restore_advice = "Restore the file from a copy, or use an older checkpoint of the run.";
-
-/// Floats on a page boundary: what is read into them may pass the page cache.
-using AlignedFloats = std::unique_ptr<float, decltype(&std::free)>;
-AlignedFloats aligned_floats(std::int64_t n);
 
 /// Where the data and checksums of all slices lie, ascending.
 std::vector<Extent> data_extents(const ShardDirectory& d);

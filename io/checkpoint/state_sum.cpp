@@ -60,7 +60,7 @@ std::vector<PlacedSlice> place_slices(const CheckpointLayout& layout, int rank, 
 StateSum sum_of_state(const CheckpointLayout& layout, int rank, int ranks, std::span<const ShardSlice> slices) {
   constexpr std::int64_t most = std::int64_t{1} << 20;
   StateSum sum{};
-  std::vector<float> own;
+  PageBuffer own;
   for (const auto& [slice, begin] : place_slices(layout, rank, ranks, slices)) {
     const std::string& group = layout.groups[static_cast<std::size_t>(slice->group)];
     struct Place {

@@ -129,8 +129,7 @@ void write_slices(PosixFile& out, std::span<SliceEntry> slices, const std::vecto
     for (std::int64_t from = 0; from < slices[i].elements(); from += piece_elements) {
       auto n = std::min(piece_elements, slices[i].elements() - from);
       auto hashes = tables[i].data() + from / hash_block * 2;
-      queue.push([&out, &not_finite, i, source = data[i], from, n, hashes, at = slices[i].data_at + from * 4] {
-        std::vector<float> own;
+      queue.push([&out, &not_finite, i, source = data[i], from, n, hashes, at = slices[i].data_at + from * 4](PageBuffer& own) {
         write_piece(out, at, source->values(from, n, own), hashes,
                     [&](std::int64_t place, float value) { not_finite(i, from + place, value); });
       });
@@ -289,11 +288,11 @@ bool has_places_of(const std::string& path, const ShardDirectory& d) {
 
 }  // namespace
 
-std::span<const float> ShardSource::values(std::int64_t at, std::int64_t n, std::vector<float>& own) const {
+std::span<const float> ShardSource::values(std::int64_t at, std::int64_t n, PageBuffer& own) const {
   if (!fetch_) return values_.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(n));
-  own.resize(static_cast<std::size_t>(n));
-  fetch_(at, own);
-  return own;
+  const std::span<float> values = own.floats(n);
+  fetch_(at, values);
+  return values;
 }
 
 void write_shard(const std::string& root, std::int64_t step, const CheckpointLayout& layout, int shard, std::span<const ShardSlice> slices,

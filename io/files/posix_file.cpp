@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "base/open_files.hpp"
 #include "base/own_files.hpp"
@@ -191,6 +192,18 @@ void PosixFile::leave_hole(std::int64_t offset, std::int64_t bytes) {
 void PosixFile::use_direct() {
   int mode = ::fcntl(descriptor_, F_GETFL) & O_ACCMODE;
   if (direct_ < 0) direct_ = ::open(link_path().c_str(), mode | O_DIRECT | O_CLOEXEC);  // refused: all goes through the page cache
+}
+
+bool PosixFile::is_cached() const {
+  const std::int64_t bytes = size();
+  if (bytes == 0) return true;
+  const auto length = static_cast<std::size_t>(bytes);
+  void* mapped = ::mmap(nullptr, length, PROT_READ, MAP_SHARED, descriptor_, 0);
+  if (mapped == MAP_FAILED) return true;
+  std::vector<unsigned char> pages((length + 4095) / 4096);
+  const bool known = ::mincore(mapped, length, pages.data()) == 0;
+  ::munmap(mapped, length);
+  return !known || 2 * std::ranges::count_if(pages, [](unsigned char page) { return (page & 1) != 0; }) > std::ssize(pages);
 }
 
 std::size_t PosixFile::direct_bytes(std::int64_t offset, const void* data, std::size_t bytes) const {

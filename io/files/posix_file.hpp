@@ -49,6 +49,9 @@ class PosixFile {
   /// From here on large aligned reads and writes (memory on 512 bytes, file on 4096) go between memory and disk without a copy in the page
   /// cache, where the file system can do that. Others go as before.
   void use_direct();
+  bool is_direct() const { return direct_ >= 0; }
+  /// Whether the page cache holds most of it; true where nobody can tell.
+  bool is_cached() const;
 
   /// Asks the file system for the space now, so that a full disk is found before any work. Not all file systems can promise space.
   void reserve(std::int64_t bytes, std::int64_t offset = 0);

@@ -1,17 +1,20 @@
 #include "io/safetensors/safetensors.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cstring>
+#include <future>
 #include <map>
 #include "base/json.hpp"
 
 #include "base/check.hpp"
+#include "io/files/page_buffer.hpp"
 #include "io/files/posix_file.hpp"
 
 namespace tessera::io {
 namespace {
 
-constexpr std::size_t buffer_bytes = 1 << 20;
-constexpr std::int64_t writeback_bytes = 8 << 20;
+constexpr std::size_t buffer_bytes = 4 << 20;
 
 std::string_view format_name(DType t) {
   TESSERA_REQUIRE(is_float(t), "safetensors of {}", name_of(t));
@@ -43,21 +46,39 @@ std::string header_text(const std::vector<SafetensorsEntry>& entries) {
 struct SafetensorsWriter::Impl {
   AtomicFile out;
   std::vector<SafetensorsEntry> entries;
-  std::int64_t at = 0, end = 0, written_back = 0;  // bytes of the file
-  std::vector<std::byte> buffer;
+  std::int64_t at = 0, end = 0;  // bytes of the file: where the buffer begins, and in all
+  std::array<PageBuffer, 2> memory;
+  std::size_t turn = 0, filled = 0;
   Hasher hasher;
+  std::future<void> writing;  // ends before what it writes
 
   explicit Impl(const std::string& path, std::vector<SafetensorsEntry> e) : out(path), entries(std::move(e)) {}
 
-  void flush() {
-    out.file().write(at, buffer.data(), buffer.size());
-    hasher.update(buffer.data(), buffer.size());
-    at += static_cast<std::int64_t>(buffer.size());
-    buffer.clear();
-    if (at - written_back >= writeback_bytes) {
-      out.file().start_writeback(written_back, at - written_back);
-      written_back = at;
+  std::byte* buffer() { return memory[turn].bytes(buffer_bytes).data(); }
+
+  void take(std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+      const auto n = std::min(bytes.size(), buffer_bytes - filled);
+      std::memcpy(buffer() + filled, bytes.data(), n);
+      filled += n;
+      if (filled == buffer_bytes) flush();
+      bytes = bytes.subspan(n);
     }
+  }
+
+  /// By a thread, while the other buffer fills.
+  void flush() {
+    wait();
+    writing = std::async(std::launch::async, [this, from = buffer(), n = filled, begin = at] {
+      out.file().write(begin, from, n);
+      out.file().start_writeback(begin, static_cast<std::int64_t>(n));  // where it did not go past the page cache
+      hasher.update(from, n);
+    });
+    at += static_cast<std::int64_t>(filled);
+    filled = 0, turn = 1 - turn;
+  }
+  void wait() {
+    if (writing.valid()) writing.get();
   }
 };
 
@@ -67,26 +88,20 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Safete
   impl_->end = static_cast<std::int64_t>(header.size());
   for (auto& e : impl_->entries) impl_->end += bytes_of(e);
   impl_->out.file().reserve(impl_->end);  // a full disk is found before any work
-  impl_->out.file().write(0, header.data(), header.size());
-  impl_->hasher.update(header);
-  impl_->at = static_cast<std::int64_t>(header.size());
-  impl_->buffer.reserve(buffer_bytes);
+  impl_->out.file().use_direct();
+  impl_->take(std::as_bytes(std::span(header)));
 }
 SafetensorsWriter::~SafetensorsWriter() = default;
 
 void SafetensorsWriter::append(std::span<const std::byte> bytes) {
   auto& w = *impl_;
-  TESSERA_REQUIRE(w.at + static_cast<std::int64_t>(w.buffer.size() + bytes.size()) <= w.end, "more bytes than were declared");
-  while (!bytes.empty()) {
-    auto n = std::min(bytes.size(), buffer_bytes - w.buffer.size());
-    w.buffer.insert(w.buffer.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(n));
-    if (w.buffer.size() == buffer_bytes) w.flush();
-    bytes = bytes.subspan(n);
-  }
+  TESSERA_REQUIRE(w.at + static_cast<std::int64_t>(w.filled + bytes.size()) <= w.end, "more bytes than were declared");
+  w.take(bytes);
 }
 
 Hash128 SafetensorsWriter::finish() {
   impl_->flush();
+  impl_->wait();
   TESSERA_REQUIRE(impl_->at == impl_->end, "{} of {} bytes were given", impl_->at, impl_->end);
   impl_->out.commit();
   return impl_->hasher.digest();

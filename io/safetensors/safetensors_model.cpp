@@ -15,6 +15,7 @@
 #include "base/printable.hpp"
 #include "base/some_of.hpp"
 #include "io/checkpoint/finite.hpp"
+#include "io/files/page_buffer.hpp"
 #include "io/files/path_state.hpp"
 #include "io/files/posix_file.hpp"
 
@@ -84,11 +85,12 @@ struct Shard {
 }  // namespace
 
 struct SafetensorsModel::Impl {
-  using Window = std::vector<std::byte>;
+  using Window = PageBuffer;
   std::string folder;
   std::vector<Shard> shards;
   std::vector<Tensor> tensors;
   std::int64_t bytes = 0;
+  bool once = false;
   using OpenFile = std::shared_ptr<const PosixFile>;  // a reader's, also once it is at hand no more
   std::mutex lock;                                    // of what follows
   std::list<std::pair<int, OpenFile>> open;           // most recently used first
@@ -134,13 +136,15 @@ struct SafetensorsModel::Impl {
       return open.front().second;
     }
     if (open.size() == most_open) open.pop_back();
-    open.emplace_front(t.file, std::make_shared<const PosixFile>(PosixFile::open(path_of(t), ExitCode::data)));
+    PosixFile file = PosixFile::open(path_of(t), ExitCode::data);
+    if (once && !file.is_cached()) file.use_direct();
+    open.emplace_front(t.file, std::make_shared<const PosixFile>(std::move(file)));
     return open.front().second;
   }
 
   Window take_window() {
     const std::lock_guard held(lock);
-    if (windows.empty()) return Window(static_cast<std::size_t>(window_bytes));
+    if (windows.empty()) return {};
     Window window = std::move(windows.back());
     windows.pop_back();
     return window;
@@ -157,9 +161,17 @@ struct SafetensorsModel::Impl {
     fail(ExitCode::data, "{}: the file was changed while tensor {} was read. Start again when nothing writes there.", shard.path, t.name);
   }
 
-  void read_bytes(const Tensor& t, const PosixFile& file, std::int64_t at, std::byte* to, std::int64_t n) const {
-    if (file.read(at, to, static_cast<std::size_t>(n)) != static_cast<std::size_t>(n))
-      fail(ExitCode::data, "{}: the file is truncated inside tensor {}. Get it again.", path_of(t), t.name);
+  /// Of a file that is read past the page cache, whole pages around them.
+  const std::byte* read_bytes(const Tensor& t, const PosixFile& file, Window& window, std::int64_t at, std::int64_t n) const {
+    const std::int64_t before = file.is_direct() ? at % PageBuffer::page : 0;
+    const std::int64_t all = file.is_direct() ? round_up(before + n, PageBuffer::page) : n;
+    std::byte* to = window.bytes(window_bytes + 2 * PageBuffer::page).data();
+    require_read(t, static_cast<std::int64_t>(file.read(at - before, to, static_cast<std::size_t>(all))) >= before + n);
+    return to + before;
+  }
+
+  void require_read(const Tensor& t, bool whole) const {
+    if (!whole) fail(ExitCode::data, "{}: the file is truncated inside tensor {}. Get it again.", path_of(t), t.name);
   }
 
   /// Runs that are near each other, by one read. Together they lie in a window, unless there is only one.
@@ -169,19 +181,19 @@ struct SafetensorsModel::Impl {
     const auto part = [&](std::int64_t to, std::int64_t n) {
       return out.subspan(static_cast<std::size_t>(to), static_cast<std::size_t>(n));
     };
-    if (runs.size() == 1 && t.type == "F32") {  // as it stands there
+    if (runs.size() == 1 && t.type == "F32" && !file.is_direct()) {  // as it stands there
       const std::span<float> whole = part(runs.front().to, runs.front().elements);
-      return read_bytes(t, file, t.begin + first * size, reinterpret_cast<std::byte*>(whole.data()), std::ssize(whole) * size);
+      return require_read(t, file.read(t.begin + first * size, whole.data(), whole.size_bytes()) == whole.size_bytes());
     }
     if (runs.size() > 1 || end - first <= most) {
-      read_bytes(t, file, t.begin + first * size, window.data(), (end - first) * size);
-      for (const BoxRun& run : runs) widen(t.type, window.data() + (run.from - first) * size, part(run.to, run.elements));
+      const std::byte* bytes = read_bytes(t, file, window, t.begin + first * size, (end - first) * size);
+      for (const BoxRun& run : runs) widen(t.type, bytes + (run.from - first) * size, part(run.to, run.elements));
       return;
     }
     for (std::int64_t at = 0, n = 0; at < runs.front().elements; at += n) {
       n = std::min(most, runs.front().elements - at);
-      read_bytes(t, file, t.begin + (first + at) * size, window.data(), n * size);
-      widen(t.type, window.data(), part(runs.front().to + at, n));
+      const std::byte* bytes = read_bytes(t, file, window, t.begin + (first + at) * size, n * size);
+      widen(t.type, bytes, part(runs.front().to + at, n));
     }
   }
 
@@ -255,6 +267,8 @@ void SafetensorsModel::rename(const std::function<std::optional<std::string>(std
   impl_->tensors = std::move(kept);
   impl_->sort();
 }
+
+void SafetensorsModel::read_once() { impl_->once = true; }
 
 const std::string& SafetensorsModel::folder() const { return impl_->folder; }
 const std::vector<SafetensorsModel::Tensor>& SafetensorsModel::tensors() const { return impl_->tensors; }

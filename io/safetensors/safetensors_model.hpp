@@ -50,6 +50,9 @@ class SafetensorsModel {
   /// Names tensors anew, and leaves those out that it gives no name.
   void rename(const std::function<std::optional<std::string>(std::string_view)>& name);
 
+  /// For a process that reads each value once: files that the page cache does not hold are read past it.
+  void read_once();
+
   const std::string& folder() const;
   /// Sorted by name.
   const std::vector<Tensor>& tensors() const;

@@ -68,7 +68,8 @@ void fill(const Layout& layout, const Unit& unit, const InitialWeights& weights,
 
 ImportModelResult import_model(const ImportModelOptions& o) {
   Deck deck = deck_of(o);
-  const InitialWeights weights(deck, true);
+  InitialWeights weights(deck, true);
+  weights.read_once();
   const std::string root = o.run + "/checkpoints";
   const io::CheckpointSurvey there = io::survey_checkpoints(root);
   if (!there.entries.empty() || there.latest || !there.fault.empty())

@@ -27,6 +27,8 @@ class InitialWeights {
   /// another shape or type, or not of such a model. `warn`: says what is legal and unusual.
   InitialWeights(const Deck& deck, bool warn);
 
+  /// For a process that reads each value once.
+  void read_once() { model_.read_once(); }
   /// Whether the files have it; other tensors are drawn.
   bool has(const Parameter& parameter) const { return parameter.adapter ? adapter_.has_value() : places_.contains(parameter.name); }
   /// Elements [at, at + out.size()) of a box of a tensor that it has, exactly as they stand in the file. Rows of tokens that the deck's

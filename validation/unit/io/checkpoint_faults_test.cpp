@@ -221,6 +221,54 @@ TEST(LargeUnit, ManyBlocks) {
   }
 }
 
+/// An export asks for blocks in order, in parts that end in none of them, and now and then for something else.
+TEST(LargeUnit, InOrder) {
+  Scratch dir;
+  const std::int64_t elements = 11 * hash_block + 77;
+  CheckpointLayout layout{{{"a", elements}, {"b", elements}}, {{"w", {elements}, 0, 0}, {"v", {elements}, 1, 0}}, {"master"}, 2};
+  layout.units[1].holders = {1};
+  const std::vector<float> values[] = {random_values(elements, 5), random_values(elements, 6)};
+  begin_checkpoint(dir.path(), 1);
+  for (int shard : {0, 1}) {
+    std::vector<ShardSlice> slices;
+    for (auto& [g, s] : slices_of_groups(layout, shard))
+      slices.push_back(
+          {g, s.unit,
+           std::span<const float>(values[s.unit]).subspan(static_cast<std::size_t>(s.begin), static_cast<std::size_t>(s.end - s.begin))});
+    write_shard(dir.path(), 1, layout, shard, slices);
+  }
+  write_index(dir.path(), layout, {1, 0, 0, "", "", ""});
+  commit_checkpoint(dir.path(), 1, {});
+  const CheckpointReader reader(dir / "latest");
+  const auto is_right = [&](int unit, std::int64_t begin, std::int64_t n) {
+    std::vector<float> out(static_cast<std::size_t>(std::min(n, elements - begin)));
+    reader.read_unit("master", unit, begin, out);
+    return std::equal(out.begin(), out.end(), values[unit].begin() + begin);
+  };
+  for (std::int64_t at = 3, other = 0; at < elements; at += 200'003) {
+    EXPECT_TRUE(is_right(0, at, 200'003)) << at;
+    if (at % 5 == 0) other += 90'001;
+    EXPECT_TRUE(is_right(1, other, at % 5 == 0 ? 50'000 : 0)) << at;
+  }
+  for (std::int64_t at = 1; at < elements; at += 100'003) EXPECT_TRUE(is_right(1, at, 100'003)) << at;
+  // A damaged block stops nobody before it, and nobody after it either.
+  const std::string path = dir / "latest/shard-00001.h5", bytes = slurp(path);
+  const auto data = bytes.find(std::string(reinterpret_cast<const char*>(values[1].data()), 32));
+  ASSERT_NE(data, std::string::npos);
+  const std::int64_t damaged = 7 * hash_block;
+  flip_byte(path, static_cast<std::int64_t>(data) + 4 * damaged);
+  std::int64_t at = 0;
+  for (; at + 100'003 <= 4 * hash_block; at += 100'003) EXPECT_TRUE(is_right(1, at, 100'003)) << at;
+  const auto text = error_of(ExitCode::checkpoint, [&] {
+    for (; at < elements; at += 100'003) is_right(1, at, 100'003);
+  });
+  EXPECT_HAS(text, fmt::format("/master/b, elements [{},", damaged));
+  EXPECT_LE(at, damaged);
+  EXPECT_TRUE(is_right(1, 8 * hash_block, elements));
+  flip_byte(path, static_cast<std::int64_t>(data) + 4 * damaged);
+  for (; at < elements; at += 100'003) EXPECT_TRUE(is_right(1, at, 100'003)) << at;
+}
+
 /// Any flip anywhere is found by verify; without verify, values are right or refused.
 TEST_F(Damage, RandomFlips) {
   std::mt19937_64 engine(11 + tessera::test::Sample::seed());

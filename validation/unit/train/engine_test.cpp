@@ -408,7 +408,7 @@ TEST(Engine, AnUpdateThatIsLeftGivesTheSameBitsAsOneThatIsMade) {
           }
           engine.settle();
           const io::ShardSlice master = engine.state().checkpoint_slices().front();
-          std::vector<float> own;
+          io::PageBuffer own;
           for (float w : master.data.values(0, master.data.elements(), own)) losses.push_back(w);
           return losses;
         };

@@ -59,7 +59,7 @@ struct Ranks {
       const Layout& layout = layouts[shard % layouts.size()];
       for (const io::ShardSlice& slice : all[shard].state.checkpoint_slices()) {
         if (slice.group != group) continue;
-        std::vector<float> own;
+        io::PageBuffer own;
         const auto values = slice.data.values(0, slice.data.elements(), own);
         const Unit& unit = layout.units[static_cast<std::size_t>(slice.unit)];
         const Range mine = owned_range(layout, slice.unit, static_cast<int>(shard) / cuts());
@@ -187,7 +187,7 @@ TEST(ModelState, WhatIsNotTrainedIsNotReadAndBecomesZero) {
   for (const io::ShardSlice& slice : rank.state.checkpoint_slices()) {
     if (slice.group != 0) continue;
     const Unit& unit = rank.plan.layout().units[static_cast<std::size_t>(slice.unit)];
-    std::vector<float> own;
+    io::PageBuffer own;
     const auto values = slice.data.values(0, slice.data.elements(), own);
     for (const Slot& slot : unit.slots) {
       const auto of_slot = values.subspan(static_cast<std::size_t>(slot.offset), static_cast<std::size_t>(slot.elements));
