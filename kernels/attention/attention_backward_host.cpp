@@ -212,7 +212,7 @@ void finish_rows(const AttentionShape& s, const Pointers<T>& x, float* sums, con
 }
 
 template <class T, class E>
-void backward_in(const Context& context, const BackwardPass& a) {
+void backward_in(const Context& context, const BackwardPass& a, bool tiles_of_amx) {
   const AttentionShape& s = a.shape;
   Deal deal(s, a.queries, a.keys);
   bool shared = deal.parts > 1;  // the sums outlive the worker's piece
@@ -221,6 +221,7 @@ void backward_in(const Context& context, const BackwardPass& a) {
   std::int64_t group = s.H / s.G, kv_heads = s.B * s.G;
   parallel_workers(kv_heads * deal.parts, [&](std::int64_t worker, std::int64_t piece) {
     std::int64_t kv = piece / deal.parts, part = piece % deal.parts, batch = kv / s.G, first_head = kv % s.G * group;
+    const amx::TileScope scope(tiles_of_amx);
     Buffers<E> buffers(base + static_cast<std::size_t>(worker) * deal.scratch, s.D);
     float* d_k = sums_base + static_cast<std::size_t>(2 * (shared ? piece : worker)) * deal.sums;
     std::fill_n(d_k, 2 * deal.sums, 0.f);
@@ -249,15 +250,15 @@ std::size_t workspace_bytes(const AttentionShape& s, std::int64_t queries, std::
   return (workers * deal.scratch + 2 * sums * deal.sums) * sizeof(float);
 }
 
-void backward(const Context& context, const BackwardPass& a, bool pairs) {
+void backward(const Context& context, const BackwardPass& a, HalfProducts products) {
   TESSERA_REQUIRE(context.workspace.size() >= workspace_bytes(a.shape, a.queries, a.keys), "workspace of {} bytes",
                   context.workspace.size());
   with_float_type(a.shape.dtype, "attention_backward", [&](auto type) {
     using T = decltype(type);
     if constexpr (std::is_same_v<T, bf16>) {
-      if (pairs) return backward_in<T, Pair>(context, a);
+      if (products != HalfProducts::widened) return backward_in<T, Pair>(context, a, products == HalfProducts::tiles);
     }
-    backward_in<T, float>(context, a);
+    backward_in<T, float>(context, a, false);
   });
 }
 
@@ -272,15 +273,17 @@ std::size_t attention_block_backward_workspace_bytes(const AttentionBlock& b) {
   return workspace_bytes(b.shape, b.queries.count, b.keys.count);
 }
 
-void attention_backward(const Context& context, const AttentionBackward& a, bool pairs) {
+void attention_backward(const Context& context, const AttentionBackward& a, HalfProducts products) {
   check_attention(a.shape);
-  backward(context, pass_of(a), pairs);
+  backward(context, pass_of(a), products);
 }
-void attention_backward(const Context& context, const AttentionBackward& a) { host::attention_backward(context, a, pairs_are_faster()); }
+void attention_backward(const Context& context, const AttentionBackward& a) {
+  host::attention_backward(context, a, fastest_half_products());
+}
 
 void attention_block_backward(const Context& context, const AttentionBlockBackward& a) {
   check_attention(a.block);
-  backward(context, pass_of(a), pairs_are_faster());
+  backward(context, pass_of(a), fastest_half_products());
 }
 
 }  // namespace tessera::kernels::host

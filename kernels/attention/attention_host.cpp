@@ -171,25 +171,26 @@ void forward_piece(const ForwardPass& a, const ForwardBuffers<E>& b, std::int64_
 }
 
 template <class T, class E>
-void forward_in(const Context& context, const ForwardPass& a) {
+void forward_in(const Context& context, const ForwardPass& a, bool tiles_of_amx) {
   const AttentionShape& s = a.shape;
   std::int64_t tiles = ceil_div(a.queries, tile), heads = s.B * s.H;
   parallel_workers(tiles * heads, [&](std::int64_t worker, std::int64_t piece) {
     // Long rows first, so that the threads end together.
     std::int64_t query = (tiles - 1 - piece / heads) * tile, head = piece % heads;
+    const amx::TileScope scope(tiles_of_amx);
     forward_piece<T>(a, ForwardBuffers<E>(context.workspace.data(), worker, s), head / s.H, head % s.H, query);
   });
 }
 
-void forward(const Context& context, const ForwardPass& a, bool pairs) {
+void forward(const Context& context, const ForwardPass& a, HalfProducts products) {
   TESSERA_REQUIRE(context.workspace.size() >= host::attention_forward_workspace_bytes(a.shape), "workspace of {} bytes",
                   context.workspace.size());
   with_float_type(a.shape.dtype, "attention_forward", [&](auto type) {
     using T = decltype(type);
     if constexpr (std::is_same_v<T, bf16>) {
-      if (pairs) return forward_in<T, Pair>(context, a);
+      if (products != HalfProducts::widened) return forward_in<T, Pair>(context, a, products == HalfProducts::tiles);
     }
-    forward_in<T, float>(context, a);
+    forward_in<T, float>(context, a, false);
   });
 }
 
@@ -263,15 +264,20 @@ std::size_t attention_forward_workspace_bytes(const AttentionShape& s) {
 }
 std::size_t attention_block_forward_workspace_bytes(const AttentionBlock& b) { return host::attention_forward_workspace_bytes(b.shape); }
 
-void attention_forward(const Context& context, const AttentionForward& a, bool pairs) {
-  check_attention(a.shape);
-  forward(context, pass_of(a), pairs);
+HalfProducts fastest_half_products() {
+  if (amx::is_there()) return HalfProducts::tiles;
+  return pairs_are_faster() ? HalfProducts::pairs : HalfProducts::widened;
 }
-void attention_forward(const Context& context, const AttentionForward& a) { host::attention_forward(context, a, pairs_are_faster()); }
+
+void attention_forward(const Context& context, const AttentionForward& a, HalfProducts products) {
+  check_attention(a.shape);
+  forward(context, pass_of(a), products);
+}
+void attention_forward(const Context& context, const AttentionForward& a) { host::attention_forward(context, a, fastest_half_products()); }
 
 void attention_block_forward(const Context& context, const AttentionBlockForward& a) {
   check_attention(a.block);
-  forward(context, pass_of(a), pairs_are_faster());
+  forward(context, pass_of(a), fastest_half_products());
 }
 
 std::size_t attention_decode_workspace_bytes(const AttentionDecode&) { return 0; }

@@ -6,18 +6,24 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/attention/amx_product.hpp"
 #include "kernels/attention/passes.hpp"
 #include "kernels/exp.hpp"
 #include "kernels/vector/pairs.hpp"
+#include "kernels/vector/transpose.hpp"
 #include "kernels/vector/vector.hpp"
 
 namespace tessera::kernels::host {
 /// Throws where the shape makes no sense.
 void check_attention(const AttentionShape&);
 void check_attention(const AttentionBlock&);
-/// The ops with pairs of bf16, or without, whatever is faster: for tests, and bf16 alone.
-void attention_forward(const Context&, const AttentionForward&, bool pairs);
-void attention_backward(const Context&, const AttentionBackward&, bool pairs);
+/// What products of bf16 multiply: numbers widened to fp32, pairs (kernels/vector/pairs.hpp), or AMX's tiles of pairs.
+enum class HalfProducts : std::uint8_t { widened, pairs, tiles };
+/// What is fastest on the processor that runs this.
+HalfProducts fastest_half_products();
+/// The ops in one of these ways, whatever is fastest: for tests, and bf16 alone.
+void attention_forward(const Context&, const AttentionForward&, HalfProducts);
+void attention_backward(const Context&, const AttentionBackward&, HalfProducts);
 }  // namespace tessera::kernels::host
 
 namespace tessera::kernels::tiles {
@@ -175,6 +181,9 @@ TESSERA_INLINE void block_row(std::int64_t i0, std::int64_t vectors, Left<E> lef
 template <class E, class Begin, class End>
 inline void product(std::int64_t rows, std::int64_t vectors, Left<E> left, const E* right, std::int64_t stride, std::int64_t depth,
                     Begin begin, End end) {
+  if constexpr (std::is_same_v<E, Pair>) {
+    if (amx::in_scope) return amx::product(rows, vectors, left.data, left.row, left.column, right, stride, depth, begin, end);
+  }
   std::int64_t i0 = 0;
   for (; i0 + block_rows <= rows; i0 += block_rows) block_row<block_rows>(i0, vectors, left, right, stride, depth, begin, end);
   if constexpr (row_step < block_rows) {
@@ -207,44 +216,6 @@ inline void add_product(float* sums, std::int64_t sums_stride, std::int64_t rows
   product(
       rows, vectors, left, right, stride, depth, [&](std::int64_t i, std::int64_t j) { return load(sums + i * sums_stride + j * lanes); },
       [&](std::int64_t i, std::int64_t j, f32x16 v) { store(sums + i * sums_stride + j * lanes, v); });
-}
-
-/// Transposes a square of registers in place: rounds that exchange halves, quarters, ... of pairs of rows.
-template <int distance = f32x16::part_size / 2>
-TESSERA_INLINE void transpose_square(f32x16::Part (&v)[f32x16::part_size]) {
-  constexpr int n = f32x16::part_size;
-  [&]<int... lane>(std::integer_sequence<int, lane...>) {
-    // The first row keeps its lanes without bit `distance` and takes the second row's; the second row gets what is left.
-    const i32x16::Part low{(lane & distance ? n + lane - distance : lane)...}, high{(lane & distance ? n + lane : lane + distance)...};
-    unrolled<n>([&](auto i) {
-      if constexpr ((i & distance) == 0) {
-        f32x16::Part a = v[i], b = v[i + distance];
-        v[i] = __builtin_shuffle(a, b, low);
-        v[i + distance] = __builtin_shuffle(a, b, high);
-      }
-    });
-  }
-  (std::make_integer_sequence<int, n>{});
-  if constexpr (distance > 1) transpose_square<distance / 2>(v);
-}
-
-/// Transposes 16 vectors in place, square by square.
-TESSERA_INLINE void transpose(f32x16 (&v)[lanes]) {
-  constexpr int n = f32x16::part_size;
-  unrolled<parts>([&](auto i) {
-    unrolled<parts>([&](auto j) {
-      if constexpr (i <= j) {
-        f32x16::Part upper[n], lower[n];
-        unrolled<n>([&](auto r) { upper[r] = v[i * n + r].part[j], lower[r] = v[j * n + r].part[i]; });
-        transpose_square(upper);
-        if constexpr (i < j) transpose_square(lower);
-        unrolled<n>([&](auto r) {
-          v[j * n + r].part[i] = upper[r];
-          if constexpr (i < j) v[i * n + r].part[j] = lower[r];
-        });
-      }
-    });
-  });
 }
 
 /// to (64, Dp) = the first n rows of `from` (rows of `stride`, D wide), zeros elsewhere.

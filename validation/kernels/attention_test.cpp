@@ -22,11 +22,11 @@ struct Result : AttentionOperands {
   AttentionValues values() const { return {out.doubles(), lse.doubles(), d_qkv.doubles()}; }
 };
 
-void run(Result& r, const AttentionShape& s, bool pairs = pairs_are_faster()) {
+void run(Result& r, const AttentionShape& s, host::HalfProducts products = host::fastest_half_products()) {
   Workspace forward(attention_forward_workspace_bytes(s)), backward(attention_backward_workspace_bytes(s));
   host::attention_forward(
       forward.context(),
-      {.out = r.out.data(), .lse = r.lse.as<float>(), .qkv = r.qkv.data(), .shape = s, .document_starts = r.document_starts()}, pairs);
+      {.out = r.out.data(), .lse = r.lse.as<float>(), .qkv = r.qkv.data(), .shape = s, .document_starts = r.document_starts()}, products);
   host::attention_backward(backward.context(),
                            {.d_qkv = r.d_qkv.data(),
                             .d_out = r.d_out.data(),
@@ -35,13 +35,14 @@ void run(Result& r, const AttentionShape& s, bool pairs = pairs_are_faster()) {
                             .lse = r.lse.as<float>(),
                             .shape = s,
                             .document_starts = r.document_starts()},
-                           pairs);
+                           products);
   EXPECT_TRUE(forward.intact() && backward.intact());
 }
-Result run(const AttentionShape& s, double size = 1, const Starts& starts = {}, bool pairs = pairs_are_faster()) {
+Result run(const AttentionShape& s, double size = 1, const Starts& starts = {},
+           host::HalfProducts products = host::fastest_half_products()) {
   Result r(s, size);
   r.starts = starts;
-  run(r, s, pairs);
+  run(r, s, products);
   return r;
 }
 
@@ -65,8 +66,8 @@ TEST(Attention, MatchesFp64) {
     }
 }
 
-// Both of bf16, whatever is faster here: head dims that are no whole vectors of pairs, an odd number of keys, one query.
-TEST(Attention, PairsMatchFp64) {
+// All ways of bf16, whatever is fastest here: head dims that are no whole vectors of pairs, an odd number of keys, one query.
+TEST(Attention, HalfProductsMatchFp64) {
   test::Sample sample;
   std::vector<AttentionShape> all = sample.some(shapes(DType::bf16), 8);
   for (std::int64_t D : {2, 34, 72, 80, 96}) all.push_back({.B = 1, .T = 77, .H = 2, .G = 1, .D = D, .dtype = DType::bf16});
@@ -74,8 +75,9 @@ TEST(Attention, PairsMatchFp64) {
     for (const AttentionShape& s : sample.some(cases, 4)) all.push_back(s);
   for (const AttentionShape& s : all)
     for (const Starts& starts : {Starts(), random_documents(s.B, s.T, 5)})
-      for (const bool pairs : {false, true}) {
-        const Result r = run(s, 1, starts, pairs);
+      for (const auto products : {host::HalfProducts::widened, host::HalfProducts::pairs, host::HalfProducts::tiles}) {
+        if (products == host::HalfProducts::tiles && !amx::can_compute()) continue;
+        const Result r = run(s, 1, starts, products);
         expect_close(s, r.values(), attention_reference(s, r.qkv.doubles(), r.d_out.doubles(), starts));
       }
 }

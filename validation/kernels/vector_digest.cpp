@@ -341,10 +341,11 @@ void attention() {
     auto out = poisoned<T>(tokens * shape.H * D), d_qkv = poisoned<T>(tokens * width), decoded = poisoned<T>(shape.B * shape.H * D);
     auto lse = poisoned<float>(shape.B * shape.H * shape.T);
     Workspace workspace(std::max(attention_forward_workspace_bytes(shape), attention_backward_workspace_bytes(shape)));
-    attention_forward(workspace.context(), {.out = out.data(), .lse = lse.data(), .qkv = qkv.data(), .shape = shape});
-    attention_backward(
-        workspace.context(),
-        {.d_qkv = d_qkv.data(), .d_out = d_out.data(), .qkv = qkv.data(), .out = out.data(), .lse = lse.data(), .shape = shape});
+    const AttentionForward forward{.out = out.data(), .lse = lse.data(), .qkv = qkv.data(), .shape = shape};
+    const AttentionBackward backward{
+        .d_qkv = d_qkv.data(), .d_out = d_out.data(), .qkv = qkv.data(), .out = out.data(), .lse = lse.data(), .shape = shape};
+    host::attention_forward(workspace.context(), forward, host::HalfProducts::widened);
+    host::attention_backward(workspace.context(), backward, host::HalfProducts::widened);
     const std::int32_t position = 36;
     auto row = random_values<T>(shape.B * width, 3);
     attention_decode({}, {.out = decoded.data(),
@@ -355,14 +356,12 @@ void attention() {
                           .capacity = 40,
                           .shape = shape});
     print("attention", dtype, out, lse, d_qkv, decoded);
-    if constexpr (dtype == DType::bf16) {  // with the instruction, where it is there, and without
-      const AttentionForward forward{.out = out.data(), .lse = lse.data(), .qkv = qkv.data(), .shape = shape};
-      host::attention_forward(workspace.context(), forward, true);
-      host::attention_backward(
-          workspace.context(),
-          {.d_qkv = d_qkv.data(), .d_out = d_out.data(), .qkv = qkv.data(), .out = out.data(), .lse = lse.data(), .shape = shape}, true);
-      print("attention, pairs", dtype, out, lse, d_qkv);
-    }
+    if constexpr (dtype == DType::bf16)  // with the instructions, where they are there, and without
+      for (const auto products : {host::HalfProducts::pairs, host::HalfProducts::tiles}) {
+        host::attention_forward(workspace.context(), forward, products);
+        host::attention_backward(workspace.context(), backward, products);
+        print(products == host::HalfProducts::pairs ? "attention, pairs" : "attention, tiles", dtype, out, lse, d_qkv);
+      }
 
     const auto sinks = random_values<T>(shape.H, 4, 3.0f);
     auto d_sinks = random_values<float>(shape.H, 5);

@@ -2,9 +2,10 @@
 
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "kernels/exp.hpp"
-#include "kernels/vector/pairs.hpp"
+#include "kernels/vector/amx.hpp"
 #include "same_bits.hpp"
 
 namespace tessera::kernels::testing::vector_test {
@@ -98,6 +99,40 @@ TEST(Vector, DotPairsRoundsTwice) {
     }
   }
   EXPECT_GT(rounded, 1000);  // the order shows
+}
+
+// The processor's instruction, where it is there, and else what stands for it: firsts and seconds of pairs summed apart, rounded once each.
+TEST(Vector, TilesOfAmxMultiply) {
+  if (!amx::can_compute()) GTEST_SKIP() << "a build for AMX, and no AMX";
+  std::mt19937 engine(11);
+  std::normal_distribution<float> normal;
+  const auto flushed = [](float x) { return std::fpclassify(x) == FP_SUBNORMAL ? 0.f : x; };
+  for (int round = 0; round < 40; ++round) {
+    const auto number = [&] { return bf16(std::ldexp(normal(engine), static_cast<int>(engine() % 17) - (round % 4 ? 8 : 72))); };
+    std::vector<bf16> a(16 * 32 + 32), b(16 * 40);
+    alignas(64) float c[16][16], computed[16][16];
+    for (bf16& x : a) x = number();
+    for (bf16& x : b) x = number();
+    for (auto& row : c)
+      for (float& x : row) x = round % 4 ? normal(engine) : 0;
+    {
+      const amx::TileScope scope(true);
+      amx::load_tile<1>(c, 16);
+      amx::load_tile<4>(a.data() + 32, 16);
+      amx::load_tile<7>(b.data(), 20);
+      amx::multiply_tiles<1, 4, 7>();
+      amx::store_tile<1>(computed);
+    }
+    EXPECT_FALSE(amx::in_scope);
+    for (std::size_t m = 0; m < 16; ++m)
+      for (std::size_t n = 0; n < 16; ++n) {
+        float sums[2] = {};
+        for (std::size_t k = 0; k < 32; ++k)
+          sums[k % 2] = flushed(std::fma(flushed(static_cast<float>(a[32 + m * 32 + k])),
+                                         flushed(static_cast<float>(b[k / 2 * 40 + 2 * n + k % 2])), sums[k % 2]));
+        ASSERT_EQ(bits_of(computed[m][n]), bits_of(flushed(c[m][n] + flushed(sums[0] + sums[1])))) << round << ": " << m << ", " << n;
+      }
+  }
 }
 
 TEST(Vector, PairsAreRoundedToNearestEven) {
