@@ -21,11 +21,12 @@ void BlockStream::stop() {
 
 /// By a thread. After the slice's last block there is nothing.
 void BlockStream::read(Run& run, std::int64_t begin) {
-  run.begin = begin, run.end = std::min(begin + streamed_blocks, file_->slice(slice_).blocks());
-  if (run.begin >= run.end) return;
+  run.begin = run.end = 0;  // also where there is no memory, or no thread
+  const std::int64_t end = std::min(begin + streamed_blocks, file_->slice(slice_).blocks());
+  if (begin >= end) return;
   float* out = run.memory.floats(streamed_blocks * hash_block).data();
-  run.reading = std::async(std::launch::async,
-                           [this, out, first = run.begin, last = run.end] { file_->read_run(slice_, *table_, first, last, out); });
+  run.reading = std::async(std::launch::async, [this, out, begin, end] { file_->read_run(slice_, *table_, begin, end, out); });
+  run.begin = begin, run.end = end;
 }
 
 const float* BlockStream::of(Run& run, std::int64_t block) {

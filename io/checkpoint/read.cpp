@@ -154,7 +154,7 @@ struct CheckpointReader::Impl {
     } else if (!blocks.empty() && wanted_before(blocks.front())) {
       return stream.start(s, slice, block);
     } else {
-      const bool goes_on = std::ranges::any_of(blocks, wanted_before);
+      const bool goes_on = std::ranges::any_of(blocks, wanted_before);  // beside others, whose turns come between
       if (blocks.size() < most_blocks) blocks.emplace_back();
       blocks.splice(blocks.begin(), blocks, std::prev(blocks.end()));
       blocks.front().file = -1;  // until the block has proved itself

@@ -200,7 +200,8 @@ bool PosixFile::is_cached() const {
   const auto length = static_cast<std::size_t>(bytes);
   void* mapped = ::mmap(nullptr, length, PROT_READ, MAP_SHARED, descriptor_, 0);
   if (mapped == MAP_FAILED) return true;
-  std::vector<unsigned char> pages((length + 4095) / 4096);
+  const auto page_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  std::vector<unsigned char> pages((length + page_bytes - 1) / page_bytes);
   const bool known = ::mincore(mapped, length, pages.data()) == 0;
   ::munmap(mapped, length);
   return !known || 2 * std::ranges::count_if(pages, [](unsigned char page) { return (page & 1) != 0; }) > std::ssize(pages);
