@@ -9,8 +9,8 @@ namespace tessera::kernels {
 /// lives (ours where none has). The host has its own.
 enum class AttentionPath : std::uint8_t { native, cudnn, fastest };
 
-/// Rows of a sequence from `row` on lie so many tokens further on in it than those before them do: a rank of a ring has two chunks, and a
-/// window counts what lies between them.
+/// Rows of a sequence from `row` on lie so many tokens further on in it than those before them do: a rank of a ring has two chunks, and
+/// windows and documents count what lies between them.
 struct AttentionGap {
   std::int64_t row = 0, tokens = 0;
 };
@@ -29,7 +29,7 @@ struct AttentionShape {
   /// A scaled product x counts as softcap tanh(x / softcap), which lies within softcap (Gemma 2); 0: as it is. Our own kernels compute it
   /// whatever `path` says.
   float softcap = 0;
-  AttentionGap gap = {};  ///< of queries, and but for blocks of keys; without a window nothing asks where rows lie
+  AttentionGap gap = {};  ///< of queries, and but for blocks of keys; without windows and documents nothing asks where rows lie
 };
 
 struct AttentionForward {
@@ -37,8 +37,9 @@ struct AttentionForward {
   float* lse = nullptr;       ///< (B, H, T) log-sum-exp of the scores, scaled and capped
   const void* qkv = nullptr;  ///< (B*T, (H+2G)*D)
   AttentionShape shape;
-  /// (B, T) or null. With it a query sees the keys of its own document alone: those from document_starts[b, t] to t, where the starts of a
-  /// sequence are 0 .. t and never fall. Key tiles that lie outside cost nothing: time grows with the sum of squares of documents. Our own
+  /// (B, T) or null. With it a query sees the keys of its own document alone, up to its own: those from document_starts[b, t] to t. It is t
+  /// less the tokens of the document before the query, and never falls: with a gap, of a document that begins before it, as many rows back
+  /// as if there were none, below 0 too. Key tiles that lie outside cost nothing: time grows with the sum of squares of documents. Our own
   /// kernels compute it whatever shape.path says. With a window too a query sees what both let it see.
   const std::int32_t* document_starts = nullptr;
 };
@@ -79,6 +80,9 @@ struct AttentionBlockForward {
   const void* qkv = nullptr;  ///< (B*T, (H+2G)*D), of which queries are read
   const void* kv = nullptr;   ///< (B*T, 2*G*D)
   AttentionBlock block;
+  /// (B, T) of the queries, as AttentionForward has them. A query sees of what the block lets it see the keys of its document: where there
+  /// are none, out is 0 and lse -infinity.
+  const std::int32_t* document_starts = nullptr;
 };
 TESSERA_OP(attention_block_forward, (const Context& context, const AttentionBlockForward& arguments), (context, arguments))
 TESSERA_WORKSPACE(attention_block_forward_workspace_bytes, AttentionBlock)
@@ -92,6 +96,7 @@ struct AttentionBlockBackward {
   const void* out = nullptr;    ///< (B*T, H*D), over all blocks, not this one alone
   const float* lse = nullptr;   ///< (B, H, T), over all blocks
   AttentionBlock block;
+  const std::int32_t* document_starts = nullptr;  ///< as in the forward pass
 };
 TESSERA_OP(attention_block_backward, (const Context& context, const AttentionBlockBackward& arguments), (context, arguments))
 TESSERA_WORKSPACE(attention_block_backward_workspace_bytes, AttentionBlock)

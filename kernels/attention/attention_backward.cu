@@ -162,7 +162,8 @@ __global__ void __launch_bounds__(threads) backward_of_queries(BackwardPass a, R
   const int head = static_cast<int>(blockIdx.x), batch = static_cast<int>(blockIdx.z);
   const int first = static_cast<int>(gridDim.y - 1 - blockIdx.y) * queries;  // long rows first
   const Seen sight(a, batch);
-  const int first_tile = sight.begin_of_query(first) / step, key_tiles = (sight.of_query(first + queries - 1) + step - 1) / step;
+  const int key_tiles = (sight.of_query(first + queries - 1) + step - 1) / step;
+  const int first_tile = min(sight.begin_of_query(first) / step, key_tiles - 1);
   const std::int64_t out_stride = a.shape.H * D;
   auto load_keys = [&](int j) {
     const Heads<const T> heads = inputs_of<T>(a, hidden(blockIdx.z), hidden(blockIdx.x));

@@ -119,7 +119,8 @@ __global__ void __launch_bounds__(block_threads, 1) backward_of_keys(BackwardPas
   int* ends = reinterpret_cast<int*>(ring + stages * 2 * step * Dp) + stages * 2 * step;  // of each key, the queries that see it
   const int D = static_cast<int>(a.shape.D), first = static_cast<int>(blockIdx.y) * rows;
   const Seen sight(a, blockIdx.z);
-  const int end = sight.end_of_key(min(first + rows, sight.keys) - 1, static_cast<int>(a.queries));
+  // Where no query sees these keys, of a block, one is looked at: there is a tile.
+  const int end = max(sight.end_of_key(min(first + rows, sight.keys) - 1, static_cast<int>(a.queries)), sight.first_of_key(first) + 1);
   if (Seen::bounded && threadIdx.x < rows)
     ends[threadIdx.x] = sight.end_of_key(first + static_cast<int>(threadIdx.x), static_cast<int>(a.queries));
   const Heads<const T> heads = inputs_of<T>(a, blockIdx.z, blockIdx.x);
@@ -231,7 +232,8 @@ __global__ void __launch_bounds__(block_threads, 1) backward_of_queries(Backward
   const int first = static_cast<int>(gridDim.y - 1 - blockIdx.y) * rows;  // long rows first
   const Seen sight(a, batch);
   const int row = first + warp_index() * 16;
-  const int first_tile = sight.begin_of_query(first) / step, key_tiles = (sight.of_query(first + rows - 1) + step - 1) / step;
+  const int key_tiles = (sight.of_query(first + rows - 1) + step - 1) / step;
+  const int first_tile = min(sight.begin_of_query(first) / step, key_tiles - 1);  // there is a tile, if only one that nobody sees
   const std::int64_t out_stride = a.shape.H * D, term = (batch * a.shape.H + head) * terms.rows + row + lane / 4;
   const Heads<const T> heads = inputs_of<T>(a, batch, head);
   auto stage = [&](int j) { return ring + j % stages * 2 * step * Dp; };

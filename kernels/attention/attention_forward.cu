@@ -28,8 +28,8 @@ __global__ void __launch_bounds__(threads) forward(ForwardPass a, ScoreScale sca
   const int head = static_cast<int>(blockIdx.x), batch = static_cast<int>(blockIdx.z);
   const int first = static_cast<int>(gridDim.y - 1 - blockIdx.y) * queries;  // long rows first, so that the blocks end together
   const Seen sight(a, batch);
-  const int first_tile = sight.begin_of_query(first) / keys;
   const int row = first + warp_index() * 16 * M, key_tiles = (sight.of_query(first + queries - 1) + keys - 1) / keys;
+  const int first_tile = min(sight.begin_of_query(first) / keys, key_tiles - 1);  // queries that see no key have a tile too
   const Heads<const T> heads = inputs_of<T>(a, batch, head);
   auto load_keys = [&](int j) {
     T* stage = stages + j % 2 * 2 * keys * Dp;
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(threads) forward(ForwardPass a, ScoreScale sca
     add_product<Dp>(out, scores, stage + keys * Dp);
   }
   float inverse[M][2];
-  finish_softmax(inverse, a.lse + (batch * a.shape.H + head) * a.shape.T, most, total, row, end, scale.of_softmax<Seen>());
+  finish_softmax(inverse, a.lse + (batch * a.shape.H + head) * a.shape.T, most, total, row, end, scale.of_softmax<Seen>(), sight);
   T* to = static_cast<T*>(a.out) + batch * a.shape.T * a.shape.H * D + head * D;
   store_rows<Dp>(to, a.shape.H * D, out, inverse, row, end, D);
 }

@@ -39,7 +39,8 @@ __global__ void __launch_bounds__(block_threads, ForwardTiles<columns>::blocks) 
   const int warpgroup = warp_index() / 4;
   const Seen sight(a, batch);
   const int row = first + warp_index() * 16, begins = sight.begin_of_query(row + 15);  // the last of the warp's first keys
-  const int first_tile = sight.begin_of_query(first) / keys, key_tiles = (sight.of_query(first + queries - 1) + keys - 1) / keys;
+  const int key_tiles = (sight.of_query(first + queries - 1) + keys - 1) / keys;
+  const int first_tile = min(sight.begin_of_query(first) / keys, key_tiles - 1);  // there is a tile, if only one that nobody sees
   const Heads<const T> heads = inputs_of<T>(a, batch, head);
   auto stage_of_k = [&](int j) { return ring_of_k + j % stages * keys * Dp; };
   auto stage_of_v = [&](int j) { return ring_of_v + j % stages * keys * Dp; };
@@ -126,7 +127,7 @@ __global__ void __launch_bounds__(block_threads, ForwardTiles<columns>::blocks) 
 #pragma unroll
   for (int n = 0; n < Dp / 64; ++n) fence_registers(out[n]);
   float inverse[1][2];
-  finish_softmax(inverse, a.lse + (batch * a.shape.H + head) * a.shape.T, most, total, row, end, scale.of_softmax<Seen>());
+  finish_softmax(inverse, a.lse + (batch * a.shape.H + head) * a.shape.T, most, total, row, end, scale.of_softmax<Seen>(), sight);
   T* to = static_cast<T*>(a.out) + batch * a.shape.T * a.shape.H * D + head * D;
   store_panels<Dp>(to, a.shape.H * D, out, inverse, row, end, D);
 }

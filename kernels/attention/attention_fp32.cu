@@ -148,9 +148,10 @@ __global__ void __launch_bounds__(threads, 1) forward(ForwardPass a, ScoreScale 
 #pragma unroll
   for (int i = 0; i < R; ++i) {
     const float sum = row_sum(total[i]);
-    total[i] = 1 / sum;
     const int row = thread_y() + side * i;
-    if (thread_x() == 0 && first + row < end) lse[row] = most[i] * ln_2 + logf(sum);
+    const bool sees_any = sight.sees_any(first + row);
+    total[i] = sees_any ? 1 / sum : 0;
+    if (thread_x() == 0 && first + row < end) lse[row] = sees_any ? most[i] * ln_2 + logf(sum) : -INFINITY;
   }
   float* to = static_cast<float*>(a.out) + (blockIdx.z * a.shape.T + first) * a.shape.H * D + head * D;
   store_rows<Dp>(to, a.shape.H * D, out, total, end - first, D);

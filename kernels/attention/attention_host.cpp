@@ -166,7 +166,10 @@ void forward_piece(const ForwardPass& a, const ForwardBuffers<E>& b, std::int64_
     store(most + j * lanes, softmax.maximum[j]);
   }
   float* lse = a.lse + (batch * s.H + h) * s.T + query;
-  for (std::int64_t i = 0; i < n; ++i) lse[i] = most[i] * ln_2 + std::log(total[i]);
+  for (std::int64_t i = 0; i < n; ++i) {
+    lse[i] = most[i] * ln_2 + std::log(total[i]);
+    if (!begins.sees_any(i, a.keys)) inverse[i] = 0, lse[i] = -INFINITY;
+  }
   unpack_transposed(static_cast<T*>(a.out) + (batch * s.T + query) * s.H * s.D + h * s.D, s.H * s.D, b.out_transposed, n, s.D, inverse);
 }
 

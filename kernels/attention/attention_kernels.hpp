@@ -71,30 +71,33 @@ struct Sight {
       : keys(static_cast<int>(a.keys)), all(a.causal ? 0 : 0x7fffffff) {}
   /// The first key that this query sees, and where those end that it does.
   __device__ __forceinline__ int begin_of_query(int) const { return 0; }
+  __device__ __forceinline__ bool sees_any(int) const { return true; }
   __device__ __forceinline__ int of_query(int query) const { return min((query + 1) | all, keys); }
   /// The first query that sees this key, and where those end that do, of so many queries.
   __device__ __forceinline__ int first_of_key(int key) const { return key & ~all; }
   __device__ __forceinline__ int end_of_key(int, int queries) const { return queries; }
 };
 
-/// The same over documents, with a window, or both: a query sees those that are of its own document and in its window. The first key of a
-/// query never falls from one query to the next; all that skips tiles relies on it.
+/// The same over documents, with a window, or both: a query sees those that are of its own document and in its window; of a block none,
+/// perhaps. The first key of a query never falls from one query to the next; all that skips tiles relies on it.
 struct BoundedSight {
   static constexpr bool bounded = true, capped = false;
   int keys, last, all;  ///< last: of the queries; all: as in Sight
-  WindowStarts window;
-  const std::int32_t* starts;  ///< (T) of this sequence, which never fall; null: one document
+  KeyStarts first;
+  const std::int32_t* documents;  ///< (T) of this sequence; null: one document
   __device__ __forceinline__ BoundedSight(const AttentionInput& a, std::int64_t batch)
       : keys(static_cast<int>(a.keys)),
         last(static_cast<int>(a.queries) - 1),
         all(a.causal ? 0 : 0x7fffffff),
-        window(a.starts),
-        starts(a.document_starts ? a.document_starts + batch * a.shape.T : nullptr) {}
+        first(a.starts),
+        documents(a.document_starts ? a.document_starts + batch * a.shape.T : nullptr) {}
   /// Of one beyond the last query: as the last.
   __device__ __forceinline__ int begin_of_query(int query) const {
     const int own = min(query, last);
-    return max(starts ? starts[own] : 0, window.of(own));
+    return first.of(own, documents ? documents[own] : -KeyStarts::all_keys);
   }
+  /// Whether this query sees a key. In a causal pass it sees its own.
+  __device__ __forceinline__ bool sees_any(int query) const { return begin_of_query(query) < keys; }
   __device__ __forceinline__ int of_query(int query) const { return min((query + 1) | all, keys); }
   __device__ __forceinline__ int first_of_key(int key) const { return key & ~all; }
   /// By a search for the first query that sees later keys alone.
@@ -128,8 +131,9 @@ void with_sight(const AttentionInput& a, F f) {
 }
 
 /// The score of a key before a query's first, on its way to the softmax. A tile may hold no key that the query sees, and infinities have no
-/// difference. What comes of such a tile vanishes when the query's own key follows: all is rescaled by 2 to the power of this times a
-/// scale, which is finite (has_scores()). A power of two, so that its product with a scale is exact and such scores differ by nothing.
+/// difference. What comes of such a tile vanishes when a key that it sees follows: all is rescaled by 2 to the power of this times a
+/// scale, which is finite (has_scores()). Where none follows, sees_any() says so. A power of two, so that its product with a scale is exact
+/// and such scores differ by nothing.
 inline constexpr float before_first = -0x1p100f;
 /// What stands for the tanh of a score that is not seen in the backward pass: its power is 0, and its square is finite.
 inline constexpr float unseen_tanh = -0x1p60f;

@@ -8,15 +8,19 @@
 
 namespace tessera::kernels {
 
-/// The first key that a window lets a query see, both counted from the first that takes part; it never falls. Rows have a gap at most.
-struct WindowStarts {
-  std::int32_t back = all_keys;               ///< the window begins so many keys before the query's own number
-  std::int32_t query_row = 0, query_gap = 0;  ///< from this query on so many more behind it
+/// The first key that a query sees, by its window and its document, both counted from the first that takes part; it never falls, and lies
+/// behind all keys where the query sees none. Rows have a gap at most.
+struct KeyStarts {
+  std::int32_t back = all_keys;               ///< a window begins so many rows before the query's number
+  std::int32_t ahead = 0;                     ///< what begins with this row of the queries begins with a key that many further
+  std::int32_t query_row = 0, query_gap = 0;  ///< of this query and those after it so many more
   std::int32_t key_row = 0, key_gap = 0;      ///< as if before this key lay so many that are not there
 
   static constexpr std::int32_t all_keys = 1 << 30;
-  TESSERA_BOTH TESSERA_INLINE std::int32_t of(std::int32_t query) const {
-    const std::int32_t at = query - back + (query >= query_row ? query_gap : 0), behind = at - key_gap;
+  /// `document` is what AttentionForward::document_starts has of it, -all_keys without.
+  TESSERA_BOTH TESSERA_INLINE std::int32_t of(std::int32_t query, std::int32_t document = -all_keys) const {
+    const std::int32_t window = query - back, first = window > document ? window : document;
+    const std::int32_t at = first + ahead + (query >= query_row ? query_gap : 0), behind = at - key_gap;
     if (at < key_row) return at > 0 ? at : 0;
     return behind > key_row ? behind : key_row;
   }
@@ -30,8 +34,8 @@ struct AttentionInput {
   std::int64_t q_stride = 0, k_stride = 0;
   std::int64_t queries = 0, keys = 0;             ///< of each sequence
   bool causal = true;                             ///< a query sees the keys up to its own, of as many; else it sees all
-  const std::int32_t* document_starts = nullptr;  ///< (B, T): of a causal pass, the first key of each query's document
-  WindowStarts starts = {};                       ///< of shape.window
+  const std::int32_t* document_starts = nullptr;  ///< (B, T), from the first query on
+  KeyStarts starts = {};                          ///< of shape.window and document_starts
 
   /// Whether a query may not see the first of the keys.
   bool is_bounded() const { return document_starts || shape.window > 0; }
@@ -88,18 +92,20 @@ namespace attention_passes {
 inline AttentionGap gap_from(const AttentionGap& gap, std::int64_t first) {
   return gap.row > first ? AttentionGap{gap.row - first, gap.tokens} : AttentionGap{};
 }
-inline WindowStarts window_starts(const AttentionShape& s, const AttentionGap& queries, const AttentionGap& keys, std::int64_t ahead) {
-  if (s.window == 0) return {};
+/// Query 0 is row `first` of those that document_starts count, and lies `ahead` tokens behind key 0.
+inline KeyStarts key_starts(std::int64_t window, std::int64_t first, const AttentionGap& queries, const AttentionGap& keys,
+                            std::int64_t ahead) {
   const auto narrow = [](std::int64_t n) { return static_cast<std::int32_t>(n); };
-  const std::int64_t back = std::clamp<std::int64_t>(s.window - 1 - ahead, -WindowStarts::all_keys, WindowStarts::all_keys);
-  return {narrow(back), narrow(queries.row), narrow(queries.tokens), narrow(keys.row), narrow(keys.tokens)};
+  const std::int64_t back = window > 0 ? std::min<std::int64_t>(window - 1 - first, KeyStarts::all_keys) : KeyStarts::all_keys;
+  return {narrow(back), narrow(ahead - first), narrow(queries.row), narrow(queries.tokens), narrow(keys.row), narrow(keys.tokens)};
 }
-inline WindowStarts window_starts(const AttentionBlock& b) {
+inline KeyStarts key_starts(const AttentionShape& s) { return key_starts(s.window, 0, s.gap, s.gap, 0); }
+inline KeyStarts key_starts(const AttentionBlock& b) {
   const auto place = [](const AttentionRows& rows, const AttentionGap& gap) {
     return rows.first + (rows.first >= gap.row ? gap.tokens : 0);
   };
   const std::int64_t ahead = b.ahead + place(b.queries, b.shape.gap) - place(b.keys, b.keys_gap);
-  return window_starts(b.shape, gap_from(b.shape.gap, b.queries.first), gap_from(b.keys_gap, b.keys.first), ahead);
+  return key_starts(b.shape.window, b.queries.first, gap_from(b.shape.gap, b.queries.first), gap_from(b.keys_gap, b.keys.first), ahead);
 }
 }  // namespace attention_passes
 
@@ -107,7 +113,7 @@ inline bool makes_sense(const AttentionBlock& b) {
   const auto inside = [&](const AttentionRows& rows) { return rows.first >= 0 && rows.count > 0 && rows.first + rows.count <= b.shape.T; };
   if (!inside(b.queries) || !inside(b.keys)) return false;
   if (b.shape.window == 0) return true;
-  const WindowStarts starts = attention_passes::window_starts(b);
+  const KeyStarts starts = attention_passes::key_starts(b);
   return starts.of(0) == 0 && starts.of(static_cast<std::int32_t>(b.queries.count - 1)) < b.keys.count;
 }
 
@@ -129,9 +135,9 @@ inline AttentionInput whole(const AttentionShape& s, const void* qkv, const std:
           .keys = s.T,
           .causal = true,
           .document_starts = document_starts,
-          .starts = window_starts(s, s.gap, s.gap, 0)};
+          .starts = key_starts(s)};
 }
-inline AttentionInput block(const AttentionBlock& b, const void* qkv, const void* kv) {
+inline AttentionInput block(const AttentionBlock& b, const void* qkv, const void* kv, const std::int32_t* document_starts) {
   const AttentionShape& s = b.shape;
   const std::int64_t q_stride = (s.H + 2 * s.G) * s.D, k_stride = 2 * s.G * s.D;
   return {.shape = s,
@@ -142,8 +148,8 @@ inline AttentionInput block(const AttentionBlock& b, const void* qkv, const void
           .queries = b.queries.count,
           .keys = b.keys.count,
           .causal = false,
-          .document_starts = nullptr,
-          .starts = window_starts(b)};
+          .document_starts = document_starts ? document_starts + b.queries.first : nullptr,
+          .starts = key_starts(b)};
 }
 }  // namespace attention_passes
 
@@ -151,7 +157,8 @@ inline ForwardPass pass_of(const AttentionForward& a) { return {attention_passes
 inline ForwardPass pass_of(const AttentionBlockForward& a) {
   const AttentionShape& s = a.block.shape;
   const std::int64_t first = a.block.queries.first;
-  return {attention_passes::block(a.block, a.qkv, a.kv), attention_passes::further(a.out, first * s.H * s.D, s.dtype), a.lse + first};
+  return {attention_passes::block(a.block, a.qkv, a.kv, a.document_starts), attention_passes::further(a.out, first * s.H * s.D, s.dtype),
+          a.lse + first};
 }
 inline BackwardPass pass_of(const AttentionBackward& a) {
   const AttentionInput in = attention_passes::whole(a.shape, a.qkv, a.document_starts);
@@ -162,7 +169,7 @@ inline BackwardPass pass_of(const AttentionBlockBackward& a) {
   using attention_passes::further;
   const AttentionShape& s = a.block.shape;
   const std::int64_t width = s.H * s.D, first = a.block.queries.first;
-  const AttentionInput in = attention_passes::block(a.block, a.qkv, a.kv);
+  const AttentionInput in = attention_passes::block(a.block, a.qkv, a.kv, a.document_starts);
   return {in,
           further(a.d_q, first * width, s.dtype),
           further(a.d_kv, a.block.keys.first * in.k_stride, s.dtype),

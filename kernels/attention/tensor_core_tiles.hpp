@@ -223,10 +223,11 @@ __device__ __forceinline__ void online_softmax(float (&scores)[M][N][4], float (
     }
 }
 
-/// inverse = 1 / total over the row's four lanes, and the log-sum-exp of rows row.. of a head that are below `end`.
-template <int M>
+/// inverse = 1 / total over the row's four lanes, and the log-sum-exp of rows row.. of a head that are below `end`; 0 and -infinity of one
+/// that sees no key.
+template <int M, class Seen>
 __device__ __forceinline__ void finish_softmax(float (&inverse)[M][2], float* lse, const float (&most)[M][2], const float (&total)[M][2],
-                                               int row, int end, float scale) {
+                                               int row, int end, float scale, const Seen& sight) {
 #pragma unroll
   for (int m = 0; m < M; ++m)
 #pragma unroll
@@ -234,9 +235,10 @@ __device__ __forceinline__ void finish_softmax(float (&inverse)[M][2], float* ls
       float sum = total[m][half];
       sum += __shfl_xor_sync(all_lanes, sum, 1);
       sum += __shfl_xor_sync(all_lanes, sum, 2);
-      inverse[m][half] = 1 / sum;
       const int query = row + 16 * m + 8 * half + lane_index() / 4;
-      if (query < end && lane_index() % 4 == 0) lse[query] = most[m][half] * scale + logf(sum);
+      const bool sees_any = sight.sees_any(query);
+      inverse[m][half] = sees_any ? 1 / sum : 0;
+      if (query < end && lane_index() % 4 == 0) lse[query] = sees_any ? most[m][half] * scale + logf(sum) : -INFINITY;
     }
 }
 

@@ -59,12 +59,15 @@ inline i32x16 indexes_from(std::int64_t i) { return lane_indexes() + static_cast
 struct FirstKeys {
   std::int64_t first = 0, last = 0;  ///< of the first query, and of the last
   i32x16 of_query[tile_vectors] = {};
+  /// Whether query i of the tile sees one of so many keys.
+  bool sees_any(std::int64_t i, std::int64_t keys) const { return of_query[i / lanes][i % lanes] < keys; }
   FirstKeys(const AttentionInput& a, std::int64_t batch, std::int64_t query) {
     if (!a.is_bounded()) return;
     const std::int64_t n = std::min(tile, a.queries - query);
     const std::int32_t* starts = a.document_starts ? a.document_starts + batch * a.shape.T + query : nullptr;
     std::int32_t keys[tile] = {};
-    for (std::int64_t i = 0; i < n; ++i) keys[i] = std::max(starts ? starts[i] : 0, a.starts.of(static_cast<std::int32_t>(query + i)));
+    for (std::int64_t i = 0; i < n; ++i)
+      keys[i] = a.starts.of(static_cast<std::int32_t>(query + i), starts ? starts[i] : -KeyStarts::all_keys);
     first = keys[0], last = keys[n - 1];
     std::memcpy(of_query, keys, sizeof keys);
   }

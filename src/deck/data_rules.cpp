@@ -60,10 +60,6 @@ void check_mixture(Draft& draft) {
 void check_document_mask(Draft& draft) {
   const Deck& d = draft.deck;
   if (!draft.good({"data.document_mask"}) || !d.data.document_mask) return;
-  if (draft.good({"mesh.cp", "context.method"}) && d.mesh.cp > 1 && d.context.method == ContextMethod::ring)
-    draft.fault({"data.document_mask", "context.method", "mesh.cp"},
-                "blocks of keys that go round a ring are seen whole by the queries after them, whatever their documents, in this version; "
-                "set context.method = \"ulysses\", mesh.cp = 1, or data.document_mask = false");
   if (draft.good({"kernels.attention", "run.device"}) && d.kernels.attention == AttentionMode::cudnn && d.run.device != RunDevice::host)
     draft.fault({"data.document_mask", "kernels.attention"},
                 "documents are masked by our own attention, and kernels.attention = \"cudnn\" asks for another; set it to \"auto\" or "

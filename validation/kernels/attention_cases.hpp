@@ -60,17 +60,18 @@ inline std::vector<AttentionShape> attention_window_cases(DType t) {
 }
 /// Where a row of a sequence with a gap lies in it.
 inline std::int64_t place_of(std::int64_t row, const AttentionGap& gap) { return row + (row >= gap.row ? gap.tokens : 0); }
-/// The first key of a query in its window.
-inline std::int64_t first_in_window(const AttentionShape& s, std::int64_t query) {
+/// The first key that lies at most so many tokens before a query.
+inline std::int64_t first_key_within(const AttentionShape& s, std::int64_t query, std::int64_t tokens) {
   std::int64_t key = 0;
-  while (s.window > 0 && place_of(query, s.gap) - place_of(key, s.gap) >= s.window) ++key;
+  while (place_of(query, s.gap) - place_of(key, s.gap) > tokens) ++key;
   return key;
 }
-/// That of each, (B, T): what documents would have to begin with.
-inline std::vector<std::int32_t> first_keys_of_windows(const AttentionShape& s) {
-  std::vector<std::int32_t> first;
-  for (std::int64_t i = 0; i < s.B * s.T; ++i) first.push_back(static_cast<std::int32_t>(first_in_window(s, i % s.T)));
-  return first;
+/// As AttentionForward::document_starts, (B, T), those that let each query see what the window does.
+inline std::vector<std::int32_t> documents_of_windows(const AttentionShape& s) {
+  std::vector<std::int32_t> starts;
+  for (std::int64_t i = 0; i < s.B * s.T; ++i)
+    starts.push_back(static_cast<std::int32_t>(i % s.T - std::min(s.window - 1, place_of(i % s.T, s.gap))));
+  return starts;
 }
 
 /// Scales of their own and caps, of scores that the cap bends: of head dims of every kernel, of windows, and both as Gemma 2 has them.

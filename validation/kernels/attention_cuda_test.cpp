@@ -144,21 +144,21 @@ TEST(AttentionCuda, ScalesAndCapsMatchTheHost) {
     for (const AttentionShape& s : sample.some(attention_score_cases(t), watches_races() ? 1 : 3)) expect_scores_as_on_the_host(s);
 }
 
-void expect_that_a_window_has_the_bits_of_its_first_keys(const AttentionShape& windowed) {
+void expect_that_a_window_has_the_bits_of_its_documents(const AttentionShape& windowed) {
   AttentionOperands x(windowed);
   const AttentionResult one = on_device(windowed, x);
   AttentionShape s = windowed;
   s.window = 0;
-  x.starts = first_keys_of_windows(windowed);
+  x.starts = documents_of_windows(windowed);
   expect_same_bits(windowed, on_device(s, x), one);
 }
 
-TEST(AttentionCuda, WindowHasTheBitsOfItsFirstKeys) {
+TEST(AttentionCuda, WindowHasTheBitsOfItsDocuments) {
   TESSERA_NEEDS_DEVICE();
   DeviceSample sample;
   if (watches_races()) return;
   for (DType t : {DType::f32, DType::bf16})
-    for (const AttentionShape& s : sample.some(attention_window_cases(t), 2)) expect_that_a_window_has_the_bits_of_its_first_keys(s);
+    for (const AttentionShape& s : sample.some(attention_window_cases(t), 2)) expect_that_a_window_has_the_bits_of_its_documents(s);
 }
 
 void expect_that_one_document_has_the_bits_of_none(const AttentionShape& s) {

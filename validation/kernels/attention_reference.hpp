@@ -16,8 +16,9 @@ inline AttentionValues attention_reference(const AttentionShape& s, const std::v
     for (std::int64_t h = 0; h < s.H; ++h)
       for (std::int64_t t = 0; t < s.T; ++t) {
         auto at = [&](std::int64_t token, std::int64_t head) { return z((b * s.T + token) * stride + head * s.D); };
-        std::int64_t g = h / (s.H / s.G), first = starts.empty() ? 0 : starts[z(b * s.T + t)];
-        first = std::max(first, first_in_window(s, t));
+        std::int64_t g = h / (s.H / s.G), first = 0;
+        if (!starts.empty()) first = first_key_within(s, t, t - starts[z(b * s.T + t)]);
+        if (s.window > 0) first = std::max(first, first_key_within(s, t, s.window - 1));
         std::size_t q = at(t, h), o = z(((b * s.T + t) * s.H + h) * s.D);
         std::vector<double> p(z(t + 1)), d_p(z(t + 1)), slope(z(t + 1));
         const double sink = sinks.empty() ? -INFINITY : sinks[z(h)];

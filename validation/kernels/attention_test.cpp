@@ -168,11 +168,11 @@ TEST(Attention, OneDocumentHasTheBitsOfNone) {
       EXPECT_EQ(bits(run(s, 1, Starts(z(s.B * s.T)))), bits(run(s))) << s.T << " " << s.D;
 }
 
-TEST(Attention, WindowHasTheBitsOfItsFirstKeys) {
+TEST(Attention, WindowHasTheBitsOfItsDocuments) {
   test::Sample sample;
   for (DType t : {DType::f32, DType::bf16})
     for (AttentionShape s : sample.some(attention_window_cases(t), 4)) {
-      const Starts first = first_keys_of_windows(s);
+      const Starts first = documents_of_windows(s);
       const std::string windowed = bits(run(s));
       s.window = 0;
       EXPECT_EQ(bits(run(s, 1, first)), windowed) << name_of(s);

@@ -12,6 +12,7 @@ namespace tessera::kernels::testing {
 struct BlockTensors {
   Tensor qkv, kv, d_out, whole_out, whole_lse;  ///< whole_*: what the backward pass is told of the row over all blocks
   Tensor out, lse, d_q, d_kv;
+  std::vector<std::int32_t> starts;  ///< of documents, (B, T), or none
   explicit BlockTensors(const AttentionShape& s)
       : qkv(s.B * s.T * (s.H + 2 * s.G) * s.D, s.dtype),
         kv(s.B * s.T * 2 * s.G * s.D, s.dtype),
@@ -29,8 +30,20 @@ struct BlockTensors {
   }
   /// As if other blocks had as much weight as this one, whose rows' lse is there.
   void set_whole_lse() {
-    for (std::int64_t i = 0; i < lse.size(); ++i) whole_lse.set(i, lse.get(i) + 0.7);
+    for (std::int64_t i = 0; i < lse.size(); ++i) whole_lse.set(i, std::isinf(lse.get(i)) ? 0.7 : lse.get(i) + 0.7);
   }
+  /// Drawn over the sequence whose first token is the block's key row 0.
+  void draw_documents(const AttentionBlock& b, unsigned seed) {
+    const AttentionShape& s = b.shape;
+    const std::int64_t length = b.ahead + place_of(s.T - 1, s.gap) + 1;
+    const std::vector<std::int32_t> documents = random_documents(s.B, length, seed);
+    for (std::int64_t i = 0; i < s.B * s.T; ++i) {
+      const std::int64_t place = std::max<std::int64_t>(0, b.ahead + place_of(i % s.T, s.gap));
+      const std::int64_t before = place - documents[static_cast<std::size_t>(i / s.T * length + place)];
+      starts.push_back(static_cast<std::int32_t>(i % s.T - before));
+    }
+  }
+  const std::int32_t* document_starts() const { return starts.empty() ? nullptr : starts.data(); }
   /// Scores of about -size^2 / sqrt(D).
   void set_low_scores(const AttentionShape& s, double size) {
     for (std::int64_t row = 0; row < s.B * s.T; ++row) {
@@ -39,7 +52,8 @@ struct BlockTensors {
     }
   }
   AttentionBlockForward forward(const AttentionBlock& b) {
-    return {.out = out.data(), .lse = lse.as<float>(), .qkv = qkv.data(), .kv = kv.data(), .block = b};
+    return {
+        .out = out.data(), .lse = lse.as<float>(), .qkv = qkv.data(), .kv = kv.data(), .block = b, .document_starts = document_starts()};
   }
   AttentionBlockBackward backward(const AttentionBlock& b) {
     return {.d_q = d_q.data(),
@@ -49,7 +63,8 @@ struct BlockTensors {
             .kv = kv.data(),
             .out = whole_out.data(),
             .lse = whole_lse.as<float>(),
-            .block = b};
+            .block = b,
+            .document_starts = document_starts()};
   }
 };
 
@@ -76,7 +91,8 @@ inline BlockReference by_definition(const AttentionBlock& b, const BlockTensors&
         const std::int64_t place = b.ahead + place_of(t, s.gap);
         for (std::int64_t i = 0; i < b.keys.count; ++i) {
           score[z(i)] = 0;
-          if (s.window > 0 && place - place_of(b.keys.first + i, b.keys_gap) >= s.window) {
+          const std::int64_t behind = place - place_of(b.keys.first + i, b.keys_gap);
+          if ((s.window > 0 && behind >= s.window) || (!x.starts.empty() && behind > t - x.starts[z(row)])) {
             score[z(i)] = -INFINITY;
             continue;
           }
@@ -85,12 +101,14 @@ inline BlockReference by_definition(const AttentionBlock& b, const BlockTensors&
           score[z(i)] = of_key.value, slope[z(i)] = of_key.slope;
           most = std::max(most, score[z(i)]);
         }
-        for (double v : score) total += std::exp(v - most);
-        r.lse[z(term)] = most + std::log(total);
         for (std::int64_t d = 0; d < s.D; ++d) {
           r.out[z(out + d)] = r.d_q[z(out + d)] = 0;
           delta += x.d_out.get(out + d) * x.whole_out.get(out + d);
         }
+        r.lse[z(term)] = most;
+        if (std::isinf(most)) continue;  // it sees no key
+        for (double v : score) total += std::exp(v - most);
+        r.lse[z(term)] += std::log(total);
         for (std::int64_t i = 0; i < b.keys.count; ++i) {
           const std::int64_t k = key_row(batch, i) + g, v = k + to_values;
           const double p = std::exp(score[z(i)] - r.lse[z(term)]), whole_p = std::exp(score[z(i)] - x.whole_lse.get(term));
@@ -113,8 +131,8 @@ inline double written_error(const Tensor& got, const std::vector<double>& want) 
   std::vector<double> a, b;
   for (std::int64_t i = 0; i < got.size(); ++i) {
     const double x = got.get(i), y = want[static_cast<std::size_t>(i)];
-    if (std::isnan(x) != std::isnan(y)) return INFINITY;
-    if (!std::isnan(x)) a.push_back(x), b.push_back(y);
+    if (std::isnan(x) != std::isnan(y) || ((std::isinf(x) || std::isinf(y)) && x != y)) return INFINITY;
+    if (std::isfinite(x)) a.push_back(x), b.push_back(y);
   }
   return relative_error(a, b);
 }
@@ -199,6 +217,15 @@ inline std::vector<AttentionBlock> ring_attention_window_cases(DType t) {
     s.dtype = t;
     all.push_back(c.places.block(s, c.rank, c.other).value());
   }
+  return all;
+}
+
+/// Blocks for documents: of all of those above, the keys of whole ones lying before the queries.
+inline std::vector<AttentionBlock> ring_attention_document_cases(DType t) {
+  std::vector<AttentionBlock> all = ring_attention_cases(t);
+  for (const AttentionBlock& b : ring_attention_score_cases(t)) all.push_back(b);
+  for (AttentionBlock& b : all) b.ahead = b.keys.first + b.keys.count - b.queries.first;
+  for (const AttentionBlock& b : ring_attention_window_cases(t)) all.push_back(b);
   return all;
 }
 

@@ -29,8 +29,14 @@ BlockTensors run_on_device(const AttentionBlock& b, const BlockTensors& x, std::
   DeviceBytes whole_out(x.whole_out.bytes()), whole_lse(x.whole_lse.bytes());
   DeviceBytes out(x.out.bytes().size()), lse(x.lse.bytes().size()), d_q(x.d_q.bytes().size()), d_kv(x.d_kv.bytes().size());
   DeviceBytes forward(cuda::attention_block_forward_workspace_bytes(b)), backward(cuda::attention_block_backward_workspace_bytes(b));
-  cuda::attention_block_forward(forward.context(),
-                                {.out = out.data(), .lse = lse.floats(), .qkv = qkv.data() + offset, .kv = kv.data() + offset, .block = b});
+  DeviceArray<std::int32_t> starts_there(x.starts);
+  const std::int32_t* starts = x.starts.empty() ? nullptr : starts_there.data();
+  cuda::attention_block_forward(forward.context(), {.out = out.data(),
+                                                    .lse = lse.floats(),
+                                                    .qkv = qkv.data() + offset,
+                                                    .kv = kv.data() + offset,
+                                                    .block = b,
+                                                    .document_starts = starts});
   cuda::attention_block_backward(backward.context(), {.d_q = d_q.data(),
                                                       .d_kv = d_kv.data(),
                                                       .d_out = d_out.data() + offset,
@@ -38,7 +44,8 @@ BlockTensors run_on_device(const AttentionBlock& b, const BlockTensors& x, std::
                                                       .kv = kv.data() + offset,
                                                       .out = whole_out.data(),
                                                       .lse = whole_lse.floats(),
-                                                      .block = b});
+                                                      .block = b,
+                                                      .document_starts = starts});
   fetch(r.out, out), fetch(r.lse, lse), fetch(r.d_q, d_q), fetch(r.d_kv, d_kv);
   return r;
 }
@@ -67,6 +74,25 @@ void compare_blocks(const std::vector<AttentionBlock>& all) {
   }
 }
 
+/// Blocks of documents that are drawn, and of documents of which nobody sees any keys, or one query a few.
+void compare_documents(const std::vector<AttentionBlock>& all) {
+  for (const AttentionBlock& b : all) {
+    BlockTensors x(b.shape);
+    x.draw_documents(b, 5);
+    run_on_host(b, x);
+    expect_close(b, run_on_device(b, x), x);
+  }
+  for (AttentionBlock b : all) {
+    if (b.shape.window > 0) continue;
+    BlockTensors x(b.shape);
+    for (std::int64_t i = 0; i < b.shape.B * b.shape.T; ++i) x.starts.push_back(static_cast<std::int32_t>(i % b.shape.T));
+    x.starts[static_cast<std::size_t>(b.queries.first)] = static_cast<std::int32_t>(b.queries.first - 2);
+    run_on_host(b, x);
+    expect_close(b, run_on_device(b, x), x);
+    break;
+  }
+}
+
 std::vector<AttentionBlock> some_in_the_emulator(std::vector<AttentionBlock> all) {
   if (watches_races()) return {all[5], all[7]};
   return DeviceSample().some(all, 6);
@@ -90,6 +116,12 @@ TEST_F(RingAttentionCuda, BlocksWithWindowsMatchTheHost) {
   for (DType t : {DType::f32, DType::bf16, DType::f16})
     if (!watches_races() || t == DType::bf16)
       compare_blocks(DeviceSample().some(ring_attention_window_cases(t), t == DType::bf16 && !watches_races() ? 4 : 2));
+}
+
+TEST_F(RingAttentionCuda, BlocksOfDocumentsMatchTheHost) {
+  for (DType t : {DType::f32, DType::bf16, DType::f16})
+    if (!watches_races() || t == DType::bf16)
+      compare_documents(DeviceSample().some(ring_attention_document_cases(t), t == DType::bf16 && !watches_races() ? 5 : 2));
 }
 
 /// Rows of a tile beyond the keys have scores of 0: far above those here, and with the first size their powers would overflow.
@@ -151,6 +183,12 @@ TEST_F(RingAttentionOnHopper, BlocksWithWindowsMatchTheHost) {
   std::vector<AttentionBlock> all = ring_attention_window_cases(DType::bf16);
   std::erase_if(all, [](const AttentionBlock& b) { return !cuda::warpgroup_head_dim(b.shape.D); });
   compare_blocks(DeviceSample().some(all, watches_races() ? 1 : 3));
+}
+
+TEST_F(RingAttentionOnHopper, BlocksOfDocumentsMatchTheHost) {
+  std::vector<AttentionBlock> all = ring_attention_document_cases(DType::bf16);
+  std::erase_if(all, [](const AttentionBlock& b) { return !cuda::warpgroup_head_dim(b.shape.D); });
+  compare_documents(DeviceSample().some(all, watches_races() ? 2 : 5));
 }
 
 TEST_F(RingAttentionOnHopper, ScoresFarBelowZero) {

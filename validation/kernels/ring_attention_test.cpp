@@ -17,16 +17,20 @@ void run_block(const AttentionBlock& b, BlockTensors& x) {
   EXPECT_TRUE(forward.intact() && backward.intact());
 }
 
-void expect_match_with_fp64(const AttentionBlock& b) {
+void expect_match_with_fp64(const AttentionBlock& b, BlockTensors& x) {
   SCOPED_TRACE(name_of(b));
   const double allowed = tolerance(b.shape.dtype);
-  BlockTensors x(b.shape);
   run_block(b, x);
   const BlockReference want = by_definition(b, x);
   EXPECT_LT(written_error(x.out, want.out), allowed);
   EXPECT_LT(written_error(x.lse, want.lse), 1e-5);
   EXPECT_LT(written_error(x.d_q, want.d_q), allowed);
   EXPECT_LT(written_error(x.d_kv, want.d_kv), allowed);
+}
+
+void expect_match_with_fp64(const AttentionBlock& b) {
+  BlockTensors x(b.shape);
+  expect_match_with_fp64(b, x);
 }
 
 TEST(AttentionBlocks, MatchFp64) {
@@ -43,6 +47,44 @@ TEST(AttentionBlocks, WindowsMatchFp64) {
   test::Sample sample;
   for (DType t : {DType::f32, DType::bf16, DType::f16})
     for (const AttentionBlock& b : sample.some(ring_attention_window_cases(t), 5)) expect_match_with_fp64(b);
+}
+
+TEST(AttentionBlocks, DocumentsMatchFp64) {
+  test::Sample sample;
+  for (DType t : {DType::f32, DType::bf16, DType::f16})
+    for (const AttentionBlock& b : sample.some(ring_attention_document_cases(t), 10)) {
+      BlockTensors x(b.shape);
+      x.draw_documents(b, 5);
+      expect_match_with_fp64(b, x);
+    }
+}
+
+// Each query's document begins with it: what the block gives is nothing, and other blocks' rows stay as they are when it joins them.
+TEST(AttentionBlocks, QueriesThatSeeNoKeyAddNothing) {
+  for (DType t : {DType::f32, DType::bf16, DType::f16})
+    for (const std::int64_t D : {16, 64, 192}) {
+      const AttentionShape s{.B = 2, .T = 140, .H = 2, .G = 1, .D = D, .dtype = t};
+      const AttentionBlock b{s, {0, 140}, {0, 70}, 140};
+      BlockTensors x(s);
+      for (std::int64_t i = 0; i < s.B * s.T; ++i) x.starts.push_back(static_cast<std::int32_t>(i % s.T));
+      run_block(b, x);
+      Tensor sum(x.out.size(), DType::f32), lse(x.lse.size(), DType::f32);
+      sum.randomize(6), lse.randomize(7, 30);
+      const std::vector<double> sum_before = sum.doubles(), lse_before = lse.doubles();
+      merge_block({}, {.sum = sum.as<float>(),
+                       .lse = lse.as<float>(),
+                       .block_out = x.out.data(),
+                       .block_lse = x.lse.as<float>(),
+                       .queries = b.queries,
+                       .shape = s});
+      EXPECT_EQ(sum.doubles(), sum_before);
+      EXPECT_EQ(lse.doubles(), lse_before);
+      for (const Tensor* zero : {&x.out, &x.d_q})
+        for (const double v : zero->doubles()) ASSERT_EQ(v, 0);
+      for (std::int64_t row = 0; row < s.B * s.T; ++row)
+        for (std::int64_t i = 0; i < 2 * D; ++i) ASSERT_EQ(std::isnan(x.d_kv.get(row * 2 * D + i)), row % s.T >= 70) << row;
+      for (std::int64_t i = 0; i < x.lse.size(); ++i) ASSERT_EQ(x.lse.get(i), -INFINITY);
+    }
 }
 
 // Rows of keys that products compute beside those that there are have scores of 0: far above those here. With the first of these sizes
@@ -143,7 +185,9 @@ AttentionShape shape_of(const RingCase& c, std::int64_t T, DType t) {
 struct Rank {
   Tensor qkv, d_out, kv, out, lse, d_qkv;  // of step 0, and at the end of all
   Tensor sum, block_out, block_lse, block_d_q, block_d_kv;
-  Tensor d_q, d_kv, far_d_kv;  // far: what other ranks give
+  Tensor d_q, d_kv, far_d_kv;        // far: what other ranks give
+  std::vector<std::int32_t> starts;  // of documents
+  const std::int32_t* document_starts() const { return starts.empty() ? nullptr : starts.data(); }
   bool far_begun = false;
   explicit Rank(const AttentionShape& s)
       : qkv(s.B * s.T * (s.H + 2 * s.G) * s.D, s.dtype),
@@ -177,7 +221,9 @@ void forward_ring(const RingPlaces& places, AttentionShape s, std::vector<Rank>&
   for (Rank& r : ranks) {
     s.gap = places.gap(&r - ranks.data());
     pack_keys({}, r.kv.data(), r.qkv.data(), s);
-    attention_forward(w.context(), {.out = r.out.data(), .lse = r.lse.as<float>(), .qkv = r.qkv.data(), .shape = s});
+    attention_forward(
+        w.context(),
+        {.out = r.out.data(), .lse = r.lse.as<float>(), .qkv = r.qkv.data(), .shape = s, .document_starts = r.document_starts()});
     begin_merge({}, r.sum.as<float>(), r.out.data(), s);
   }
   const auto N = static_cast<std::int64_t>(ranks.size());
@@ -189,9 +235,12 @@ void forward_ring(const RingPlaces& places, AttentionShape s, std::vector<Rank>&
       const AttentionBlock& b = *seen;
       Workspace block_workspace(attention_block_forward_workspace_bytes(b));
       r.block_out.poison();
-      attention_block_forward(
-          block_workspace.context(),
-          {.out = r.block_out.data(), .lse = r.block_lse.as<float>(), .qkv = r.qkv.data(), .kv = from.kv.data(), .block = b});
+      attention_block_forward(block_workspace.context(), {.out = r.block_out.data(),
+                                                          .lse = r.block_lse.as<float>(),
+                                                          .qkv = r.qkv.data(),
+                                                          .kv = from.kv.data(),
+                                                          .block = b,
+                                                          .document_starts = r.document_starts()});
       merge_block({}, {.sum = r.sum.as<float>(),
                        .lse = r.lse.as<float>(),
                        .block_out = r.block_out.data(),
@@ -207,9 +256,13 @@ void backward_ring(const RingPlaces& places, AttentionShape s, std::vector<Rank>
   const std::int64_t queries = s.H * s.D, keys = 2 * s.G * s.D;
   for (Rank& r : ranks) {
     s.gap = places.gap(&r - ranks.data());
-    attention_backward(
-        w.context(),
-        {.d_qkv = r.d_qkv.data(), .d_out = r.d_out.data(), .qkv = r.qkv.data(), .out = r.out.data(), .lse = r.lse.as<float>(), .shape = s});
+    attention_backward(w.context(), {.d_qkv = r.d_qkv.data(),
+                                     .d_out = r.d_out.data(),
+                                     .qkv = r.qkv.data(),
+                                     .out = r.out.data(),
+                                     .lse = r.lse.as<float>(),
+                                     .shape = s,
+                                     .document_starts = r.document_starts()});
     begin_gradients({}, {.d_q = r.d_q.as<float>(), .d_kv = r.d_kv.as<float>(), .d_qkv = r.d_qkv.data(), .shape = s});
   }
   const auto N = static_cast<std::int64_t>(ranks.size());
@@ -228,7 +281,8 @@ void backward_ring(const RingPlaces& places, AttentionShape s, std::vector<Rank>
                                                            .kv = from.kv.data(),
                                                            .out = r.out.data(),
                                                            .lse = r.lse.as<float>(),
-                                                           .block = b});
+                                                           .block = b,
+                                                           .document_starts = r.document_starts()});
       AddBlockGradient add{.sum = r.d_q.as<float>(), .block = r.block_d_q.data(), .B = s.B, .T = s.T, .W = queries, .rows = b.queries};
       add.dtype = s.dtype;
       add_block_gradient({}, add);
@@ -256,8 +310,8 @@ struct Whole {
   }
 };
 
-/// out, lse and d_qkv of the whole sequences, over the ring.
-Whole over_ring(const RingCase& c, DType t) {
+/// out, lse and d_qkv of the whole sequences, over the ring, of documents that start so where there are any.
+Whole over_ring(const RingCase& c, DType t, const std::vector<std::int32_t>& starts = {}) {
   const AttentionShape s = shape_of(c, 2 * c.half, t);
   const std::int64_t width = (s.H + 2 * s.G) * s.D;
   Whole whole(shape_of(c, 2 * c.N * c.half, t));
@@ -265,6 +319,11 @@ Whole over_ring(const RingCase& c, DType t) {
   for (std::int64_t r = 0; r < c.N; ++r) {
     move_rows(c, r, whole.qkv, ranks[static_cast<std::size_t>(r)].qkv, width, true);
     move_rows(c, r, whole.d_out, ranks[static_cast<std::size_t>(r)].d_out, s.H * s.D, true);
+    for (std::int64_t i = 0; !starts.empty() && i < c.B * s.T; ++i) {
+      const std::int64_t place = c.places().of(r, i % s.T);
+      const std::int64_t before = place - starts[static_cast<std::size_t>(i / s.T * 2 * c.N * c.half + place)];
+      ranks[static_cast<std::size_t>(r)].starts.push_back(static_cast<std::int32_t>(i % s.T - before));
+    }
   }
   forward_ring(c.places(), s, ranks);
   backward_ring(c.places(), s, ranks);
@@ -278,14 +337,20 @@ Whole over_ring(const RingCase& c, DType t) {
   return whole;
 }
 
-Whole on_one_rank(const RingCase& c, DType t) {
+Whole on_one_rank(const RingCase& c, DType t, const std::vector<std::int32_t>& starts) {
   const AttentionShape s = shape_of(c, 2 * c.N * c.half, t);
   Whole x(s);
   Workspace forward(attention_forward_workspace_bytes(s)), backward(attention_backward_workspace_bytes(s));
-  attention_forward(forward.context(), {.out = x.out.data(), .lse = x.lse.as<float>(), .qkv = x.qkv.data(), .shape = s});
-  attention_backward(
-      backward.context(),
-      {.d_qkv = x.d_qkv.data(), .d_out = x.d_out.data(), .qkv = x.qkv.data(), .out = x.out.data(), .lse = x.lse.as<float>(), .shape = s});
+  const std::int32_t* documents = starts.empty() ? nullptr : starts.data();
+  attention_forward(forward.context(),
+                    {.out = x.out.data(), .lse = x.lse.as<float>(), .qkv = x.qkv.data(), .shape = s, .document_starts = documents});
+  attention_backward(backward.context(), {.d_qkv = x.d_qkv.data(),
+                                          .d_out = x.d_out.data(),
+                                          .qkv = x.qkv.data(),
+                                          .out = x.out.data(),
+                                          .lse = x.lse.as<float>(),
+                                          .shape = s,
+                                          .document_starts = documents});
   return x;
 }
 
@@ -294,9 +359,9 @@ std::string name_of(const RingCase& c, DType t) {
                      tessera::name_of(t));
 }
 
-void expect_that_a_ring_is_one_rank(const RingCase& c, DType t) {
-  SCOPED_TRACE(name_of(c, t));
-  const Whole got = over_ring(c, t), want = on_one_rank(c, t);
+void expect_that_a_ring_is_one_rank(const RingCase& c, DType t, const std::vector<std::int32_t>& starts = {}) {
+  SCOPED_TRACE(name_of(c, t) + (starts.empty() ? "" : " of documents"));
+  const Whole got = over_ring(c, t, starts), want = on_one_rank(c, t, starts);
   const double allowed = t == DType::f32 ? 2e-6 : 1e-2;
   EXPECT_LT(relative_error(got.out.doubles(), want.out.doubles()), allowed);
   EXPECT_LT(relative_error(got.lse.doubles(), want.lse.doubles()), 1e-6);
@@ -308,6 +373,9 @@ TEST(Ring, IsAttentionOfTheWholeSequence) {
   for (DType t : {DType::f32, DType::bf16}) {
     for (const RingCase& c : sample.some(rings, 4)) expect_that_a_ring_is_one_rank(c, t);
     for (const RingCase& c : sample.some(windowed_rings, 4)) expect_that_a_ring_is_one_rank(c, t);
+    for (const auto& all : {std::span<const RingCase>(rings), std::span<const RingCase>(windowed_rings)})
+      for (const RingCase& c : sample.some(all, 3))
+        expect_that_a_ring_is_one_rank(c, t, random_documents(c.B, 2 * c.N * c.half, static_cast<unsigned>(test::Sample::seed())));
   }
 }
 

@@ -7,6 +7,7 @@
 #include "kernels/ring_attention/ring_attention.hpp"
 #include "model/axes/ring_turns.hpp"
 #include "model/calls/attention.hpp"
+#include "model/calls/parts.hpp"
 
 namespace tessera {
 namespace {
@@ -52,15 +53,20 @@ double block_flops(const Recorder& r, std::int64_t step) {
 /// Attention to a block alone, of the rows that see it.
 void attention_block(Recorder& r, Value out, Value lse, Value qkv, Value kv, std::int64_t step) {
   const ModelShape& s = r.s;
+  const Value documents = r.document_starts();
   r.call({.name = "attention_block_forward",
-          .touches = {{out, write}, {lse, write}, {qkv, read}, {kv, read}},
+          .touches = with_reads({{out, write}, {lse, write}, {qkv, read}, {kv, read}}, {documents}),
           .flops = block_flops(r, step),
           .work = AttentionWork{.tokens = r.inside.T, .head_dim = s.D, .window = s.kind.window},
           .workspace = most_of_blocks(r.inside, kernels::attention_block_forward_workspace_bytes),
           .run = [=, block = ring_block(s, step)](const At& at) {
             if (!block) return;  // other ranks see theirs
-            kernels::attention_block_forward(
-                at.context, {.out = at.get(out), .lse = at.get<float>(lse), .qkv = at.get(qkv), .kv = at.get(kv), .block = *block});
+            kernels::attention_block_forward(at.context, {.out = at.get(out),
+                                                          .lse = at.get<float>(lse),
+                                                          .qkv = at.get(qkv),
+                                                          .kv = at.get(kv),
+                                                          .block = *block,
+                                                          .document_starts = at.get<std::int32_t>(documents)});
           }});
 }
 
@@ -68,22 +74,25 @@ void attention_block(Recorder& r, Value out, Value lse, Value qkv, Value kv, std
 void attention_block_backward(Recorder& r, Value d_q, Value d_kv, Value d_out, Value qkv, Value kv, Value out, Value lse,
                               std::int64_t step) {
   const ModelShape& s = r.s;
-  r.call({.name = "attention_block_backward",
-          .touches = {{d_q, write}, {d_kv, write}, {d_out, read}, {qkv, read}, {kv, read}, {out, read}, {lse, read}},
-          .flops = 2.5 * block_flops(r, step),
-          .work = AttentionWork{.backward = true, .tokens = r.inside.T, .head_dim = s.D, .window = s.kind.window},
-          .workspace = most_of_blocks(r.inside, kernels::attention_block_backward_workspace_bytes),
-          .run = [=, block = ring_block(s, step)](const At& at) {
-            if (!block) return;
-            kernels::attention_block_backward(at.context, {.d_q = at.get(d_q),
-                                                           .d_kv = at.get(d_kv),
-                                                           .d_out = at.get(d_out),
-                                                           .qkv = at.get(qkv),
-                                                           .kv = at.get(kv),
-                                                           .out = at.get(out),
-                                                           .lse = at.get<float>(lse),
-                                                           .block = *block});
-          }});
+  const Value documents = r.document_starts();
+  r.call(
+      {.name = "attention_block_backward",
+       .touches = with_reads({{d_q, write}, {d_kv, write}, {d_out, read}, {qkv, read}, {kv, read}, {out, read}, {lse, read}}, {documents}),
+       .flops = 2.5 * block_flops(r, step),
+       .work = AttentionWork{.backward = true, .tokens = r.inside.T, .head_dim = s.D, .window = s.kind.window},
+       .workspace = most_of_blocks(r.inside, kernels::attention_block_backward_workspace_bytes),
+       .run = [=, block = ring_block(s, step)](const At& at) {
+         if (!block) return;
+         kernels::attention_block_backward(at.context, {.d_q = at.get(d_q),
+                                                        .d_kv = at.get(d_kv),
+                                                        .d_out = at.get(d_out),
+                                                        .qkv = at.get(qkv),
+                                                        .kv = at.get(kv),
+                                                        .out = at.get(out),
+                                                        .lse = at.get<float>(lse),
+                                                        .block = *block,
+                                                        .document_starts = at.get<std::int32_t>(documents)});
+       }});
 }
 
 /// sum (M, H D) fp32 starts with the rank's own, takes a block's in, and ends in out.

@@ -63,6 +63,9 @@ std::optional<kernels::AttentionBlock> ring_block(const ModelShape& s, std::int6
   const kernels::AttentionRows all{0, 2 * C}, first{0, C}, second{C, C};
   kernels::AttentionBlock block{.shape = attention_shape(inside_attention(s)), .queries = all, .keys = first};
   if (there > here) block.queries = second, block.keys = all;
+  block.ahead = position_of(s, here, 0) - position_of(s, there, 0);
+  block.keys_gap = {C, gap_of(there)};
+  block.shape.gap = {C, gap_of(here)};
   block.shape.window = 0;
   if (!has_window(s)) return block;
   const std::int64_t W = s.kind.window;
@@ -70,14 +73,18 @@ std::optional<kernels::AttentionBlock> ring_block(const ModelShape& s, std::int6
   if (block.queries.count == 0) return {};
   const std::int64_t hidden = rows_below(s, there, block.keys, position_of(s, here, block.queries.first) + 1 - W);
   block.keys.first += hidden, block.keys.count -= hidden;
-  block.ahead = position_of(s, here, 0) - position_of(s, there, 0);
-  block.keys_gap = {C, gap_of(there)};
-  block.shape.gap = {C, gap_of(here)};
   block.shape.window = W;
   // Where the last query sees the first key, all see all.
-  const kernels::WindowStarts starts = kernels::attention_passes::window_starts(block);
+  const kernels::KeyStarts starts = kernels::attention_passes::key_starts(block);
   if (starts.of(static_cast<std::int32_t>(block.queries.count - 1)) == 0) block.shape.window = 0;
   return block;
+}
+
+void ring_document_starts(std::span<const std::int32_t> starts, std::span<const Range> positions, std::span<std::int32_t> to) {
+  std::int64_t row = 0;
+  for (const Range& part : positions)
+    for (std::int64_t t = part.begin; t < part.end; ++t, ++row)
+      to[static_cast<std::size_t>(row)] = static_cast<std::int32_t>(row - (t - starts[static_cast<std::size_t>(t)]));
 }
 
 }  // namespace tessera

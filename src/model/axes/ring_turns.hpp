@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "model/table/shape.hpp"
@@ -17,5 +18,9 @@ std::optional<kernels::AttentionBlock> ring_block(const ModelShape& shape, std::
 
 /// Pairs of a query and a key in that step, of a sequence and a head: on the rank that has the most of them, so that all plan alike.
 double most_ring_pairs(const ModelShape& shape, std::int64_t step);
+
+/// `to`, of a rank that has `positions`, = the starts of a whole sequence's documents as AttentionForward::document_starts counts them: as
+/// many rows before each token as its document has tokens before it.
+void ring_document_starts(std::span<const std::int32_t> starts, std::span<const Range> positions, std::span<std::int32_t> to);
 
 }  // namespace tessera

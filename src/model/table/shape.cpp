@@ -283,6 +283,10 @@ ModelShape inside_attention(const ModelShape& shape) {
   return s;
 }
 
+std::vector<Range> rotated_positions(const ModelShape& s, int index) {
+  return s.ring && !s.documents ? positions_of(s, index) : std::vector<Range>{{0, s.T}};
+}
+
 std::string name_of_rotation(std::string_view what, int rotation) {
   return rotation == 0 ? std::string(what) : fmt::format("{}.{}", what, rotation);
 }

@@ -182,6 +182,10 @@ std::vector<Range> positions_of(const ModelShape& shape, int index);
 /// What a context-parallel rank computes of attention by a call: all tokens with a part of the heads, or in a ring its own tokens.
 ModelShape inside_attention(const ModelShape& shape);
 
+/// Rows of the tables of rotations, as positions: those of attention, but all of a sequence where documents go round a ring, since the
+/// number of a token in its document is none of its rank's.
+std::vector<Range> rotated_positions(const ModelShape& shape, int index);
+
 /// A value or buffer of one of ModelShape::rotations: "rope", "rope.1", ...
 std::string name_of_rotation(std::string_view what, int rotation);
 

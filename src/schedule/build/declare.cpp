@@ -29,10 +29,12 @@ void ScheduleBuilder::declare_all() {
   const std::int64_t slots = std::max<std::int64_t>(micros, 1);
   for (const InputRow& row : input_rows)  // a stage of a pipeline has those that it reads
     if (passes_.any_value(row.kind)) buffers_.input(row.name, Category::inputs, row.bytes * row.numbers(s) * slots, slots);
+  std::int64_t rows_of_rotations = 0;
+  for (const Range& rows : rotated_positions(s, 0)) rows_of_rotations += rows.size();
   // A text may be longer than the samples that a model learns from.
   for (int rotation = 0; rotation < static_cast<int>(s.rotations.size()); ++rotation)
     buffers_.input(name_of_rotation("rope", rotation), Category::inputs,
-                   4 * std::max(inside_attention(s).T, frame_.request.text.capacity) * s.turned());
+                   4 * std::max(rows_of_rotations, frame_.request.text.capacity) * s.turned());
   buffers_.declare("scalars", Category::scalars, frame_.local_tier, sizeof(kernels::StepScalars), Life::run);
   buffers_.input("inputs", Category::scalars, sizeof(kernels::StepInputs));
   if (s.loss_groups > 0) buffers_.input("group_losses", Category::scalars, 8 * kernels::group_sums * s.loss_groups);

@@ -32,6 +32,7 @@ MicroBatch BatchFeed::micro_batch(std::int64_t m) {
   return {.tokens = engine_.tokens(m),
           .targets = engine_.targets(m),
           .document_starts = engine_.document_starts(m),
+          .in_ring = engine_.schedule().shape.ring,
           .weights = engine_.row_weights(m),
           .groups = engine_.token_groups(m)};
 }
@@ -63,12 +64,14 @@ void BatchFeed::read(std::int64_t step) {
 std::int64_t BatchFeed::document_squares() const {
   if (!deck().data.document_mask) return 0;
   const Coordinates at = coordinates_of(engine_.planned().request.mesh, world_.rank());
-  const bool counts =
-      std::ranges::all_of(std::array{Axis::tp, Axis::cp, Axis::pp}, [&](Axis axis) { return at[static_cast<std::size_t>(axis)] == 0; });
+  const ModelShape& s = engine_.schedule().shape;
+  const bool counts = std::ranges::all_of(std::array{Axis::tp, Axis::cp, Axis::pp}, [&](Axis axis) {
+    return at[static_cast<std::size_t>(axis)] == 0 || (axis == Axis::cp && s.ring);
+  });
   std::int64_t mine = 0;
   for (std::int64_t m = 0; m < engine_.accumulation() && counts; ++m)
     if (micro_batch_at(deck(), engine_.data().size, engine_.data().rank, m))
-      mine += squares_of_documents(engine_.document_starts(m), deck().batch.sequence_length);
+      mine += squares_of_documents(engine_.document_starts(m), inside_attention(s).T);
   return mine;
 }
 

@@ -4,6 +4,8 @@
 
 #include "base/check.hpp"
 #include "base/log.hpp"
+#include "model/axes/ring_turns.hpp"
+#include "train/data/documents.hpp"
 
 namespace tessera {
 namespace {
@@ -19,6 +21,20 @@ void require_rows(const io::TokenFile& file, std::int64_t vocab) {
        of_model ? fmt::format(": it has token {} at position {}", file.facts()->largest_id, file.facts()->largest_at) : "",
        file.declared_vocab(),
        of_model ? ", with which a model of run.init gets rows for new tokens, or take that token out of the texts" : "");
+}
+
+std::int64_t places_of(std::span<const Range> positions) {
+  std::int64_t places = 0;
+  for (const Range& part : positions) places += part.size();
+  return places;
+}
+
+/// `starts` of a whole sequence.
+void put_starts(std::span<const std::int32_t> starts, std::span<const Range> positions, const MicroBatch& to, std::int64_t row) {
+  if (to.document_starts.empty()) return;
+  const auto places = to.in_ring ? static_cast<std::size_t>(places_of(positions)) : starts.size();
+  const std::span<std::int32_t> here = to.document_starts.subspan(static_cast<std::size_t>(row) * places, places);
+  to.in_ring ? ring_document_starts(starts, positions, here) : void(std::ranges::copy(starts, here.begin()));
 }
 
 }  // namespace
@@ -76,10 +92,8 @@ void SampleFile::read_packed(std::int64_t sample, std::span<const Range> positio
     at += places;
   }
   std::fill(starts.begin() + static_cast<std::ptrdiff_t>(at), starts.end(), static_cast<std::int32_t>(at));
-  if (!to.document_starts.empty()) std::ranges::copy(starts, to.document_starts.begin() + row * T_);
-  std::int64_t width = 0;
-  for (const Range& part : positions) width += part.size();
-  std::int64_t place = row * width;
+  put_starts(starts, positions, to, row);
+  std::int64_t place = row * places_of(positions);
   for (const Range& part : positions) {
     if (!to.tokens.empty()) std::copy(inputs.begin() + part.begin, inputs.begin() + part.end, to.tokens.begin() + place);
     if (!to.targets.empty()) std::copy(targets.begin() + part.begin, targets.begin() + part.end, to.targets.begin() + place);
@@ -93,12 +107,13 @@ void SampleFile::read(const Sequence& sequence, std::span<const Range> positions
                   sequence.parts);
   if (packed_) return read_packed(sequence.sample, positions, to, row);
   const std::int64_t length = T_ / sequence.parts, first = sequence.sample * T_ + sequence.part * length;
-  if (!to.document_starts.empty())
-    documents_->find_starts(first, to.document_starts.subspan(static_cast<std::size_t>(row * length), static_cast<std::size_t>(length)));
+  if (!to.document_starts.empty()) {
+    std::vector<std::int32_t> starts(static_cast<std::size_t>(length));
+    documents_->find_starts(first, starts);
+    put_starts(starts, positions, to, row);
+  }
   if (to.tokens.empty() && to.targets.empty() && to.weights.empty()) return;
-  std::int64_t width = 0;
-  for (const Range& part : positions) width += part.size();
-  std::int64_t at = row * width;
+  std::int64_t at = row * places_of(positions);
   for (const Range& part : positions) {
     const std::span<std::int32_t> tokens = std::span(scratch_).first(static_cast<std::size_t>(part.size() + 1));
     file_.read(first + part.begin, tokens, vocab_);

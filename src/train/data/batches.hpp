@@ -16,7 +16,8 @@ namespace tessera {
 /// What the host writes of a micro-batch (Engine); those that nobody asks for are empty.
 struct MicroBatch {
   std::span<std::int32_t> tokens, targets;    ///< this rank's positions of B sequences each
-  std::span<std::int32_t> document_starts{};  ///< (B, T), whole sequences: where in its sequence the document of each token begins
+  std::span<std::int32_t> document_starts{};  ///< (B, T), of whole sequences: where in its sequence the document of each token begins;
+  bool in_ring = false;                       ///< or in a ring of this rank's positions, as AttentionForward::document_starts counts them
   std::span<float> weights{};                 ///< of targets: what the loss of each counts for
   std::span<std::int32_t> groups{};           ///< this rank's positions: the file of data.train that each token is of
 };

@@ -48,9 +48,9 @@ Hash128 Documents::hash() const {
   return hasher.digest();
 }
 
-std::int64_t squares_of_documents(std::span<const std::int32_t> starts, std::int64_t sequence_length) {
+std::int64_t squares_of_documents(std::span<const std::int32_t> starts, std::int64_t places) {
   std::int64_t squares = 0;  // n^2 is the sum of the first n odd numbers
-  for (std::size_t i = 0; i < starts.size(); ++i) squares += 2 * (static_cast<std::int64_t>(i) % sequence_length - starts[i]) + 1;
+  for (std::size_t i = 0; i < starts.size(); ++i) squares += 2 * (static_cast<std::int64_t>(i) % places - starts[i]) + 1;
   return squares;
 }
 

@@ -29,7 +29,8 @@ class Documents {
   std::vector<std::int64_t> begins_;  ///< tokens, rising
 };
 
-/// Over (rows, T) places that find_starts has filled, the sum of the squares of their documents' lengths: pairs of tokens of one document.
-std::int64_t squares_of_documents(std::span<const std::int32_t> starts, std::int64_t sequence_length);
+/// Over sequences of so many places each that have these starts, the sum of the squares of their documents' lengths: pairs of tokens of one
+/// document. Of a ring's ranks each has its places' share.
+std::int64_t squares_of_documents(std::span<const std::int32_t> starts, std::int64_t places);
 
 }  // namespace tessera

@@ -169,8 +169,9 @@ void Engine::fill_rope_table(int rotation) const {
     for (std::size_t i = 0; i < table.size(); ++i) table[i] = i % 2 == 0 ? 1.0f : 0.0f;
     return;
   }
-  // A row of the table is a row of attention: in a ring those of this rank's positions, else all from the first on.
-  const std::vector<Range> rows = s.ring ? positions() : std::vector<Range>{{0, static_cast<std::int64_t>(table.size()) / s.turned()}};
+  // Of a text it has as many rows as there may be tokens.
+  std::vector<Range> rows = rotated_positions(s, plan_.request.group(axes({Axis::cp})).rank);
+  if (rows.size() == 1) rows[0].end = rows[0].begin + static_cast<std::int64_t>(table.size()) / s.turned();
   float* at = table.data();
   for (const Range& part : rows) {
     kernels::rope_table(at, part.begin, part.size(), s.turned(), of.theta, scaling);
@@ -195,14 +196,16 @@ void Engine::fill_positions() const {
   if (all.empty()) return;
   const ModelShape& s = schedule().shape;
   const std::vector<Range> here = positions();
-  const std::int64_t slots = std::ssize(all) / s.tokens();
+  const std::int64_t slots = std::ssize(all) / s.tokens(), rows = s.tokens() / s.B, T = inside_attention(s).T;
   for (std::int64_t m = 0, i = 0; m < slots; ++m) {
     const std::span<const std::int32_t> starts = s.documents ? document_starts(m) : std::span<const std::int32_t>{};
     for (std::int64_t row = 0; row < s.B; ++row)
       for (const Range& part : here)
-        for (std::int64_t t = part.begin; t < part.end; ++t)
-          all[static_cast<std::size_t>(i++)] =
-              static_cast<std::int32_t>(t - (starts.empty() ? 0 : starts[static_cast<std::size_t>(row * s.T + t)]));
+        for (std::int64_t t = part.begin; t < part.end; ++t, ++i) {
+          const std::int64_t of_attention = s.ring ? i % rows : t;
+          all[static_cast<std::size_t>(i)] =
+              static_cast<std::int32_t>(starts.empty() ? t : of_attention - starts[static_cast<std::size_t>(row * T + of_attention)]);
+        }
   }
 }
 

@@ -23,7 +23,8 @@ LAYOUTS = {
              (2, {"zero__stage": 2, "zero__offload_optimizer__device": "host"}), (1, {"activation__recompute": "full", "activation__every": 2})],
     "cuda": [(2, {"zero__stage": 3, "zero__param_persistence_threshold": 0})],
 }
-NEAR = {"host": [(2, {"mesh__tp": 2}), (2, {"mesh__cp": 2}), (4, {"mesh__tp": 2, "mesh__cp": 2, "zero__stage": 3})], "cuda": [(2, {"mesh__tp": 2})]}
+RING = {"mesh__cp": 2, "context__method": "ring"}
+NEAR = {"host": [(2, {"mesh__tp": 2}), (2, {"mesh__cp": 2}), (2, RING), (4, {**RING, "mesh__tp": 2, "zero__stage": 3})], "cuda": [(2, {"mesh__tp": 2})]}
 
 
 def tokenize(folder, name, texts):

@@ -2,13 +2,16 @@
 #include "model/axes/ring_turns.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <random>
 #include <set>
 
 #include "kernels/attention/passes.hpp"
 #include "random_models.hpp"
+#include "validation/unit/sample.hpp"
 
 namespace tessera::ring_turns_test {
 namespace {
@@ -22,34 +25,42 @@ std::vector<std::int64_t> positions(const ModelShape& s, std::int64_t index) {
   return all;
 }
 
+/// Where the document of each token of a sequence begins; empty: all are of one.
+using Starts = std::vector<std::int32_t>;
+
 /// What a pass computes of rank `there`'s keys for rank `here`'s queries.
 Pairs pairs_of(const ModelShape& s, std::int64_t here, std::int64_t there, const kernels::AttentionRows& queries,
-               const kernels::AttentionRows& keys, bool causal, const kernels::WindowStarts& starts) {
+               const kernels::AttentionRows& keys, bool causal, const kernels::KeyStarts& starts, const Starts& documents) {
   const std::vector<std::int64_t> q = positions(s, here), k = positions(s, there);
+  std::vector<std::int32_t> of_rows(q.size(), -kernels::KeyStarts::all_keys);
+  if (!documents.empty()) ring_document_starts(documents, positions_of(s, static_cast<int>(here)), of_rows);
   Pairs pairs;
   for (std::int64_t i = 0; i < queries.count; ++i)
-    for (std::int64_t j = starts.of(static_cast<std::int32_t>(i)); j < (causal ? i + 1 : keys.count); ++j)
+    for (std::int64_t j = starts.of(static_cast<std::int32_t>(i), of_rows[static_cast<std::size_t>(queries.first + i)]);
+         j < (causal ? i + 1 : keys.count); ++j)
       pairs.emplace(q[static_cast<std::size_t>(queries.first + i)], k[static_cast<std::size_t>(keys.first + j)]);
   return pairs;
 }
 
-Pairs own_pairs(const ModelShape& s, std::int64_t here) {
+Pairs own_pairs(const ModelShape& s, std::int64_t here, const Starts& documents) {
   const kernels::AttentionShape shape = attention_shape(inside_attention(s));
   const kernels::AttentionRows all{0, shape.T};
-  return pairs_of(s, here, here, all, all, true, kernels::attention_passes::window_starts(shape, shape.gap, shape.gap, 0));
+  return pairs_of(s, here, here, all, all, true, kernels::attention_passes::key_starts(shape), documents);
 }
 
 /// All that the sequence's queries see, each pair by the rank that has the query and the one that has the key.
-Pairs seen_pairs(const ModelShape& s, std::int64_t here, std::int64_t there) {
+Pairs seen_pairs(const ModelShape& s, std::int64_t here, std::int64_t there, const Starts& documents) {
   Pairs pairs;
   for (const std::int64_t q : positions(s, here))
     for (const std::int64_t k : positions(s, there))
-      if (k <= q && (s.kind.window == 0 || q - k < s.kind.window)) pairs.emplace(q, k);
+      if (k <= q && (s.kind.window == 0 || q - k < s.kind.window) && (documents.empty() || k >= documents[static_cast<std::size_t>(q)]))
+        pairs.emplace(q, k);
   return pairs;
 }
 
-void check_window(ModelShape s, std::int64_t window) {
-  SCOPED_TRACE(fmt::format("{} ranks, {} tokens, window {}", s.cp, s.T, window));
+/// Blocks are of a window; of documents, which are known when a step begins, passes see less of them.
+void check_window(ModelShape s, std::int64_t window, const Starts& documents) {
+  SCOPED_TRACE(fmt::format("{} ranks, {} tokens, window {}, documents from {}", s.cp, s.T, window, fmt::join(documents, " ")));
   s.kind.window = window;
   std::vector<std::int64_t> turns;
   for (std::int64_t step = 0; step < s.cp; ++step) {
@@ -57,17 +68,18 @@ void check_window(ModelShape s, std::int64_t window) {
     for (std::int64_t here = 0; here < s.cp; ++here) {
       const std::int64_t there = (here - step + s.cp) % s.cp;
       const ModelShape mine = cut_over_cp(s, static_cast<int>(here));
-      const Pairs want = seen_pairs(s, here, there);
-      most = std::max(most, want.size());
+      const Pairs of_window = seen_pairs(s, here, there, {}), want = seen_pairs(s, here, there, documents);
+      most = std::max(most, of_window.size());
       if (step == 0) {
-        ASSERT_EQ(own_pairs(mine, here), want) << "rank " << here << " alone";
+        ASSERT_EQ(own_pairs(mine, here, documents), want) << "rank " << here << " alone";
         continue;
       }
       const std::optional<kernels::AttentionBlock> block = ring_block(mine, step);
-      ASSERT_EQ(block.has_value(), !want.empty()) << "rank " << here << " sees something of rank " << there;
+      ASSERT_EQ(block.has_value(), !of_window.empty()) << "rank " << here << " sees something of rank " << there;
       if (!block) continue;
       ASSERT_TRUE(kernels::makes_sense(*block));
-      ASSERT_EQ(pairs_of(s, here, there, block->queries, block->keys, false, kernels::attention_passes::window_starts(*block)), want)
+      ASSERT_EQ(pairs_of(s, here, there, block->queries, block->keys, false, kernels::attention_passes::key_starts(*block), documents),
+                want)
           << "rank " << here << " of rank " << there;
     }
     if (step == 0) continue;
@@ -78,11 +90,19 @@ void check_window(ModelShape s, std::int64_t window) {
 }
 
 TEST(RingTurns, EachPairOfTokensIsComputedOnce) {
+  std::mt19937_64 draw(test::Sample::seed());
   for (const int cp : {2, 3, 4, 7})
     for (const int chunk : {1, 2, 5}) {
       const ModelShape s = model_shape(test::tiny_deck(
           {fmt::format("mesh.cp={}", cp), "context.method=ring", fmt::format("batch.sequence_length={}", 2 * cp * chunk)}, cp));
-      for (std::int64_t window = 0; window <= s.T + 1; ++window) ASSERT_NO_FATAL_FAILURE(check_window(s, window));
+      for (std::int64_t window = 0; window <= s.T + 1; ++window) {
+        ASSERT_NO_FATAL_FAILURE(check_window(s, window, {}));
+        const std::uint64_t longest = 1 + draw() % static_cast<std::uint64_t>(s.T);
+        Starts documents(static_cast<std::size_t>(s.T));
+        for (std::size_t t = 1; t < documents.size(); ++t)
+          documents[t] = draw() % longest == 0 ? static_cast<std::int32_t>(t) : documents[t - 1];
+        ASSERT_NO_FATAL_FAILURE(check_window(s, window, documents));
+      }
     }
 }
 
