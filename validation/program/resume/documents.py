@@ -16,6 +16,7 @@ MODEL = {"model__vocab": 257, "model__heads": 4, "model__kv_heads": 4, "model__l
          "run__steps": 6, "run__log_every": 1, "checkpoint__every": 3, "checkpoint__keep": 0, "evaluate__every": 6, "evaluate__batches": 3,
          "data__document_mask": True}
 PACKED = {"data__packing": "documents", "data__too_long": "split"}
+LEARNED = {"model__positions": "none", "model__learned_positions": 48}
 PIPELINE = {"mesh__pp": 2, "run__lanes": "threads"}
 LAYOUTS = {
     "host": [(2, {"zero__stage": 1}), (3, {"zero__stage": 3, "zero__param_persistence_threshold": 0}), (4, {**PIPELINE, "zero__stage": 2}),
@@ -104,7 +105,7 @@ def main():
             common.update(runs.ON_GPUS, model__kv_heads=2, model__layers=2, run__steps=3, checkpoint__every=2, evaluate__every=3)
         check_layouts(folder, "masked", common, device)
         check_squares(folder, texts, common)
-        check_layouts(folder, "packed", {**common, **PACKED}, device)
+        check_layouts(folder, "packed", {**common, **PACKED, **LEARNED}, device)
         # Whoever shares a sequence with a document, it has the targets and the loss that it has. The last one is ended by no separator.
         model = folder.latest("packed-fast")
         other = tokenize(folder, "shuffled", draw.sample(texts[:-1], len(texts) - 1) + texts[-1:])
