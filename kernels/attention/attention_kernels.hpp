@@ -102,7 +102,7 @@ struct BoundedSight {
   __device__ __forceinline__ int first_of_key(int key) const { return key & ~all; }
   /// By a search for the first query that sees later keys alone.
   __device__ __forceinline__ int end_of_key(int key, int queries) const {
-    int begin = min(key, queries), end = queries;
+    int begin = min(first_of_key(key), queries), end = queries;
     while (begin < end) {
       const int middle = (begin + end) / 2;
       if (begin_of_query(middle) > key)
