@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <filesystem>
 #include <optional>
 #include <vector>
 
@@ -194,7 +195,13 @@ struct TokenFile::Impl {
 
 TokenFile::TokenFile(const std::string& path, BinIds bin_ids) : impl_(std::make_unique<Impl>()) {
   impl_->path = path;
-  impl_->raw = PosixFile::open(path, ExitCode::data);  // says why, where the file is missing or closed to us
+  std::error_code unknown;
+  if (!std::filesystem::exists(path, unknown) && !unknown)
+    fail(ExitCode::data,
+         "{}: there is no such file. Correct the path (in a deck data.train or data.validation), or make token files of texts: tessera "
+         "tokenize TEXTS FOLDER --tokenizer MODEL",
+         path);
+  impl_->raw = PosixFile::open(path, ExitCode::data);  // says why, where the file is closed to us
   impl_->stamp = FileStamp::of(impl_->raw);
   const bool hdf5 = has_hdf5_signature(impl_->raw), headed = has_bin_header(impl_->raw);  // say more than a name
   if (hdf5) {

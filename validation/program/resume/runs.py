@@ -27,6 +27,11 @@ import players
 
 TESSERA = os.environ.get("TESSERA", "build/host/tessera")
 
+# Tests that are started by nohup, or behind a shell's &, would start programs that these signals cannot stop.
+for _number, _usual in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+    if signal.getsignal(_number) == signal.SIG_IGN:
+        signal.signal(_number, _usual)
+
 
 def launcher():
     """mpiexec of the MPI that tessera was built with: CTest names it, and so does the build folder."""

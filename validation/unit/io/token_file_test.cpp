@@ -95,7 +95,7 @@ TEST(TokenFile, PlainBin) {
   EXPECT_HAS(error_of(ExitCode::data, [&] { TokenFile f(dir / "nano.bin"); }), "truncated");
   spill(dir / "nano.bin", "");
   EXPECT_HAS(error_of(ExitCode::data, [&] { TokenFile f(dir / "nano.bin"); }), "no tokens");
-  EXPECT_HAS(error_of(ExitCode::data, [&] { TokenFile f(dir / "gone.bin"); }), "No such file");
+  EXPECT_HAS(error_of(ExitCode::data, [&] { TokenFile f(dir / "gone.bin"); }), "there is no such file");
   spill(dir / "a.txt", "text");
   EXPECT_HAS(error_of(ExitCode::data, [&] { TokenFile f(dir / "a.txt"); }), "tessera tokenize");
 }
