@@ -1,10 +1,10 @@
-// Three ways to the same product:
+// Four ways to the same product:
 // whole     one oneDNN call on all threads. oneDNN may split K over threads (measured: small M and N, large K), so bits depend on them.
 // pieces    reproducible mode, and scaled addends: c is cut into pieces that depend on the shape alone, each a single-threaded oneDNN call.
 // widened   codes of fp8, fp16, and bf16 where the processor's bf16 dot product is slower than its fp32 multiply-add: Xeons with
-// AVX512_BF16 and no AMX do
-//           half the rate, and AVX2 has none. Pieces of a and b are widened to fp32 in the cache and multiplied there. Reproducible by
-//           construction.
+//           AVX512_BF16 and no AMX do half the rate, and AVX2 has none. Pieces of a and b are widened to fp32 in the cache and multiplied
+//           there. Reproducible by construction.
+// row       a decoded token's products, which read b once: see row_product.hpp. Reproducible by construction.
 #include "kernels/gemm/gemm.hpp"
 #include "kernels/gemm/host_bytes.hpp"
 #include "kernels/gemm/packed_codes.hpp"
@@ -13,6 +13,7 @@
 
 #include "base/check.hpp"
 #include "kernels/gemm/matmul_host.hpp"
+#include "kernels/gemm/row_product.hpp"
 #include "kernels/parallel.hpp"
 #include "kernels/vector/float8.hpp"
 
@@ -265,6 +266,20 @@ void run_widened(const Context& context, const Gemm& g) {
   });
 }
 
+void run_row(const Gemm& g) {
+  with_float_type(g.in, "gemm", [&](auto type) {
+    using In = decltype(type);
+    parallel_ranges(g.N, row_product::columns, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t column = begin; column < end; column += row_product::columns) {
+        const std::int64_t columns = std::min(row_product::columns, end - column);
+        float sums[row_product::columns];
+        row_product::multiply(sums, static_cast<const In*>(g.a), static_cast<const In*>(g.b) + column * g.K, columns, g.K);
+        (g.out == g.in ? finish<In, In> : finish<In, float>)(g, sums, 0, column, 1, columns);
+      }
+    });
+  });
+}
+
 bool is_wide(const Gemm& g) { return g.fp8 || is_widened(g.in); }
 
 void check(const Gemm& g) {
@@ -281,6 +296,7 @@ std::size_t gemm_workspace_bytes(const Gemm& g) {
   check(g);
   if (g.M == 0 || g.N == 0) return 0;
   auto workers = static_cast<std::size_t>(threads());
+  if (row_product::applies(g)) return 0;
   if (is_wide(g)) return workers * (wide_floats * sizeof(float) + wide_scratch_bytes(g));
   Matmul whole = whole_matmul(g);
   std::size_t pieces = workers * piece_scratch_bytes(g);
@@ -290,6 +306,7 @@ std::size_t gemm_workspace_bytes(const Gemm& g) {
 void gemm(const Context& context, const Gemm& g) {
   check(g);
   if (g.M == 0 || g.N == 0) return;
+  if (row_product::applies(g)) return run_row(g);
   if (is_wide(g)) {
     TESSERA_REQUIRE(!g.b_packed, "gemm_packed_bytes said that packing brings nothing here");
     return run_widened(context, g);

@@ -19,6 +19,7 @@ struct GroupedGemm {
   float scale = 1;
   bool b_transposed = false;
   bool accumulate = false;   ///< c += instead of c =
+  bool one_by_one = false;   ///< a host multiplies rows alone, as they are few: those of a decoded token. With b_transposed
   DType dtype = DType::f32;  ///< of a, b and c. Sums are fp32.
 
   TESSERA_BOTH std::int64_t from_a() const { return a_stride ? a_stride : K; }

@@ -16,6 +16,7 @@
 
 #include "base/check.hpp"
 #include "kernels/gemm/matmul_host.hpp"
+#include "kernels/gemm/row_product.hpp"
 #include "kernels/parallel.hpp"
 #include "kernels/vector/vector.hpp"
 
@@ -141,7 +142,18 @@ std::int64_t tiles_of(const GroupedGemm& p) {
   return groups * ceil_div(p.N, most_columns);
 }
 
+/// Each row reads its expert's matrix where it lies.
+void multiply_one_by_one(const GroupedGemm& p, const Tile& t, const WorkerRoom& room) {
+  with_float_type(p.dtype, "grouped_gemm", [&](auto type) {
+    using T = decltype(type);
+    const T* b = static_cast<const T*>(p.b) + (t.expert * p.N + t.column) * p.K;
+    for (std::int64_t row = 0; row < t.rows; ++row)
+      row_product::multiply(room.c + row * t.columns, static_cast<const T*>(p.a) + (t.row + row) * p.from_a(), b, t.columns, p.K);
+  });
+}
+
 void multiply(const GroupedGemm& p, const Tile& t, const WorkerRoom& room) {
+  if (p.one_by_one) return multiply_one_by_one(p, t, room);
   const std::int64_t block = block_rows(p.rows, p.E);
   for (std::int64_t k = 0; k < p.K; k += most_depth) {
     const std::int64_t depth = std::min(most_depth, p.K - k);
@@ -223,6 +235,7 @@ std::size_t grouped_gemm_workspace_bytes(const GroupedGemm& p) {
 
 void grouped_gemm(const Context& context, const GroupedGemm& p) {
   check(p.dtype, p.rows, p.E, p.N, p.K);
+  TESSERA_REQUIRE(p.b_transposed || !p.one_by_one, "grouped products of rows alone with matrices that are not transposed");
   const Room room = room_of(p);
   const std::int64_t used = p.offsets[p.E];
   TESSERA_REQUIRE(used <= p.rows, "experts have {} rows of {}", used, p.rows);

@@ -28,6 +28,7 @@
 #include "kernels/expert_blocks/expert_blocks.hpp"
 #include "kernels/fixed/fixed.hpp"
 #include "kernels/fp8/fp8.hpp"
+#include "kernels/gemm/gemm.hpp"
 #include "kernels/head_blocks/head_blocks.hpp"
 #include "kernels/key_parts/key_parts.hpp"
 #include "kernels/lamb/lamb.hpp"
@@ -276,6 +277,23 @@ void add_quantize(std::vector<Contender>& list, const Memory& memory) {
     add("sum_blocks of two" + bits, 4 + 2 * codes, n, "copy",
         [=] { sum_blocks({}, {.sum = sum, .blocks = p[1], .n = n, .members = 2, .wire = wire}); });
   }
+}
+
+/// Products of a decoded token: a row and weights of K columns, of which the weights are what moves.
+void add_row_products(std::vector<Contender>& list, const Memory& memory) {
+  for (const DType type : {DType::f32, DType::bf16, DType::f16})
+    for (const std::int64_t K : {2048, 8192}) {
+      std::byte* p[3] = {};
+      const auto element = static_cast<int>(size_of(type));
+      const std::int64_t n = memory.cut({64, 64 * element}, p, K) / K * 64;  // rows of w
+      auto workspace = std::make_shared<std::vector<float>>(static_cast<std::size_t>(K + 1024));
+      list.push_back(
+          {fmt::format("row product of {} {}", K, name_of(type)), static_cast<double>(n * K * element), "read", [=] {
+             const std::span<std::byte> room = std::as_writable_bytes(std::span(*workspace));
+             gemm({.workspace = room},
+                  {.c = p[0], .a = p[0] + 32 * n, .b = p[1], .M = 1, .N = n, .K = K, .b_transposed = true, .in = type, .out = type});
+           }});
+    }
 }
 
 /// Of signs for two ranks. A pack reads its numbers after a pass that sums their squares.
@@ -598,6 +616,7 @@ void run(const Settings& settings) {
   add_adamw(list, memory, scalars);
   add_optimizers(list, memory, scalars);
   add_quantize(list, memory);
+  add_row_products(list, memory);
   add_signs(list, memory, sum);
   add_fp8(list, memory, scales.data());
   for (DType dtype : {DType::f32, DType::bf16}) {

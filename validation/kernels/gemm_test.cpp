@@ -26,7 +26,8 @@ std::vector<Case> all_cases() {
   std::vector<Case> cases;
   std::vector<GemmSize> sizes(std::begin(gemm_sizes), std::end(gemm_sizes));
   // Several tiles of the host's, and depths that it splits.
-  sizes.insert(sizes.end(), {{3, 1013, 48}, {600, 33, 20}, {40, 101, 513}, {66, 390, 515}, {5, 3, 4096}});
+  sizes.insert(sizes.end(),
+               {{3, 1013, 48}, {600, 33, 20}, {40, 101, 513}, {66, 390, 515}, {5, 3, 4096}, {1, 70, 34}, {1, 33, 1046}, {1, 3, 515}});
   for (GemmSize s : sizes)
     for (auto [in, out] : type_pairs)
       for (int flags = 0; flags < 32; ++flags) {

@@ -136,11 +136,11 @@ void check_columns() {
     run.input_gradient(), run.weight_gradient(false);
     const std::int64_t width = c.N + more;
     const auto column = [&](std::int64_t i) { return i / c.N * width + first + i % c.N; };
-    for (const bool accumulate : {false, true}) {
+    for (const auto& [accumulate, one_by_one] : {std::pair(false, false), std::pair(true, false), std::pair(true, true)}) {
       const auto before = random_values<T>(c.rows() * width, 4);
       auto wide = before;
       GroupedGemm p = run.forward_shape();
-      p.c = wide.data() + first, p.c_stride = width, p.scale = 0.5f, p.accumulate = accumulate;
+      p.c = wide.data() + first, p.c_stride = width, p.scale = 0.5f, p.accumulate = accumulate, p.one_by_one = one_by_one;
       Trial<T>::run(p);
       std::vector<double> expected = doubles(before);
       const std::vector<double> y = run.expected_y();

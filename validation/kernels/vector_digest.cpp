@@ -539,6 +539,27 @@ void product() {
   print("gemm", dtype, c);
 }
 
+/// Of a decoded token; of bf16 in pairs, and one by one where they have an odd number.
+template <class T>
+void row_product() {
+  constexpr DType dtype = dtype_of<T>();
+  for (const std::int64_t K : {530, 531}) {
+    constexpr std::int64_t N = 101;
+    auto a = random_values<T>(K, 1), b = random_values<T>(K * N, 2), addend = random_values<T>(N, 3), c = poisoned<T>(N);
+    gemm({}, {.c = c.data(),
+              .a = a.data(),
+              .b = b.data(),
+              .M = 1,
+              .N = N,
+              .K = K,
+              .b_transposed = true,
+              .in = dtype,
+              .out = dtype,
+              .addend = addend.data()});
+    print("row product", dtype, c);
+  }
+}
+
 void codes() {
   constexpr std::int64_t rows = 150, columns = 277;
   const auto x = awkward_values(rows * columns), tame = random_values<float>(rows * columns, 7);
@@ -632,6 +653,9 @@ int main() {
   experts<tessera::f16>();
   product<tessera::bf16>();
   product<tessera::f16>();
+  row_product<float>();
+  row_product<tessera::bf16>();
+  row_product<tessera::f16>();
   codes();
   product_of_codes();
 }

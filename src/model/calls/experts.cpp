@@ -17,7 +17,13 @@ namespace {
 using enum Access;
 
 kernels::GroupedGemm grouped(const ModelShape& s, std::int64_t N, std::int64_t K, bool b_transposed) {
-  return {.rows = s.arriving_rows(), .E = s.own_experts(), .N = N, .K = K, .b_transposed = b_transposed, .dtype = s.dtype};
+  return {.rows = s.arriving_rows(),
+          .E = s.own_experts(),
+          .N = N,
+          .K = K,
+          .b_transposed = b_transposed,
+          .one_by_one = s.feed == Feed::token,
+          .dtype = s.dtype};
 }
 
 /// Of the rows that come on average: as many as this rank's tokens have.
