@@ -274,7 +274,7 @@ void run_row(const Gemm& g) {
         const std::int64_t columns = std::min(row_product::columns, end - column);
         float sums[row_product::columns];
         row_product::multiply(sums, static_cast<const In*>(g.a), static_cast<const In*>(g.b) + column * g.K, columns, g.K);
-        (g.out == g.in ? finish<In, In> : finish<In, float>)(g, sums, 0, column, 1, columns);
+        finish(g, sums, 0, column, 1, columns);
       }
     });
   });

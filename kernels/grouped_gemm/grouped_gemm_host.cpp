@@ -105,6 +105,8 @@ Room room_of(const GroupedGemm& p) {
   const Sizes columns(p.N, most_columns), depths(p.K, most_depth);
   const std::int64_t block = block_rows(p.rows, p.E);
   Room room;
+  room.c = aligned(static_cast<std::size_t>(group_rows * columns.whole) * sizeof(float));
+  if (p.one_by_one) return room;
   for (const std::int64_t n : {columns.whole, columns.last})
     for (const std::int64_t k : {depths.whole, depths.last})
       for (const bool accumulate : {false, true})
@@ -112,7 +114,6 @@ Room room_of(const GroupedGemm& p) {
   const std::int64_t b = p.b_transposed ? columns.whole * (depths.whole + pad) : depths.whole * (columns.whole + pad);
   room.a = aligned(static_cast<std::size_t>(block * (depths.whole + pad)) * size_of(computed(p.dtype)));
   room.b = aligned(static_cast<std::size_t>(b) * size_of(computed(p.dtype)));
-  room.c = aligned(static_cast<std::size_t>(group_rows * columns.whole) * sizeof(float));
   room.scratch = aligned(room.scratch);
   return room;
 }
