@@ -33,6 +33,10 @@ SHAPES = {
     "window": (10, 24, (0.3, 0.3), {"kv_heads": 2, "vocab": 64, "window": 7}),
     "windows": (11, 24, (0.3, 0.3), {"kv_heads": 2, "vocab": 64, "layers": 3, "qk_norm": True, "norm_eps": 1e-6, "pattern": "LG",
                                      "kinds": [{"name": "L", "window": 5}, {"name": "G"}]}),
+    # A token that sees itself alone in three of five layers; and a window that is longer than the sequence. Head dims of their own, one kv head.
+    "window_one": (41, 20, (0.3, 0.3), {"width": 24, "ff_width": 24, "heads": 2, "kv_heads": 1, "head_dim": 80, "vocab": 64, "layers": 5, "qk_norm": True, "norm_eps": 1e-6, "pattern": "LG",
+                                        "kinds": [{"name": "L", "window": 1}, {"name": "G"}]}),
+    "window_long": (42, 20, (0.3, 0.3), {"width": 16, "ff_width": 24, "heads": 2, "kv_heads": 1, "head_dim": 96, "vocab": 64, "layers": 1, "window": 33}),
     "no_rope": (14, 20, (0.3, 0.3), {"kv_heads": 1, "vocab": 64, "layers": 3, "tied": True, "pattern": "GN",
                                      "kinds": [{"name": "G"}, {"name": "N", "positions": "none"}]}),
     # Norms before and after blocks, by 1 + w; caps; a scale of queries that is not their head's.

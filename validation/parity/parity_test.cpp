@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <initializer_list>
+#include <string_view>
 
 #include "deck/kinds_of_layers.hpp"
 #include "generate/decoder.hpp"
@@ -44,8 +46,13 @@ double norm_of(const std::vector<float>& values) {
 }
 
 /// What is not rotated of a key's bias moves all scores of a query alike, and the softmax leaves that out: its gradient is zero but for
-/// rounding, which AdamW makes as large as others.
+/// rounding, which AdamW makes as large as others. So is that of what makes the score of a token that sees itself alone.
 bool moves_nothing(const ModelKeys& m, const Parameter& p) {
+  const auto is_one_of = [&](std::initializer_list<std::string_view> names) {
+    return std::ranges::any_of(names, [&](std::string_view name) { return p.name.ends_with(name); });
+  };
+  if (p.layer >= 0 && keys_of_layers(m)[static_cast<std::size_t>(p.layer)].window == 1)
+    return is_one_of({".attention.wq", ".attention.wk", ".attention.q_norm", ".attention.k_norm"});
   if (!p.name.ends_with(".attention.bk") || m.qk_norm || m.attention_sinks || m.attention_softcap > 0) return false;
   return keys_of_layers(m)[static_cast<std::size_t>(p.layer)].positions == PositionMode::none;
 }
