@@ -25,6 +25,15 @@ std::string name_of_copy(std::string_view what, const Unit& unit, const Range& r
                      fmt::join(holders.world, ", "));
 }
 
+Hash128 digest_of(const std::vector<CopyDigest>& copies) {
+  Hasher hasher;
+  for (const CopyDigest& copy : copies) {
+    const std::string line = copy.what + copy.digest.hex();
+    hasher.update(line.data(), line.size());
+  }
+  return hasher.digest();
+}
+
 }  // namespace
 
 std::vector<CopyDigest> Engine::digest_copies() {
@@ -57,6 +66,16 @@ std::vector<CopyDigest> Engine::digest_copies() {
     if (!held.own && held.of == kernels::Extent::element)
       add(held.group, layout().units[static_cast<std::size_t>(held.unit)], held.elements, held.use);
   return copies;
+}
+
+void AgreedCopies::note(std::int64_t step, const std::vector<CopyDigest>& copies) {
+  by_step_[step] = digest_of(copies);
+  if (by_step_.size() > kept) by_step_.erase(by_step_.begin());
+}
+
+bool AgreedCopies::differ(std::int64_t step, const std::vector<CopyDigest>& copies) const {
+  const auto noted = by_step_.find(step);
+  return noted != by_step_.end() && noted->second != digest_of(copies);
 }
 
 std::vector<DifferentCopies> compare_copies(const std::vector<std::vector<CopyDigest>>& of_ranks) {

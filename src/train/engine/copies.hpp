@@ -1,5 +1,7 @@
 // What several ranks keep the same copy of, as digests: a bit that has turned over in one of them shows by comparison, and nowhere else.
 #pragma once
+#include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -17,6 +19,19 @@ struct CopyDigest {
 struct DifferentCopies {
   std::string what;
   std::vector<std::vector<int>> ranks;  ///< by content, the most frequent first
+};
+
+/// What this rank's copies were after steps at which all ranks' agreed. State that is read back must be the same: a bit that turns over
+/// between the comparison after a step and its save goes into the checkpoint.
+class AgreedCopies {
+ public:
+  void note(std::int64_t step, const std::vector<CopyDigest>& copies);
+  /// Whether these were others after that step; false where it was not compared, or too long ago.
+  bool differ(std::int64_t step, const std::vector<CopyDigest>& copies) const;
+  static constexpr std::size_t kept = 65'536;  ///< comparisons, the newest
+
+ private:
+  std::map<std::int64_t, Hash128> by_step_;
 };
 
 /// Of what each rank has, by rank: those that differ.

@@ -36,6 +36,7 @@ Verdict CopiesWatch::after(const StepEnd& end) {
   std::vector<CopyDigest> mine = run_.engine.digest_copies();
   const std::vector<DifferentCopies> differing = compare_copies(run_.world, mine);
   if (differing.empty()) {
+    run_.agreed.note(end.done, mine);
     if (end.done == suspected_step_) say_who_was_wrong(end.done, mine);
     return Verdict::go_on;
   }

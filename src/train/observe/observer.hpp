@@ -52,6 +52,7 @@ struct RunParts {
   Neighbours* neighbours = nullptr;  ///< null without checkpoint.neighbour_every
   CopiesRecord copies = {};          ///< where their copies lie
   GoingBack& going_back;             ///< of who answers roll_back
+  AgreedCopies& agreed;              ///< what a checkpoint must hold, where copies are compared
   std::string went_back = {};        ///< why this start began; empty where somebody has started it
 };
 

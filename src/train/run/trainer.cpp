@@ -173,6 +173,7 @@ class Training {
                          .neighbours = copies_->neighbours(),
                          .copies = copies_->record(),
                          .going_back = going_back_,
+                         .agreed = agreed_,
                          .went_back = std::exchange(going_back_.why, "")};
     together([&] {
       if (world_.rank() != 0) return;
@@ -203,9 +204,11 @@ class Training {
       if (world_.rank() == 0)
         candidates = checkpoints_before(start.folder.checkpoints(), claim_->lineage(), going_back_.step, ways_back_.times() - 1);
     });
-    start.checkpoint = choose_verified(world_, "the run, which goes back by itself,", candidates);
-    read_initial(start);
-    first_step_ = restore(start.checkpoint);
+    do {
+      start.checkpoint = choose_verified(world_, "the run, which goes back by itself,", candidates);
+      read_initial(start);
+      first_step_ = restore(start.checkpoint);
+    } while (holds_what_no_task_wrote(start.checkpoint, candidates));
     const std::int64_t left_out = going_back_.leaves_data_out ? taken - engine_->run_values().sample_cursor : 0;
     engine_->leave_out(left_out);
     going_back_.why +=
@@ -220,6 +223,23 @@ class Training {
       claim_->go_back(start.checkpoint, going_back_.why);
     });
     ledger_.emplace();
+  }
+
+  /// Whether what was read from there is not what all copies were after that step. Then rank 0's candidates are those before it.
+  bool holds_what_no_task_wrote(const std::string& checkpoint, std::vector<std::string>& candidates) {
+    if (checkpoint.empty() || world_.sum(std::int64_t{agreed_.differ(first_step_, engine_->digest_copies())}) == 0) return false;
+    world_.together([&] {
+      if (world_.rank() != 0) return;
+      warning("{} holds state that no task wrote: memory changed after step {} and before it was saved. It is passed over; remove it",
+              checkpoint, first_step_);
+      candidates.erase(candidates.begin(), std::next(std::ranges::find(candidates, checkpoint)));
+      if (candidates.empty())
+        fail(ExitCode::checkpoint,
+             "{}, and no checkpoint before {} is left to go back to. Go on from one of another run by run.resume=PATH "
+             "run.output_dir=NEW, and keep more of them (checkpoint.keep)",
+             going_back_.why, checkpoint);
+    });
+    return true;
   }
 
   /// The model that new weights are those of: what cannot be served is said before time is spent.
@@ -376,6 +396,7 @@ class Training {
   std::unique_ptr<io::MetricsEndpoint> endpoint_;  ///< rank 0's; goes before whoever waits for the folder may want its port
   std::optional<Ledger> ledger_{std::in_place};    ///< rank 0's begins with the steps
   GoingBack going_back_;
+  AgreedCopies agreed_;
   WaysBack ways_back_;
   std::optional<ResumeProof> proof_;
   std::optional<KernelRuntime> runtime_;

@@ -78,7 +78,8 @@ def spikes(folder, data):
     for ranks, layout in chosen:
         name = "-".join(f"{key.split('__')[-1]}={value}" for key, value in layout.items())
         for policy, of in (("skip", skip), ("back", back)):
-            folder.train(f"{policy}-{name}", ranks, **of, **layout)
+            # Copies that are compared meanwhile: a checkpoint that is read again holds them, whatever the layout keeps.
+            folder.train(f"{policy}-{name}", ranks, **of, **layout, guards__digest_every=int(policy == "back"))
             check(f"{policy} has the same bits on {name}", folder.hashes(f"{policy}-{name}") == folder.hashes(policy) and
                   steps_of(folder, policy)[40]["loss"] == steps_of(folder, f"{policy}-{name}")[40]["loss"])
     # Windows and counters are values of the run: across a resume, just before the spike and just after the run has gone back.
@@ -98,11 +99,12 @@ def events(folder, name):
         return [json.loads(line) for line in lines]
 
 
-def turned_bits(folder, data):
-    """A bit of a weight that every rank keeps."""
-    keys = {**KEYS, **runs.ENDLESS, "data__train": data, "optimizer__weight_decay": 0, "guards__digest_every": 1, "zero__stage": 0, "run__log_every": 1000}
-    row = memory_of.initial_row(folder, "initial", "model.embed_tokens.weight", UNUSED, **{**keys, "run__steps": 2})
-    run = folder.start("turned", 2, **keys)
+def turned_bits(folder, data, every):
+    """A bit of a weight that every rank keeps. A run that saves each step is most often met while it saves: that checkpoint holds the bit."""
+    keys = {**KEYS, **runs.ENDLESS, "checkpoint__every": every, "data__train": data, "optimizer__weight_decay": 0, "guards__digest_every": 1,
+            "zero__stage": 0, "run__log_every": 1000}
+    row = memory_of.initial_row(folder, f"initial-{every}", "model.embed_tokens.weight", UNUSED, **{**keys, "run__steps": 2})
+    run = folder.start(f"turned-{every}", 2, **keys)
     try:
         run.wait_for_step(8)
         pid = run.ranks()[1]
@@ -122,8 +124,8 @@ def turned_bits(folder, data):
     check("a copy that differs is named", "memory of a rank has changed that no task writes" in said and "embedding" in said, said)
     check("made again the step tells whose it was", "what had been wrong before is" in said and any("of rank 1 on" in line for line in said.splitlines() if "what had been wrong" in line), said)
     last = run.steps_done()
-    folder.train("undisturbed", 1, **{**keys, "run__steps": last, "guards__digest_every": 0})
-    check("it ends with the undisturbed bits", folder.hashes("turned") == folder.hashes("undisturbed"))
+    folder.train(f"undisturbed-{every}", 1, **{**keys, "run__steps": last, "guards__digest_every": 0})
+    check("it ends with the undisturbed bits", folder.hashes(f"turned-{every}") == folder.hashes(f"undisturbed-{every}"))
 
 
 def not_finite(folder, data):
@@ -163,7 +165,8 @@ def main():
     with runs.Folder() as folder:
         data = text_with(folder, "spiky.bin", [BAD])
         spikes(folder, data)
-        turned_bits(folder, data)
+        for every in (6, 1):
+            turned_bits(folder, data, every)
         not_finite(folder, data)
     sys.exit(0 if check.good else 1)
 

@@ -130,5 +130,31 @@ TEST(CompareCopies, FindsWhoDiffers) {
   EXPECT_EQ(found[1].ranks, (std::vector<std::vector<int>>{{0}, {2}}));
 }
 
+TEST(AgreedCopies, WhatIsReadBackMustBeWhatWasCompared) {
+  const std::vector<CopyDigest> copies = {{"master of embedding", hash_text("a")}, {"weights of embedding", hash_text("b")}};
+  std::vector<CopyDigest> turned = copies;
+  turned[1].digest.low ^= 1;
+  AgreedCopies agreed;
+  EXPECT_FALSE(agreed.differ(7, turned)) << "no step was compared";
+  agreed.note(7, copies);
+  EXPECT_FALSE(agreed.differ(7, copies));
+  EXPECT_TRUE(agreed.differ(7, turned));
+  EXPECT_TRUE(agreed.differ(7, {copies[0]})) << "a copy is missing";
+  EXPECT_FALSE(agreed.differ(8, turned)) << "another step";
+  agreed.note(7, turned);  // made again, with other data
+  EXPECT_FALSE(agreed.differ(7, turned));
+  EXPECT_TRUE(agreed.differ(7, copies));
+}
+
+TEST(AgreedCopies, OnlyTheNewestAreKept) {
+  const std::vector<CopyDigest> copies = {{"master", hash_text("a")}}, others = {{"master", hash_text("b")}};
+  AgreedCopies agreed;
+  const auto kept = static_cast<std::int64_t>(AgreedCopies::kept);
+  for (std::int64_t step = 0; step <= kept; ++step) agreed.note(step, copies);
+  EXPECT_FALSE(agreed.differ(0, others));
+  EXPECT_TRUE(agreed.differ(1, others));
+  EXPECT_TRUE(agreed.differ(kept, others));
+}
+
 }  // namespace
 }  // namespace tessera::guards_test
