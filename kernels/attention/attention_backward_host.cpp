@@ -104,7 +104,7 @@ void score_gradients(const Buffers<E>& b, Left<E> k, Left<E> v, const ScoreTile&
         store(pairs ? at : reinterpret_cast<float*>(b.d_scores) + key * tile + j * lanes, p * (1.f - x * x));
       }
   } else {
-    for_bands<edge, E>(rows, [&](const auto& band) {
+    for_bands<edge>(rows, [&](const auto& band) {
       product_of_band(band, k, b.q_transposed, depth<E>(D), zero, [&](std::int64_t key, std::int64_t j, const f32x16& x) {
         const f32x16 exponent = pairs ? fma(x, splat(factor), -lse[j]) : x - lse[j];
         const f32x16 p = where_seen<edge>(t, key, j, exp2_nonpositive(exponent), f32x16{});
@@ -114,7 +114,7 @@ void score_gradients(const Buffers<E>& b, Left<E> k, Left<E> v, const ScoreTile&
     });
   }
   const float* weights = cap > 0 && !pairs ? reinterpret_cast<const float*>(b.d_scores) : b.weights;
-  for_bands<edge, E>(rows, [&](const auto& band) {
+  for_bands<edge>(rows, [&](const auto& band) {
     product_of_band(band, v, b.d_out_transposed, depth<E>(D), zero, [&](std::int64_t key, std::int64_t j, const f32x16& x) {
       store(numbers(b.d_scores, key * tile, j), load(weights + key * tile + j * lanes) * (x - delta[j]));
     });
@@ -123,10 +123,10 @@ void score_gradients(const Buffers<E>& b, Left<E> k, Left<E> v, const ScoreTile&
 }
 
 // The tile's products that are summed over queries, which see keys of a band from its first vector on, and over keys.
-template <bool diagonal, class E>
+template <Edge edge, class E>
 void add_gradients(const Buffers<E>& b, std::int64_t rows, std::int64_t n, std::int64_t D, float* d_k, float* d_v) {
   const std::int64_t Dp = padded(D), vectors = Dp / lanes;
-  for_bands<diagonal ? Edge::diagonal : Edge::none, E>(rows, [&](const auto& band) {
+  for_bands<edge>(rows, [&](const auto& band) {
     const std::int64_t query = depth<E>(band.vector * lanes), key = depth<E>(band.row), queries = depth<E>(n) - query;
     add_product(d_v + band.row * Dp, Dp, band.rows, vectors, Left<E>{b.p + band.row * b.p_row + query, b.p_row, 1}, b.d_out + query * Dp,
                 Dp, queries);
@@ -178,13 +178,18 @@ void backward_pair(const BackwardPass& a, const Pointers<T>& x, const Buffers<E>
   for (std::int64_t key = first_key(begins); key < end_of_keys(a, query); key += tile) {
     std::int64_t keys = std::min(tile, a.keys - key), rows = round_up(keys, row_step);
     const T* first = x.in.k + key * x.in.k_stride;
-    const Left<E> k = rows_of(b.k, first, keys, s.D, x.in.k_stride);
     const Left<E> v = rows_of(b.v, x.in.v + key * x.in.k_stride, keys, s.D, x.in.k_stride);
-    if constexpr (std::is_same_v<E, Pair>) pack_rows_as_pairs(b.k_rows, first, keys, s.D, x.in.k_stride);
+    Left<E> k{b.k, row_of<E>(s.D), 1};
+    if constexpr (std::is_same_v<E, Pair>) {
+      pack_rows_as_pairs(b.k_rows, first, keys, s.D, x.in.k_stride);
+      k = rows_of(b.k, first, keys, s.D, x.in.k_stride);
+    } else {
+      pack(b.k, first, keys, s.D, x.in.k_stride);  // which is k_rows as well
+    }
     const ScoreTile t{query, key, keys, begins, a.causal};
     with_edge(a, t, [&](auto edge) {
       score_gradients<edge>(b, k, v, t, rows, s.D, factor, cap, lse, delta);
-      add_gradients<edge == Edge::diagonal && std::is_same_v<E, Pair>>(b, rows, n, s.D, d_k + key * Dp, d_v + key * Dp);
+      add_gradients<edge>(b, rows, n, s.D, d_k + key * Dp, d_v + key * Dp);
     });
   }
   unpack_transposed(x.gradients.q + query * x.gradients.q_stride, x.gradients.q_stride, b.d_q_transposed, n, s.D, factors);

@@ -76,7 +76,7 @@ void score(const ForwardBuffers<E>& b, Left<E> keys, const ScoreTile& t, std::in
       }
     return;
   }
-  for_bands<edge, E>(rows, [&](const auto& band) {
+  for_bands<edge>(rows, [&](const auto& band) {
     product_of_band(
         band, keys, b.q_transposed, depth<E>(D), [](std::int64_t, std::int64_t) { return f32x16{}; },
         [&](std::int64_t key, std::int64_t j, f32x16 v) {
@@ -92,7 +92,7 @@ template <Edge edge, class E>
 void exponentiate(const ForwardBuffers<E>& b, const ScoreTile& t, std::int64_t rows, Softmax& s) {
   for (std::int64_t j = 0; j < tile_vectors; ++j) {
     f32x16 total = s.total[j] * s.rescale[j], most = s.maximum[j];
-    const std::int64_t end = edge == Edge::diagonal && std::is_same_v<E, Pair> ? std::min(rows, (j + 1) * lanes) : rows;
+    const std::int64_t end = edge == Edge::diagonal ? std::min(rows, (j + 1) * lanes) : rows;
     float* column = b.scores + j * lanes;
     const auto probability = [&](std::int64_t key) __attribute__((always_inline)) {
       f32x16 p = where_seen<edge>(t, key, j, exp2_nonpositive(load(column + key * tile) - most), f32x16{});
@@ -123,7 +123,7 @@ void forward_tile(const ForwardBuffers<E>& b, Left<E> keys, const ScoreTile& t, 
   }
   exponentiate<edge>(b, t, rows, s);
   // out^T (D, 64) = out^T * rescale + v^T probabilities.
-  for_bands<edge, E>(rows, [&](const auto& band) {
+  for_bands<edge>(rows, [&](const auto& band) {
     const std::int64_t k = depth<E>(band.row);
     const auto at = [&](std::int64_t d, std::int64_t j) { return b.out_transposed + d * tile + (band.vector + j) * lanes; };
     product(
@@ -178,8 +178,8 @@ void forward_in(const Context& context, const ForwardPass& a, bool tiles_of_amx)
   const AttentionShape& s = a.shape;
   std::int64_t tiles = ceil_div(a.queries, tile), heads = s.B * s.H;
   parallel_workers(tiles * heads, [&](std::int64_t worker, std::int64_t piece) {
-    // Long rows first, so that the threads end together.
-    std::int64_t query = (tiles - 1 - piece / heads) * tile, head = piece % heads;
+    // Head by head, whose keys and values stay in the cache; of each the long rows first, so that the threads end together.
+    std::int64_t query = (tiles - 1 - piece % tiles) * tile, head = piece / tiles;
     const amx::TileScope scope(tiles_of_amx);
     forward_piece<T>(a, ForwardBuffers<E>(context.workspace.data(), worker, s), head / s.H, head % s.H, query);
   });

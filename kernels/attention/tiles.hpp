@@ -94,8 +94,8 @@ TESSERA_INLINE void with_edge(const AttentionInput& a, const ScoreTile& t, F&& f
   else
     f(std::integral_constant<Edge, Edge::none>());
 }
-/// The keys that a product takes at once, and the vectors of queries that see some of them: whole tiles, but that pairs leave out what lies
-/// above the diagonal, sixteen keys at a time.
+/// The keys that a product takes at once, and the vectors of queries that see some of them: whole tiles, but that what lies above the
+/// diagonal is left out, sixteen keys at a time.
 struct WholeTile {
   static constexpr std::int64_t row = 0, vector = 0;
   std::int64_t rows;
@@ -103,9 +103,9 @@ struct WholeTile {
 struct Band {
   std::int64_t row, vector, rows;
 };
-template <Edge edge, class E, class F>
+template <Edge edge, class F>
 TESSERA_INLINE void for_bands(std::int64_t rows, F&& f) {
-  if constexpr (edge == Edge::diagonal && std::is_same_v<E, Pair>) {
+  if constexpr (edge == Edge::diagonal) {
     for (std::int64_t row = 0; row < rows; row += lanes) f(Band{row, row / lanes, std::min<std::int64_t>(lanes, rows - row)});
   } else {
     f(WholeTile{rows});
@@ -251,11 +251,15 @@ inline void pack_rows_as_pairs(Pair* to, const bf16* from, std::int64_t n, std::
   std::fill(to + ceil_div(n, 2) * Dp, to + tile / 2 * Dp, Pair{});
 }
 
-/// Rows as a left operand that is summed along the head dim: packed into `spare`, or of pairs where they lie, if a product reads no more.
+/// Rows as a left operand that is summed along the head dim, where each element is read once: where they lie, if they are of E and a
+/// product reads no more of them, or packed into `spare`.
 template <class E, class T>
 inline Left<E> rows_of(E* spare, const T* from, std::int64_t n, std::int64_t D, std::int64_t stride) {
   if constexpr (std::is_same_v<E, Pair>) {
     if (n % row_step == 0) return {reinterpret_cast<const Pair*>(from), stride / 2, 1};
+  }
+  if constexpr (std::is_same_v<E, T>) {
+    if (n % row_step == 0) return {from, stride, 1};
   }
   pack(spare, from, n, D, stride);
   return {spare, row_of<E>(D), 1};

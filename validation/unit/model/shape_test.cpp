@@ -111,12 +111,12 @@ TEST(Shape, OnAHostGradientsOfLogitsAreManyAndLogitsHot) {
                                                       "batch.micro=1", "batch.global=16", "precision.compute=" + compute}));
     return Chunk(s.loss_chunk, s.logit_rows);
   };
-  EXPECT_EQ(rows("50304", "bf16"), Chunk(1024, 128));          // four of at most 1334; 166 rows of fp32 are 32 MiB
-  EXPECT_EQ(rows("50304", "fp32"), Chunk(640, 128));           // seven of at most 667
+  EXPECT_EQ(rows("50304", "bf16"), Chunk(1024, 256));          // four of at most 1334; 333 rows of fp32 are 64 MiB
+  EXPECT_EQ(rows("50304", "fp32"), Chunk(640, 256));           // seven of at most 667
   EXPECT_EQ(rows("128256", "bf16"), Chunk(512, 128));          // eight of at most 523
   EXPECT_EQ(rows("1000000", "bf16"), Chunk(512, 128));         // never fewer
   EXPECT_EQ(rows("257", "bf16"), Chunk(4096, 4096));           // all
-  EXPECT_EQ(rows("50304", "bf16", "1536"), Chunk(1024, 256));  // a sixth of the width
+  EXPECT_EQ(rows("50304", "bf16", "3072"), Chunk(1024, 512));  // a sixth of the width
 }
 
 TEST(Shape, OnAGpuLossChunksAreLargeAndEqual) {
