@@ -21,8 +21,12 @@ std::string describe(const DifferentCopies& copies, const std::vector<std::strin
 
 }  // namespace
 
-CopiesWatch::CopiesWatch(const RunParts& run, ProgressLog& progress)
-    : run_(run), progress_(progress), suspected_step_(run.going_back.step), suspected_(std::exchange(run.going_back.copies, {})) {
+CopiesWatch::CopiesWatch(const RunParts& run, const Saver& saver, ProgressLog& progress)
+    : run_(run),
+      saver_(saver),
+      progress_(progress),
+      suspected_step_(run.going_back.step),
+      suspected_(std::exchange(run.going_back.copies, {})) {
   if (run.deck.guards.digest_every == 0) return;
   const auto copies = std::ssize(run.engine.digest_copies());
   if (run.world.sum(copies) == 0)
@@ -31,7 +35,7 @@ CopiesWatch::CopiesWatch(const RunParts& run, ProgressLog& progress)
 
 Verdict CopiesWatch::after(const StepEnd& end) {
   const std::int64_t every = run_.deck.guards.digest_every;
-  if (every == 0 || end.done % every != 0) return Verdict::go_on;
+  if (every == 0 || (end.done % every != 0 && saver_.due(end.done, end.last, true).empty())) return Verdict::go_on;
   run_.position.turn_to("the comparison of copies");
   std::vector<CopyDigest> mine = run_.engine.digest_copies();
   const std::vector<DifferentCopies> differing = compare_copies(run_.world, mine);

@@ -46,7 +46,7 @@ StepLoop::StepLoop(const RunParts& run, ResumeProof& proof, const std::string& c
       checkpoints_(run, checkpoint, data, proof, metrics_, progress_, warnings_),
       guards_(run, checkpoints_.saver(), progress_),
       replays_(run),
-      copies_(run, progress_),
+      copies_(run, checkpoints_.saver(), progress_),
       proof_(run, proof, progress_,
              [this](std::int64_t done, StepFigures& of) {
                double data_seconds = 0;

@@ -230,8 +230,8 @@ class Training {
     if (checkpoint.empty() || world_.sum(std::int64_t{agreed_.differ(first_step_, engine_->digest_copies())}) == 0) return false;
     world_.together([&] {
       if (world_.rank() != 0) return;
-      warning("{} holds state that no task wrote: memory changed after step {} and before it was saved. It is passed over; remove it",
-              checkpoint, first_step_);
+      warning("{} holds state that no task wrote: memory changed after step {} and before it was saved. It is passed over", checkpoint,
+              first_step_);
       candidates.erase(candidates.begin(), std::next(std::ranges::find(candidates, checkpoint)));
       if (candidates.empty())
         fail(ExitCode::checkpoint,
