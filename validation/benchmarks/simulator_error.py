@@ -23,6 +23,7 @@ import tempfile
 
 sys.dont_write_bytecode = True
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "validation", "program", "resume"))
 
 SMALL = dict(layers=4, width=256, heads=8, kv_heads=4, ff=704, vocab=512, length=256, micro=4)
 MIDDLE = dict(layers=6, width=512, heads=8, kv_heads=8, ff=1408, vocab=8192, length=512, micro=2)
