@@ -192,9 +192,10 @@ void SectionBuilder::emit_meeting_of_sums(int unit, UpdateOperand::Kind kind) {
 
 void SectionBuilder::owe_updates() {
   owed_.assign(frame_.layout.units.size(), true);
-  // Both ends of a pipeline meet in the update of what they share, before either waits for the other's micro-batches.
+  // Both ends of a pipeline meet in the update of what they share, before either waits for the other's micro-batches. Tensor ranks meet in
+  // that of what none of them cuts, which one of them alone may read, such as the bias of a sum over them: not where it is read first.
   for (int u = 0; u < frame_.units(); ++u)
-    if (frame_.unit_at(u).owners & pipeline_ends) emit_owed_update(u);
+    if (frame_.unit_at(u).owners & (pipeline_ends | axes({Axis::tp}))) emit_owed_update(u);
 }
 
 void SectionBuilder::emit_owed_update(int unit) {

@@ -92,6 +92,23 @@ TEST(Meshes, RanksThatMeetAgreeOnHowTheyDo) {
   }
 }
 
+// The bias of a sum over tensor ranks is added by one of them. Where nothing else of its unit is read, updates beside the next step's pass
+// must not come where each rank reads it first.
+TEST(Meshes, TensorRanksAgreeWhereOneAloneReadsWhatTheyShare) {
+  for (const int stage : {1, 2, 3})
+    for (const char* device : {"none", "host"})
+      for (const char* bias : {"model.attention_out_bias=true", "model.mlp_bias=true"}) {
+        const Deck deck = test::tiny_deck({"mesh.tp=2", fmt::format("zero.stage={}", stage), bias, "model.freeze=[\"*norm*\"]",
+                                           fmt::format("zero.offload_optimizer.device={}", device)},
+                                          4);
+        const Mesh mesh = make_mesh(deck, 4);
+        const std::vector<std::string> together = build_schedule(request_for(deck, mesh, 0, Purpose::training)).collectives_along(Axis::tp);
+        ASSERT_FALSE(together.empty());
+        EXPECT_EQ(build_schedule(request_for(deck, mesh, 1, Purpose::training)).collectives_along(Axis::tp), together)
+            << "stage " << stage << ", optimizer on " << device << ", " << bias;
+      }
+}
+
 TEST_P(Tensor, TheOptimizerTouchesEveryElementOfEveryTensorOnce) {
   const BuildRequest first = request(0);
   const std::vector<std::vector<int>> count = test::updates_of(GetParam());
