@@ -27,9 +27,9 @@ std::vector<Key> guard_keys() {
                "before it ends."},
       {KEY(guards.digest_every), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",
        .help = "Steps between comparisons of what several ranks keep the same copy of: weights, and state that ZeRO does not share out. "
-               "They are "
-               "compared before each save, too. A copy that differs makes the run go back to the checkpoint before, with the same data. 0: "
-               "never."},
+               "They "
+               "are compared before each save, too. A copy that differs makes the run go back to the checkpoint before, with the same "
+               "data. 0: never."},
       {KEY(guards.replay_every), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",
        .help = "Steps between steps that are computed twice: loss and gradient norm must have the same bits, or the run goes back. With "
                "run.reproducible. 0: never."}};

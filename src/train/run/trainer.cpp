@@ -227,7 +227,8 @@ class Training {
 
   /// Whether what was read from there is not what all copies were after that step. Then rank 0's candidates are those before it.
   bool holds_what_no_task_wrote(const std::string& checkpoint, std::vector<std::string>& candidates) {
-    if (checkpoint.empty() || world_.sum(std::int64_t{agreed_.differ(first_step_, engine_->digest_copies())}) == 0) return false;
+    if (checkpoint.empty() || deck_.guards.digest_every == 0) return false;
+    if (world_.sum(std::int64_t{agreed_.differ(first_step_, engine_->digest_copies())}) == 0) return false;
     world_.together([&] {
       if (world_.rank() != 0) return;
       warning("{} holds state that no task wrote: memory changed after step {} and before it was saved. It is passed over", checkpoint,
