@@ -21,11 +21,10 @@ struct Context {
 
 }  // namespace tessera::kernels
 
-// TESSERA_OP(name, (parameters), (arguments)) declares an op three times: host::name, cuda::name (in a build with CUDA), and name, which
-// calls the one that context.backend says. The first parameter is `const Context& context`.
-// TESSERA_WORKSPACE declares how many bytes of workspace an op needs, of a backend; nothing is looked at but shapes. Every build knows both
-// (OP_host.cpp, OP_sizes.cpp), so that it can plan for machines that it does not run on.
-#ifdef TESSERA_CUDA
+// TESSERA_OP(name, (parameters), (arguments)) declares an op three times: host::name, cuda::name, and name, which calls the one that
+// context.backend says. The first parameter is `const Context& context`. A build without the CUDA backend has cuda::name too, which throws
+// (kernels/without_gpu.cpp). TESSERA_WORKSPACE declares how many bytes of workspace an op needs, of a backend; nothing is looked at but
+// shapes. Every build knows both (OP_host.cpp, OP_sizes.cpp), so that it can plan for machines that it does not run on.
 #define TESSERA_OP(name, parameters, arguments) \
   namespace host {                              \
   void name parameters;                         \
@@ -34,13 +33,6 @@ struct Context {
   void name parameters;                         \
   }                                             \
   inline void name parameters { context.backend == Backend::cuda ? cuda::name arguments : host::name arguments; }
-#else
-#define TESSERA_OP(name, parameters, arguments) \
-  namespace host {                              \
-  void name parameters;                         \
-  }                                             \
-  inline void name parameters { host::name arguments; }
-#endif
 #define TESSERA_WORKSPACE(name, Arguments)                                               \
   namespace host {                                                                       \
   std::size_t name(const Arguments&);                                                    \

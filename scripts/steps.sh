@@ -6,24 +6,25 @@ step_lines=() failed_steps=0
 
 # try_step NAME COMMAND...: runs the command under a heading. Its status is the command's; a failure is said again in the summary.
 try_step() {
-  local name=$1 begin=$SECONDS status=0 line shell_flags=$-
+  # What the command reads is its caller's: a variable of these names would be hidden from it.
+  local step_name=$1 step_begin=$SECONDS status=0 line shell_flags=$-
   shift
-  printf '\n== %s: %s\n' "$program" "$name"
-  [ -z "${STEPS_FILE:-}" ] || printf '%s\n' "$name" >"$STEPS_FILE.now"
+  printf '\n== %s: %s\n' "$program" "$step_name"
+  [ -z "${STEPS_FILE:-}" ] || printf '%s\n' "$step_name" >"$STEPS_FILE.now"
   # Without `if` or `||` around it, so that `set -e` holds inside a function that is run as a step.
   set +e
   ( set -e; "$@" )
   status=$?
   [[ $shell_flags != *e* ]] || set -e
-  line=$(printf '%6d  %s' $((SECONDS - begin)) "$name")
+  line=$(printf '%6d  %s' $((SECONDS - step_begin)) "$step_name")
   [ $status -eq 0 ] || line+=": failed with status $status"
   step_lines+=("$line")
   [ -z "${STEPS_FILE:-}" ] || { printf '%s\n' "$line" >>"$STEPS_FILE"; rm -f "$STEPS_FILE.now"; }
   if [ $status -ne 0 ]; then
     failed_steps=$((failed_steps + 1))
-    printf '== %s: "%s" failed with status %d after %d s\n' "$program" "$name" $status $((SECONDS - begin)) >&2
+    printf '== %s: "%s" failed with status %d after %d s\n' "$program" "$step_name" $status $((SECONDS - step_begin)) >&2
   else
-    printf '== %s: %s done in %d s\n' "$program" "$name" $((SECONDS - begin))
+    printf '== %s: %s done in %d s\n' "$program" "$step_name" $((SECONDS - step_begin))
   fi
   return $status
 }

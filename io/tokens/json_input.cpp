@@ -20,7 +20,7 @@ class ObjectReader {
     if (!rules.field.empty())
       add(rules.field);
     else
-      add("prompt"), add("completion"), add("text");
+      add("prompt"), add("completion"), add("text"), add("chosen"), add("rejected"), add("label");
   }
 
   void take(const std::string& place, const std::string& object) {
@@ -30,6 +30,7 @@ class ObjectReader {
     if (rules_.chat) return give(place, "", object);
     if (!rules_.field.empty()) return give(place, "", text_of(place, fields_[0]));
     JsonField &prompt = fields_[0], &completion = fields_[1], &text = fields_[2];
+    refuse_preferences(place, completion.kind != JsonField::Kind::missing);
     if (prompt.kind == JsonField::Kind::missing && completion.kind == JsonField::Kind::missing)
       return give(place, "", text_of(place, text));
     if (text.kind != JsonField::Kind::missing)
@@ -57,6 +58,23 @@ class ObjectReader {
   }
 
  private:
+  /// Answers of which one is better, or which are good or bad: each would become a target, and the bad ones be learnt.
+  void refuse_preferences(const std::string& place, bool completes) const {
+    const JsonField &text = fields_[2], &chosen = fields_[3], &rejected = fields_[4], &label = fields_[5];
+    const bool pairs = chosen.kind != JsonField::Kind::missing || rejected.kind != JsonField::Kind::missing;
+    if (pairs && text.kind == JsonField::Kind::missing)
+      fail(ExitCode::data,
+           "{}: the object has \"chosen\" or \"rejected\": preference pairs, on which this version does not train. To learn the chosen "
+           "answers alone, write each as \"prompt\" and \"completion\", or name one key: --field chosen.",
+           place);
+    if (label.kind != JsonField::Kind::missing && completes)
+      fail(ExitCode::data,
+           "{}: the object has a \"label\" beside its \"completion\": preference data as KTO takes them, on which this version does not "
+           "train. A completion whose label is false would be learnt too. Keep the lines whose label is true, and take \"label\" out.",
+           place);
+    for (const JsonField* field : {&chosen, &rejected, &label})
+      if (field->kind != JsonField::Kind::missing && rules_.unused) rules_.unused->add(field->key);
+  }
   const std::string& text_of(const std::string& place, const JsonField& field) const {
     if (field.kind == JsonField::Kind::missing) refuse(place, fmt::format("the object has no \"{}\"", field.key));
     if (field.kind == JsonField::Kind::null) refuse(place, fmt::format("\"{}\" is null, and no string", field.key));

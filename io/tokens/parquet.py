@@ -68,6 +68,10 @@ class Rows:
         pair = [name for name in ("prompt", "completion") if name in self.names]
         if not field and pair and "text" in self.names:
             self.refuse('there is a column "text" beside a "prompt" or "completion"')
+        if not field and ("chosen" in self.names or "rejected" in self.names):
+            self.refuse('there is a column "chosen" or "rejected": preference pairs, on which this version does not train')
+        if not field and pair and "label" in self.names:
+            self.refuse('there is a column "label" beside a "completion": preference data as KTO takes them, on which this version does not train')
         columns = [field] if field else ["prompt", "completion"] if pair else ["text"]
         for name in columns:
             self.require_column(name, True)

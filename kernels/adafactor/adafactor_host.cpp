@@ -159,31 +159,24 @@ void add_directions(const Update& p) {
   });
 }
 
-template <class Grad, class Param, Copy copy>
+template <class Grad>
 void apply(const Update& p) {
   const adafactor_detail::Factors factors(*p.scalars, p);
   const f32x16 keep = splat(factors.keep), step = splat(factors.step);
   float* master = p.master;
-  Param* param = static_cast<Param*>(p.param);
+  // Runs begin on whole lines where rows do.
+  const std::int64_t row_bytes = p.lines.first % 32 == 0 ? p.lines.width * std::int64_t{2} : 1;
+  const ComputeCopy copy(p, p.param && worth_streaming(p.param, p.n * 4, row_bytes));
   over_rows(p, [&](std::int64_t begin, std::int64_t end) {
     for_directions<Grad>(
         p, begin, end, [=](std::int64_t i, const f32x16& u, auto count) __attribute__((always_inline)) {
           prefetch(master + i + ahead);
           const f32x16 w = fma(load(master + i, count), keep, -(u * step));
           store(master + i, w, count);
-          if constexpr (copy != Copy::none) store<copy == Copy::streamed>(param + i, w, count);
+          copy.store_weights(i, w, count);
         });
-    if constexpr (copy == Copy::streamed) stream_fence();
+    copy.end();
   });
-}
-
-template <class Grad, class Param>
-void apply(const Update& p) {
-  if (!p.param) return apply<Grad, Param, Copy::none>(p);
-  // Runs begin on whole lines where rows do.
-  const std::int64_t row_bytes = p.lines.first % (64 / sizeof(Param)) == 0 ? p.lines.width * static_cast<std::int64_t>(sizeof(Param)) : 1;
-  if (worth_streaming(p.param, p.n * 4, row_bytes)) return apply<Grad, Param, Copy::streamed>(p);
-  apply<Grad, Param, Copy::cached>(p);
 }
 
 }  // namespace
@@ -221,9 +214,7 @@ void adafactor_direction(const Context&, const Update& p) {
 void adafactor(const Context&, const Update& p) {
   if (p.n == 0) return;
   if (p.scalars->skip) return p.param ? host::cast({}, p.param, p.param_dtype, p.master, DType::f32, p.n) : void();
-  with_sum_type(p.grad_dtype, "adafactor", [&](auto grad) {
-    with_half_type(p.param_dtype, "the copy of an update", [&](auto param) { apply<decltype(grad), decltype(param)>(p); });
-  });
+  with_sum_type(p.grad_dtype, "adafactor", [&](auto grad) { apply<decltype(grad)>(p); });
 }
 
 void adafactor_vector_direction(const Context&, const Update& p) {

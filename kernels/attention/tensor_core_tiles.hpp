@@ -7,6 +7,7 @@
 #include <bit>
 #include <type_traits>
 
+#include "base/backend.hpp"
 #include "kernels/attention/attention_kernels.hpp"
 #include "kernels/cuda/tensor_core.hpp"
 

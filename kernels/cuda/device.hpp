@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "base/backend.hpp"
 #include "base/types.hpp"
 #include "kernels/context.hpp"
 #include "kernels/cuda/runtime.hpp"

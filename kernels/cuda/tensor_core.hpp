@@ -8,12 +8,14 @@
 //   B (16 x 8)   b0 = (2t.., g), b1 = (2t + 8.., g)
 //   C (16 x 8)   c[0], c[1] = (g, 2t..), c[2], c[3] = (g + 8, 2t..), fp32
 #pragma once
+#include <type_traits>
+
+#include "base/backend.hpp"
+
+#include "kernels/cuda/device.hpp"
 #ifdef TESSERA_EMULATED_GPU
 #include <stdexcept>
 #endif
-#include <type_traits>
-
-#include "kernels/cuda/device.hpp"
 
 namespace tessera::cuda {
 

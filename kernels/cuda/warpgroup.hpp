@@ -6,6 +6,7 @@
 // from an address that is a multiple of 1024. The PTX ISA calls this the 128-byte swizzle; a descriptor names it (section "Matrix
 // descriptor").
 #pragma once
+#include "base/backend.hpp"
 #include "kernels/cuda/tensor_core.hpp"
 #ifdef TESSERA_EMULATED_GPU
 #include <algorithm>

@@ -36,9 +36,10 @@ __global__ void __launch_bounds__(block_threads) offsets_kernel(PlanDispatch p, 
   }
   __syncthreads();
   if (threadIdx.x != 0) return;
+  const std::int64_t real = first_place(sorted, choices, static_cast<std::int32_t>(p.E));
+  const auto capacity = static_cast<std::int32_t>(expert_capacity(p.capacity_factor, real / p.k, p.k, p.E));
   p.offsets[0] = 0;
-  for (std::int64_t e = 0; e < p.E; ++e)
-    p.offsets[e + 1] = p.offsets[e] + (p.counts[e] < p.capacity ? p.counts[e] : static_cast<std::int32_t>(p.capacity));
+  for (std::int64_t e = 0; e < p.E; ++e) p.offsets[e + 1] = p.offsets[e] + (p.counts[e] < capacity ? p.counts[e] : capacity);
 }
 
 /// A thread a sorted choice, and a row, which may be nobody's.
@@ -46,8 +47,10 @@ __global__ void __launch_bounds__(block_threads) place_kernel(PlanDispatch p, So
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * block_threads + threadIdx.x;
   if (i < p.rows && is_empty(p, i)) p.sources[i] = -1;
   if (i >= p.M * p.k) return;
-  const std::int32_t e = sorted.tokens[i], choice = sorted.order[i], number = static_cast<std::int32_t>(i) - begins[e];
-  const std::int32_t row = number < p.capacity ? static_cast<std::int32_t>(first_row(p, e)) + number : -1;
+  const std::int32_t e = sorted.tokens[i], choice = sorted.order[i];
+  const std::int32_t number = e < p.E ? static_cast<std::int32_t>(i) - begins[e] : 0;
+  const bool taken = e < p.E && number < p.offsets[e + 1] - p.offsets[e];
+  const std::int32_t row = taken ? static_cast<std::int32_t>(first_row(p, e)) + number : -1;
   p.places[choice] = row;
   if (row >= 0) p.sources[row] = choice;
 }
@@ -114,10 +117,9 @@ __global__ void __launch_bounds__(row_threads) weigh_kernel(WeighRows p) {
 
 void plan_dispatch(const Context& context, const PlanDispatch& p) {
   const std::int64_t choices = p.M * p.k;
-  TESSERA_CUDA_REQUIRE(choices > 0 && p.E > 0 && p.E % p.blocks == 0 && p.rows % p.blocks == 0 &&
-                       p.rows >= std::min(choices, p.E * p.capacity));
+  TESSERA_CUDA_REQUIRE(choices > 0 && p.E > 0 && p.E % p.blocks == 0 && p.rows % p.blocks == 0 && p.rows / p.blocks >= p.rows_of_a_block());
   TESSERA_CUDA_REQUIRE(context.workspace.size() >= cuda::plan_dispatch_workspace_bytes(p));
-  const SortedTokens sorted = sort_tokens(stream_of(context), context.workspace.data(), {p.experts, choices, p.E});
+  const SortedTokens sorted = sort_tokens(stream_of(context), context.workspace.data(), {p.experts, choices, p.E + 1});
   auto* begins = reinterpret_cast<std::int32_t*>(context.workspace.data() + sort_sizes::bytes(choices));
   launch(stream_of(context), 1, block_threads, 0, offsets_kernel, p, sorted.tokens, begins);
   launch(stream_of(context), static_cast<unsigned>(ceil_div(std::max(choices, p.rows), block_threads)), block_threads, 0, place_kernel, p,

@@ -7,18 +7,35 @@
 
 namespace tessera::kernels {
 
-/// Expert e takes its first `capacity` choices: offsets[e + 1] - offsets[e]. Its rows are offsets[e] to offsets[e + 1], and rows from
-/// offsets[E] on are nobody's. In several blocks, equal parts of the experts have equal parts of the rows, each with nobody's at its end.
+/// Choices that an expert takes where `tokens` make k each: `factor` times its share, and no more than there are tokens. 0: all of them.
+TESSERA_BOTH inline std::int64_t expert_capacity(double factor, std::int64_t tokens, std::int64_t k, std::int64_t E) {
+  if (factor == 0) return tokens;
+  const double share = factor * static_cast<double>(tokens * k) / static_cast<double>(E);
+  if (share >= static_cast<double>(tokens)) return tokens;
+  const auto whole = static_cast<std::int64_t>(share), up = whole + (static_cast<double>(whole) < share ? 1 : 0);
+  return up < 1 ? 1 : up;
+}
+
+/// Choices that are E are padding's, and nobody's: they count nowhere and get no row. Expert e takes its first choices, as many as
+/// expert_capacity() says of the tokens that are no padding: offsets[e + 1] - offsets[e]. Its rows are offsets[e] to offsets[e + 1], and
+/// rows from offsets[E] on are nobody's. In several blocks, equal parts of the experts have equal parts of the rows, each with nobody's at
+/// its end.
 struct PlanDispatch {
   std::int32_t* counts = nullptr;         ///< (E) choices that fell on each expert
   std::int32_t* offsets = nullptr;        ///< (E+1) as without blocks
-  std::int32_t* places = nullptr;         ///< (M,k) the row of each choice; -1: dropped
+  std::int32_t* places = nullptr;         ///< (M,k) the row of each choice; -1: dropped, or padding's
   std::int32_t* sources = nullptr;        ///< (rows) the choice m k + j of each row; -1: nobody's
   const std::int32_t* experts = nullptr;  ///< (M,k)
   std::int64_t M = 0, k = 0, E = 0;
-  std::int64_t capacity = 0;  ///< of an expert
-  std::int64_t rows = 0;      ///< at least min(M k, E capacity); of each block, at least min(M min(k, E / blocks), E / blocks capacity)
-  std::int64_t blocks = 1;    ///< divides E and rows
+  double capacity_factor = 0;  ///< 0: dropless
+  std::int64_t rows = 0;       ///< of each block at least rows_of_a_block()
+  std::int64_t blocks = 1;     ///< divides E and rows
+  /// Rows that the experts of a block have together at most.
+  TESSERA_BOTH std::int64_t rows_of_a_block() const {
+    const std::int64_t experts_there = E / blocks, choices = M * (k < experts_there ? k : experts_there);
+    const std::int64_t taken = experts_there * expert_capacity(capacity_factor, M, k, E);
+    return choices < taken ? choices : taken;
+  }
 };
 TESSERA_OP(plan_dispatch, (const Context& context, const PlanDispatch& arguments), (context, arguments))
 TESSERA_WORKSPACE(plan_dispatch_workspace_bytes, PlanDispatch)

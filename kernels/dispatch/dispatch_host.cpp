@@ -51,24 +51,28 @@ void weigh(const WeighRows& p, std::int64_t row) {
 }  // namespace
 
 void plan_dispatch(const Context&, const PlanDispatch& p) {
-  const std::int64_t experts = p.E / std::max<std::int64_t>(p.blocks, 1);  // of a block
-  TESSERA_REQUIRE(p.E > 0 && p.blocks > 0 && p.E % p.blocks == 0 && p.rows % p.blocks == 0 &&
-                      p.rows / p.blocks >= std::min(p.M * std::min(p.k, experts), experts * p.capacity),
-                  "{} choices, {} experts that take {} each, and {} rows in {} blocks", p.M * p.k, p.E, p.capacity, p.rows, p.blocks);
+  TESSERA_REQUIRE(p.E > 0 && p.blocks > 0 && p.E % p.blocks == 0 && p.rows % p.blocks == 0 && p.rows / p.blocks >= p.rows_of_a_block(),
+                  "{} choices, {} experts of capacity factor {}, and {} rows in {} blocks", p.M * p.k, p.E, p.capacity_factor, p.rows,
+                  p.blocks);
   std::fill_n(p.counts, p.E, 0);
+  std::int64_t choices = 0;
   for (std::int64_t i = 0; i < p.M * p.k; ++i) {
-    TESSERA_REQUIRE(p.experts[i] >= 0 && p.experts[i] < p.E, "choice {} is expert {} of {}", i, p.experts[i], p.E);
-    ++p.counts[p.experts[i]];
+    TESSERA_REQUIRE(p.experts[i] >= 0 && p.experts[i] <= p.E, "choice {} is expert {} of {}", i, p.experts[i], p.E);
+    if (p.experts[i] < p.E) ++p.counts[p.experts[i]], ++choices;
   }
+  const std::int64_t capacity = expert_capacity(p.capacity_factor, choices / p.k, p.k, p.E);
   p.offsets[0] = 0;
   for (std::int64_t e = 0; e < p.E; ++e)
-    p.offsets[e + 1] = p.offsets[e] + static_cast<std::int32_t>(std::min<std::int64_t>(p.counts[e], p.capacity));
+    p.offsets[e + 1] = p.offsets[e] + static_cast<std::int32_t>(std::min<std::int64_t>(p.counts[e], capacity));
   std::fill_n(p.sources, p.rows, -1);
   // While rows are dealt out, counts hold how many of each expert have come.
   std::fill_n(p.counts, p.E, 0);
   for (std::int64_t i = 0; i < p.M * p.k; ++i) {
-    const std::int32_t e = p.experts[i], number = p.counts[e]++;
-    p.places[i] = number < p.capacity ? static_cast<std::int32_t>(first_row(p, e)) + number : -1;
+    const std::int32_t e = p.experts[i];
+    p.places[i] = -1;
+    if (e == p.E) continue;
+    const std::int32_t number = p.counts[e]++;
+    if (number < capacity) p.places[i] = static_cast<std::int32_t>(first_row(p, e)) + number;
     if (p.places[i] >= 0) p.sources[p.places[i]] = static_cast<std::int32_t>(i);
   }
 }

@@ -1,3 +1,4 @@
+#include "base/backend.hpp"
 #include "kernels/libraries/libraries.hpp"
 
 #include <fmt/format.h>

@@ -26,12 +26,14 @@ __global__ void __launch_bounds__(token_threads) losses_kernel(RouterLosses p) {
   if (token() < p.shape.M) router::losses<by_sigmoid>(p, token());
 }
 
+template <class T>
+struct Rounds {
+  __device__ T operator()(float x) const { return rounded<T>(x); }
+};
+
 template <class T, bool by_sigmoid>
 __global__ void __launch_bounds__(token_threads) backward_kernel(RouterBackward p) {
-  if (token() >= p.shape.M) return;
-  T* d_logits = static_cast<T*>(p.d_logits) + token() * p.shape.columns();
-  const router::TokenGradient<by_sigmoid> gradient(p, token());
-  for (std::int64_t column = 0; column < p.shape.columns(); ++column) d_logits[column] = rounded<T>(gradient.of(column));
+  if (token() < p.shape.M) router::backward<by_sigmoid, T>(p, token(), Rounds<T>{});
 }
 
 /// One thread: a few hundred integers, bound by the launch.

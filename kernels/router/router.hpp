@@ -28,29 +28,32 @@ struct RouterShape {
 inline constexpr std::int64_t most_groups = 64;
 
 /// With `bias` the k experts are those whose probability plus bias is largest. What they count for knows no bias.
+/// A token of padding goes to no expert: its choices are E, which none has, and its weights 0.
 struct RouterForward {
-  std::int32_t* experts = nullptr;  ///< (M,k), the best first. Of logits that are NaN any experts, and weights that are NaN.
-  float* weights = nullptr;         ///< (M,slots)
-  const float* logits = nullptr;    ///< (M,columns)
-  const float* bias = nullptr;      ///< (E), or null
+  std::int32_t* experts = nullptr;        ///< (M,k), the best first. Of logits that are NaN any experts, and weights that are NaN.
+  float* weights = nullptr;               ///< (M,slots)
+  const float* logits = nullptr;          ///< (M,columns)
+  const float* bias = nullptr;            ///< (E), or null
+  const std::int32_t* padding = nullptr;  ///< (M): 1 where a token is padding; or null
   RouterShape shape;
 };
 TESSERA_OP(router_forward, (const Context& context, const RouterForward& arguments), (context, arguments))
 
 /// The losses of a token, whose means over tokens are the layer's: E sum_e f_e p_e, where f_e is the share of all choices that fell on
 /// expert e, 1 where all have the same, and p_e its probability, or its sigmoid over the sum of all; and the square of log sum exp of the
-/// logits.
+/// logits. Padding has none: 0, and it counts in no mean.
 struct RouterLosses {
-  float* balance = nullptr;              ///< (M)
-  float* z = nullptr;                    ///< (M)
-  const float* logits = nullptr;         ///< (M,columns)
-  const std::int32_t* counts = nullptr;  ///< (parts,E) choices of each expert
+  float* balance = nullptr;               ///< (M)
+  float* z = nullptr;                     ///< (M)
+  const float* logits = nullptr;          ///< (M,columns)
+  const std::int32_t* experts = nullptr;  ///< (M,k)
+  const std::int32_t* counts = nullptr;   ///< (parts,E) choices of each expert
   RouterShape shape;
 };
 TESSERA_OP(router_losses, (const Context& context, const RouterLosses& arguments), (context, arguments))
 
 struct RouterBackward {
-  void* d_logits = nullptr;               ///< (M,columns) of dtype
+  void* d_logits = nullptr;               ///< (M,columns) of dtype; zeros of padding
   const float* d_weights = nullptr;       ///< (M,slots)
   const float* weights = nullptr;         ///< (M,slots)
   const std::int32_t* experts = nullptr;  ///< (M,k)

@@ -100,12 +100,20 @@ TESSERA_BOTH inline Scores<by_sigmoid> scores_of(const RouterForward& p, const f
   return scores;
 }
 
+/// A token's choices say whether it is padding.
+TESSERA_BOTH inline bool is_padding(const std::int32_t* experts, const RouterShape& s, std::int64_t m) { return experts[m * s.k] == s.E; }
+
 template <bool by_sigmoid>
 TESSERA_BOTH inline void forward(const RouterForward& p, std::int64_t m) {
   const RouterShape& s = p.shape;
   const float* logits = p.logits + m * s.columns();
   std::int32_t* experts = p.experts + m * s.k;
   float* weights = p.weights + m * s.slots();
+  if (p.padding && p.padding[m] != 0) {
+    for (std::int64_t j = 0; j < s.k; ++j) experts[j] = static_cast<std::int32_t>(s.E);
+    for (std::int64_t j = 0; j < s.slots(); ++j) weights[j] = 0;
+    return;
+  }
   const auto scores = scores_of<by_sigmoid>(p, logits);
   float last = __builtin_inff(), most = -__builtin_inff(), sum = 0;
   std::int32_t expert = -1;
@@ -134,9 +142,11 @@ TESSERA_BOTH inline void forward(const RouterForward& p, std::int64_t m) {
   if (s.shared) weights[s.k] = sigmoid(logits[s.E]);
 }
 
-/// E f_e of each choice that fell on an expert.
-TESSERA_BOTH inline float share_of_a_choice(const RouterShape& s) {
-  return static_cast<float>(s.E) / (static_cast<float>(s.k) * static_cast<float>(s.M * s.parts));
+/// E f_e of each choice that fell on an expert: all tokens that are no padding have made k.
+TESSERA_BOTH inline float share_of_a_choice(const std::int32_t* counts, const RouterShape& s) {
+  std::int64_t choices = 0;
+  for (std::int64_t i = 0; i < s.parts * s.E; ++i) choices += counts[i];
+  return static_cast<float>(s.E) / static_cast<float>(choices);
 }
 
 /// Choices of all parts that fell on an expert.
@@ -149,6 +159,10 @@ TESSERA_BOTH inline float choices_of(const std::int32_t* counts, const RouterSha
 template <bool by_sigmoid>
 TESSERA_BOTH inline void losses(const RouterLosses& p, std::int64_t m) {
   const RouterShape& s = p.shape;
+  if (is_padding(p.experts, s, m)) {
+    p.balance[m] = p.z[m] = 0;
+    return;
+  }
   const float* logits = p.logits + m * s.columns();
   const Softmax softmax = softmax_of(logits, s.E);
   float balance = 0;
@@ -156,11 +170,11 @@ TESSERA_BOTH inline void losses(const RouterLosses& p, std::int64_t m) {
     balance += (by_sigmoid ? sigmoid(logits[e]) : softmax.probability(logits[e])) * choices_of(p.counts, s, e);
   if constexpr (by_sigmoid) balance /= sum_of_sigmoids(logits, s.E) + least_sum;
   const float log_sum = softmax.log_sum();
-  p.balance[m] = balance * share_of_a_choice(s);
+  p.balance[m] = balance * share_of_a_choice(p.counts, s);
   p.z[m] = log_sum * log_sum;
 }
 
-/// The gradient of a token's logits.
+/// The gradient of the logits of a token that is no padding.
 template <bool by_sigmoid>
 class TokenGradient {
  public:
@@ -168,7 +182,7 @@ class TokenGradient {
       : p_(p), m_(m), logits_(p.logits + m * p.shape.columns()), softmax_(softmax_of(logits_, p.shape.E)) {
     const RouterShape& s = p.shape;
     const auto counted = static_cast<float>(*p.weight);
-    balance_scale_ = counted * (p.balance * *p.grad_scale) * share_of_a_choice(s);
+    balance_scale_ = counted * (p.balance * *p.grad_scale) * share_of_a_choice(p.counts, s);
     z_ = 2 * counted * (p.z * *p.grad_scale) * softmax_.log_sum();
     if constexpr (by_sigmoid) sum_ = sum_of_sigmoids(logits_, s.E) + least_sum;
     for (std::int64_t e = 0; e < s.E; ++e) mean_ += probability(logits_[e]) * by_probability(e);
@@ -217,6 +231,19 @@ class TokenGradient {
   float sum_ = 0;                     // of sigmoids
   float mean_ = 0, chosen_mean_ = 0;  // of what the loss gains: over experts by probability, over chosen ones by weight
 };
+
+/// Writes the gradient of a token's logits: `rounded` makes a T of a float.
+template <bool by_sigmoid, class T, class Rounded>
+TESSERA_BOTH inline void backward(const RouterBackward& p, std::int64_t m, const Rounded& rounded) {
+  const RouterShape& s = p.shape;
+  T* d_logits = static_cast<T*>(p.d_logits) + m * s.columns();
+  if (is_padding(p.experts, s, m)) {
+    for (std::int64_t column = 0; column < s.columns(); ++column) d_logits[column] = rounded(0.0f);
+    return;
+  }
+  const TokenGradient<by_sigmoid> gradient(p, m);
+  for (std::int64_t column = 0; column < s.columns(); ++column) d_logits[column] = rounded(gradient.of(column));
+}
 
 /// Runs with a constant that says by what experts are scored.
 template <class Run>

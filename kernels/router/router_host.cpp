@@ -40,11 +40,7 @@ void router_backward(const Context&, const RouterBackward& p) {
     using T = decltype(type);
     router::with_scores(p.shape, [&](auto by_sigmoid) {
       parallel_ranges(p.shape.M, tokens_per_piece(p.shape), [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t m = begin; m < end; ++m) {
-          T* d_logits = static_cast<T*>(p.d_logits) + m * p.shape.columns();
-          const router::TokenGradient<by_sigmoid> gradient(p, m);
-          for (std::int64_t column = 0; column < p.shape.columns(); ++column) d_logits[column] = T(gradient.of(column));
-        }
+        for (std::int64_t m = begin; m < end; ++m) router::backward<by_sigmoid, T>(p, m, [](float x) { return T(x); });
       });
     });
   });

@@ -18,11 +18,12 @@ struct RunValues {
   Guard guard = {};
 };
 
-/// Sums of a step. The first 6 int64 of it travel in one all-reduce as it begins, the 11 after them in one at its end.
+/// Sums of a step. The first 7 int64 of it travel in one all-reduce as it begins, the 11 after them in one at its end.
 struct StepScalars {
   FixedSum weight;                    ///< of rows in the loss
   std::int64_t targets = 0;           ///< of a weight above 0
   std::int64_t document_squares = 0;  ///< of documents' lengths, where these are masked
+  std::int64_t padding = 0;           ///< tokens that routers do not count
   FixedSum loss;                      ///< of micro-batches: sum of rows' losses
   FixedSum squares;                   ///< of the gradient
   std::int64_t faults = 0;            ///< ranks that saw a value that is not finite
@@ -32,7 +33,7 @@ struct StepScalars {
   std::int32_t misfits = 0;           ///< this rank, fixed point: FixedFault bits
   FixedSum own_loss, own_squares;     ///< what this rank added
 };
-inline constexpr std::int64_t step_counts = 6, step_sums = 11;
+inline constexpr std::int64_t step_counts = 7, step_sums = 11;
 
 /// Optimizers that a run's tensors may have, at most.
 inline constexpr int most_optimizers = 4;
@@ -45,8 +46,9 @@ struct OptimizerInputs {
 /// Written by the host before a step.
 struct StepInputs {
   FixedSum weight = {};
-  std::int64_t targets = 0, document_squares = 0;  ///< of this rank's part of the batch, each counted by one of the ranks that share it
-  double tokens = 1;                               ///< of the global batch, or of the evaluation
+  /// Of this rank's part of the batch, each counted by one of the ranks that share it.
+  std::int64_t targets = 0, document_squares = 0, padding = 0;
+  double tokens = 1;  ///< of the global batch, or of the evaluation, padding and all
   float learning_rate = 0;
   std::int32_t optimizers = 1;
   OptimizerInputs optimizer[most_optimizers] = {};
@@ -67,6 +69,7 @@ struct StepReport {
   double loss = 0, grad_norm = 0;   ///< mean over targets by their weights; of its gradient
   double loss_sum = 0, weight = 0;  ///< over targets
   std::int64_t targets = 0, document_squares = 0;
+  double tokens = 0;             ///< of the batch, without padding that routers do not count
   float loss_scale = 1;          ///< that the step's gradients were made with
   std::int32_t not_finite = 0;   ///< 1: weights were left as they were, and the run cannot go on
   std::int32_t overflow = 0;     ///< 1: and finite values that fixed point cannot hold were the cause

@@ -13,13 +13,15 @@ static_assert(offsetof(StepScalars, stops) == (step_counts + step_sums - 1) * si
 TESSERA_BOTH inline void begin_step(StepScalars* scalars, const StepInputs* inputs) {
   *scalars = {};
   scalars->weight = inputs->weight, scalars->targets = inputs->targets, scalars->document_squares = inputs->document_squares;
+  scalars->padding = inputs->padding;
 }
 
 TESSERA_BOTH inline void scale_gradients(const ScaleGradients& p) {
   const double scale = p.inputs->scaling.on ? static_cast<double>(p.run->loss_scale.value) : 1;
   // Where no target counts there is nothing to scale.
   const double weight = p.scalars->targets > 0 ? p.scalars->weight.value() : 1;
-  *p.scale = {.of_targets = static_cast<float>(scale / weight), .of_tokens = static_cast<float>(scale / p.inputs->tokens)};
+  const double tokens = p.inputs->tokens - static_cast<double>(p.scalars->padding);
+  *p.scale = {.of_targets = static_cast<float>(scale / weight), .of_tokens = static_cast<float>(scale / tokens)};
 }
 
 TESSERA_BOTH inline void add_loss(const AddLoss& p) {
@@ -74,6 +76,7 @@ TESSERA_BOTH inline void finish(const FinishStep& p) {
   StepReport& report = *p.report;
   report = {};
   report.targets = s.targets, report.document_squares = s.document_squares;
+  report.tokens = in.tokens - static_cast<double>(s.padding);
   report.loss_sum = s.loss.value(), report.weight = s.weight.value();
   report.loss = s.targets > 0 ? report.loss_sum / report.weight : 0;
   report.overflow = s.overflows > 0;

@@ -31,8 +31,6 @@ TESSERA_INLINE f32x16 load_grad(const std::int64_t* p, Count n) {
 /// Elements by which memory is asked ahead: the hardware's own prefetch stops at pages, and follows four streams less well than one.
 constexpr std::int64_t ahead = 256;
 
-enum class Copy { none, cached, streamed };
-
 /// bf16 numbers that are the upper halves of floats, and no others: nothing is rounded.
 template <class Count>
 TESSERA_INLINE void store_upper_halves(bf16* p, const f32x16& x, Count count) {
@@ -46,6 +44,50 @@ TESSERA_INLINE void store_upper_halves(bf16* p, const f32x16& x, Count count) {
   for (int i = 0; i < count; ++i) p[i] = std::bit_cast<bf16>(static_cast<std::uint16_t>(halves[i]));
 #endif
 }
+
+/// The compute copy of new weights. Its type and its way to memory are read at each vector: an update waits for memory, so the branch costs
+/// nothing, and a body for each would take the compiler five times as long.
+class ComputeCopy {
+ public:
+  ComputeCopy(const Update& p, bool streamed) : to_(p.param), way_(way_of(p, streamed)) {}
+  /// w are the weights [i, i + n).
+  template <class Count>
+  TESSERA_INLINE void store_weights(std::int64_t i, const f32x16& w, Count n) const {
+    switch (way_) {
+      case Way::none:
+        return;
+      case Way::bf16_cached:
+        return store<false>(static_cast<bf16*>(to_) + i, w, n);
+      case Way::bf16_streamed:
+        return store<true>(static_cast<bf16*>(to_) + i, w, n);
+      case Way::f16_cached:
+        return store<false>(static_cast<f16*>(to_) + i, w, n);
+      case Way::f16_streamed:
+        return store<true>(static_cast<f16*>(to_) + i, w, n);
+    }
+  }
+  /// After the last of a thread.
+  void end() const {
+    if (way_ == Way::bf16_streamed || way_ == Way::f16_streamed) stream_fence();
+  }
+
+ private:
+  enum class Way { none, bf16_cached, bf16_streamed, f16_cached, f16_streamed };
+  static Way way_of(const Update& p, bool streamed) {
+    if (!p.param) return Way::none;
+    Way way = Way::none;
+    with_half_type(p.param_dtype, "the copy of an update", [&](auto type) {
+      if constexpr (std::is_same_v<decltype(type), bf16>)
+        way = streamed ? Way::bf16_streamed : Way::bf16_cached;
+      else
+        way = streamed ? Way::f16_streamed : Way::f16_cached;
+    });
+    return way;
+  }
+
+  void* to_;
+  Way way_;
+};
 
 /// How new states are kept.
 template <class State>
@@ -135,10 +177,9 @@ class ExactSquares {
   __int128 high_ = 0, low_ = 0;  // in the units of SumOfSquares
 };
 
-template <class Rule, class Grad, class Param, class State, Copy copy>
-void update_range(Update p, Rule rule, std::int64_t begin, std::int64_t end) {  // by value: known not to alias the stores
+template <class Rule, class Grad, class State>
+void update_range(Update p, Rule rule, ComputeCopy copy, std::int64_t begin, std::int64_t end) {  // by value: known not to alias the stores
   const Grad* grad = static_cast<const Grad*>(p.grad);
-  Param* param = static_cast<Param*>(p.param);
   State* kept[most_update_states] = {};
   for (int s = 0; s < Rule::states; ++s) kept[s] = static_cast<State*>(p.state[s]);
   ExactSquares::Room room[std::max(Rule::sums, 1)];
@@ -166,10 +207,10 @@ void update_range(Update p, Rule rule, std::int64_t begin, std::int64_t end) {  
     if constexpr (Rule::changes_state)
       unrolled<Rule::states>([&](auto k) __attribute__((always_inline)) { keeping.store_state(kept[k] + i, state[k], g, k, n); });
     if constexpr (Rule::changes_master) store(p.master + i, w, n);
-    if constexpr (copy != Copy::none) store<copy == Copy::streamed>(param + i, w, n);
+    copy.store_weights(i, w, n);
   });
   for (int s = 0; s < Rule::sums; ++s) sums[s].add_to(p.sums[s]);
-  if constexpr (copy == Copy::streamed) stream_fence();
+  copy.end();
 }
 
 template <class Rule, class Grad, class State>
@@ -178,12 +219,8 @@ void run(const Update& p) {
   // What else the call touches, at least the bytes of master and state read and written, leaves no copy in the caches to whoever takes it
   // up.
   const bool stream = p.param && worth_streaming(p.param, p.n * (4 + Rule::states * static_cast<std::int64_t>(sizeof(State))), 64);
-  with_half_type(p.param_dtype, "the copy of an update", [&](auto type) {
-    using T = decltype(type);
-    auto* range = stream ? update_range<Rule, Grad, T, State, Copy::streamed> : update_range<Rule, Grad, T, State, Copy::cached>;
-    if (!p.param) range = update_range<Rule, Grad, bf16, State, Copy::none>;
-    parallel_ranges(p.n, 4096, [&](std::int64_t begin, std::int64_t end) { range(p, rule, begin, end); });
-  });
+  const ComputeCopy copy(p, stream);
+  parallel_ranges(p.n, 4096, [&](std::int64_t begin, std::int64_t end) { update_range<Rule, Grad, State>(p, rule, copy, begin, end); });
 }
 
 }  // namespace update_detail

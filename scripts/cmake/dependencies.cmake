@@ -80,18 +80,19 @@ else()
   set(prometheus_VERSION none)
 endif()
 
-# What draws charts in a run's page; without it the program writes none. One release is taken: its bytes become a part of each page.
+# What draws charts in a run's page; without it the program writes none. One release is taken, as Debian 12 and Debian 13 build it: its bytes become a part
+# of each page.
 find_file(dygraphs_SCRIPT dygraph.min.js HINTS ${TESSERA_CACHE}/dygraphs-2.2.1 PATH_SUFFIXES share/javascript/dygraphs javascript/dygraphs)
 mark_as_advanced(dygraphs_SCRIPT)
 set(dygraphs_FOUND FALSE)
 if(EXISTS "${dygraphs_SCRIPT}")
   file(SHA256 ${dygraphs_SCRIPT} dygraphs_digest)
-  if(dygraphs_digest STREQUAL 065bb9a7158dadc02b1c204b962dcc45279304dffbe80d5cb898ff33afac5c40)
+  if(dygraphs_digest MATCHES "^(065bb9a7158dadc02b1c204b962dcc45279304dffbe80d5cb898ff33afac5c40|14c4c4027ca75945f961caff9692e6e49f8cf87b658d1359cf5733de8693c099)$")
     set(dygraphs_FOUND TRUE)
   endif()
 endif()
 if(NOT dygraphs_FOUND)
-  message(STATUS "dygraphs 2.2.1, for `tessera runs report`: not found; Debian's libjs-dygraphs 2.2.1-1 is taken, or its dygraph.min.js in "
+  message(STATUS "dygraphs 2.2.1, for `tessera runs report`: not found; libjs-dygraphs 2.2.1 of Debian 12 or 13 is taken, or its dygraph.min.js in "
     "${TESSERA_CACHE}/dygraphs-2.2.1")
 endif()
 

@@ -1,12 +1,21 @@
+# Which backend this build has stands in a header, not in flags: what does not include it compiles to the same object in every build.
+set(backend "")
+if(TESSERA_CUDA OR TESSERA_EMULATE)
+  set(backend "#define TESSERA_CUDA")
+endif()
+if(TESSERA_EMULATE)
+  string(APPEND backend "\n#define TESSERA_EMULATED_GPU")
+endif()
+configure_file(src/base/backend.hpp.in generated/base/backend.hpp @ONLY)
+target_include_directories(tessera_flags INTERFACE ${PROJECT_BINARY_DIR}/generated)
+
 # tessera_gpu: what code of the CUDA backend is compiled with and links, for GPUs or for the emulator.
 if(NOT TESSERA_CUDA AND NOT TESSERA_EMULATE)
   return()
 endif()
 add_library(tessera_gpu INTERFACE)
-target_compile_definitions(tessera_flags INTERFACE TESSERA_CUDA)
 target_include_directories(tessera_gpu SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS} ${NCCL_INCLUDE_DIR} ${CUDNN_INCLUDE_DIR})
 if(TESSERA_EMULATE)
-  target_compile_definitions(tessera_flags INTERFACE TESSERA_EMULATED_GPU)
   target_link_libraries(tessera_gpu INTERFACE tessera_emulator)
 else()
   enable_language(CUDA)

@@ -18,22 +18,38 @@ function(tessera_cuda_sources)
   endif()
 endfunction()
 
-# tessera_brief_optimization(TARGET): for code whose speed nobody notices, such as tests; it compiles in two thirds of the time. The sanitizers'
-# build is not optimised at all, but where it computes.
-function(tessera_brief_optimization target)
-  target_compile_options(${target} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<NOT:$<BOOL:${TESSERA_SANITIZE}>>>:-O1>)
+# tessera_computes(TARGET): its loops take time.
+function(tessera_computes target)
+  target_compile_options(${target} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<NOT:$<BOOL:${TESSERA_SANITIZE}>>>:-O2>)
 endfunction()
 
-# One target per layer: a wrong include does not link. Its sources are all below its folder, but those named; a new file needs no line.
-#   tessera_layer(NAME [EXCEPT files...] [SOURCES files...] LINKS libraries...)
+# One target per layer: a wrong include does not link. Its sources are all below its folder, but those named; a new file needs no line. A build that joins
+# sources (CMAKE_UNITY_BUILD) deals them out to JOINED files of equal number: a file reads its headers and instantiates its templates once for all of them,
+# and neighbours of the alphabet, which are often the same kind of work, go to different files. Without a number a file takes forty sources. Sources that
+# ask for the backend of GPUs (base/backend.hpp) are joined with one another: a compiler cache gives all others from the host's build to the GPUs'.
+#   tessera_layer(NAME [EXCEPT files...] [SOURCES files...] [JOINED n] LINKS libraries...)
 function(tessera_layer name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;EXCEPT;LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "" "JOINED" "SOURCES;EXCEPT;LINKS" ${ARGN})
   if(NOT ARG_SOURCES)
     file(GLOB_RECURSE ARG_SOURCES CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
     list(REMOVE_ITEM ARG_SOURCES "" ${ARG_EXCEPT})
   endif()
   add_library(tessera_${name} STATIC ${ARG_SOURCES})
   target_link_libraries(tessera_${name} PUBLIC tessera_flags ${ARG_LINKS})
-  # Where whoever builds has CMAKE_UNITY_BUILD: so many sources at a time, which then read their headers once.
-  set_target_properties(tessera_${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 12)
+  list(LENGTH ARG_SOURCES count)
+  if(NOT ARG_JOINED)
+    math(EXPR ARG_JOINED "(${count} + 39) / 40")
+  endif()
+  set_target_properties(tessera_${name} PROPERTIES UNITY_BUILD_MODE GROUP)
+  set(number 0)
+  foreach(source ${ARG_SOURCES})
+    file(STRINGS ${source} backend REGEX "^#include \"base/backend.hpp\"")
+    if(backend)
+      set(group backend)
+    else()
+      math(EXPR group "${number} % ${ARG_JOINED}")
+      math(EXPR number "${number} + 1")
+    endif()
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${name}_${group})
+  endforeach()
 endfunction()

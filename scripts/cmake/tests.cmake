@@ -41,13 +41,13 @@ function(tessera_node_test name ranks ranks_per_node)
   set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT TESSERA_RANKS_PER_NODE=${ranks_per_node})
 endfunction()
 
-#   tessera_test(NAME sources... LINKS libraries... [RANKS n...] [LABELS l...]): a GoogleTest binary; RANKS runs it under mpiexec.
+#   tessera_test(NAME sources... LINKS libraries... [RANKS n...] [LABELS l...] [OWN_MAIN]): a GoogleTest binary; RANKS runs it under mpiexec. Its sources hold
+#   main with RANKS and with OWN_MAIN.
 # Tests have no time limits of their own: CMakePresets.json has one for all, against hangs, which no busy machine comes near.
 function(tessera_test name)
-  cmake_parse_arguments(ARG "" "" "LINKS;LABELS;RANKS" ${ARGN})
+  cmake_parse_arguments(ARG "OWN_MAIN" "" "LINKS;LABELS;RANKS" ${ARGN})
   add_executable(test_${name} ${ARG_UNPARSED_ARGUMENTS})
   target_link_libraries(test_${name} PRIVATE ${ARG_LINKS} GTest::gtest)
-  tessera_brief_optimization(test_${name})
   set_target_properties(test_${name} PROPERTIES TESSERA_TEST ON)
   if(ARG_RANKS)
     foreach(n ${ARG_RANKS})
@@ -55,14 +55,16 @@ function(tessera_test name)
       set_tests_properties(${name}.ranks${n} PROPERTIES LABELS "${ARG_LABELS}")
     endforeach()
   else()
-    target_link_libraries(test_${name} PRIVATE tessera_test_main)
+    if(NOT ARG_OWN_MAIN)
+      target_link_libraries(test_${name} PRIVATE tessera_test_main)
+    endif()
     add_test(NAME ${name} COMMAND test_${name})
     set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" SKIP_RETURN_CODE 77)
   endif()
 endfunction()
 
 #   tessera_test_folder(NAME LINKS libraries... [PREFIX p] [LABELS l...] [THREADS n] [FILES *_test.cpp... | EXCEPT *_test.cpp...]):
-#   test_NAME, one GoogleTest binary of the folder's tests, or of FILES, compiled by eights; each file is a test of its own, PREFIX_STEM (NAME_STEM without a
+#   test_NAME, one GoogleTest binary of the folder's tests, or of FILES, compiled by two dozen; each file is a test of its own, PREFIX_STEM (NAME_STEM without a
 #   PREFIX), which `test_NAME --file STEM_test.cpp` runs. THREADS are those of the kernels that its tests run. Names of a file stand in a namespace of its
 #   own, since others are compiled with it. What replaces functions of the whole program, such as operator new, is a tessera_test.
 function(tessera_test_folder name)
@@ -76,8 +78,7 @@ function(tessera_test_folder name)
   endif()
   add_executable(test_${name} ${ARG_FILES})
   target_link_libraries(test_${name} PRIVATE ${ARG_LINKS} GTest::gtest)
-  tessera_brief_optimization(test_${name})
-  set_target_properties(test_${name} PROPERTIES TESSERA_TEST ON UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+  set_target_properties(test_${name} PROPERTIES TESSERA_TEST ON UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 24)
   if(ARG_THREADS)
     target_sources(test_${name} PRIVATE ${PROJECT_SOURCE_DIR}/validation/kernel_test_main.cpp)
     set_source_files_properties(${PROJECT_SOURCE_DIR}/validation/kernel_test_main.cpp PROPERTIES COMPILE_DEFINITIONS TESSERA_TEST_THREADS=${ARG_THREADS})
@@ -91,10 +92,18 @@ function(tessera_test_folder name)
   endforeach()
 endfunction()
 
+#   tessera_on_device(TEST...): the tests run code of the CUDA backend. Label device: scripts/test --emulate runs these, and scripts/test all others.
+function(tessera_on_device)
+  if(TESSERA_EMULATE)
+    set_property(TEST ${ARGN} APPEND PROPERTY LABELS device)
+  endif()
+endfunction()
+
 # What needs a GPU, or the emulator: tests get label gpu where it is a GPU, and scripts/gpu_check finds them in gpu_tests.json without CTest.
 #   tessera_device_test(NAME PATH KIND [RANKS n] [ARGUMENTS...]): KIND is kernels, parity, program, or script (of Python); RANKS are the most that
 #   share the GPU, which a script starts itself
 function(tessera_device_test name path kind)
+  tessera_on_device(${name})
   cmake_parse_arguments(ARG "" "RANKS" "" ${ARGN})
   if(NOT ARG_RANKS)
     set(ARG_RANKS 1)

@@ -8,8 +8,8 @@
 namespace tessera {
 namespace {
 
-Error defect(const std::exception& error) {
-  return Error(ExitCode::internal, fmt::format("{}. This is a defect of Tessera; please report it with the command line.", error.what()));
+Error defect(const char* what) {
+  return Error(ExitCode::internal, fmt::format("{}. This is a defect of Tessera; please report it with the command line.", what));
 }
 
 }  // namespace
@@ -25,14 +25,16 @@ Error current_error() {
                              "request). Ask for less, or for more memory.{}",
                              address_space_text()));
   } catch (const std::system_error& error) {
-    if (error.code() != std::errc::resource_unavailable_try_again) return defect(error);
+    if (error.code() != std::errc::resource_unavailable_try_again) return defect(error.what());
     return Error(
         ExitCode::memory,
         fmt::format("the system starts no more threads for this process ({}): raise its limits of memory and of processes (ulimit -v, "
                     "ulimit -u, the job's request), or ask for fewer threads (run.threads).{}",
                     error.what(), address_space_text()));
   } catch (const std::exception& error) {
-    return defect(error);
+    return defect(error.what());
+  } catch (...) {
+    return defect("something was thrown that is no std::exception");
   }
 }
 

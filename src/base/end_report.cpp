@@ -74,10 +74,11 @@ void note_copied(std::int64_t step, bool told) {
 void report_end(int status) noexcept {
   if (g_path.empty() || g_reported.exchange(true)) return;
   if (access(g_path.c_str(), F_OK) == 0) return;
-  char text[64], *at = append(text, "status ");
-  at = append(std::to_chars(at, std::end(text), status).ptr, "\nsaved ");
+  // Room for both words, two numbers of any size, and the end of each line.
+  char text[80], *at = append(text, "status ");
+  at = append(std::to_chars(at, at + 12, status).ptr, "\nsaved ");
   const std::int64_t saved = g_saved.load();
-  at = saved < 0 ? append(at, "nothing") : std::to_chars(at, std::end(text), saved).ptr;
+  at = saved < 0 ? append(at, "nothing") : std::to_chars(at, at + 20, saved).ptr;
   *at++ = '\n';
   // A link is made or refused in one step, also on NFS. A file system that has none gets the last end that was reported.
   if (write_file(g_unfinished.c_str(), {text, at}) && link(g_unfinished.c_str(), g_path.c_str()) != 0 && errno != EEXIST &&

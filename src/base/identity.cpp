@@ -14,6 +14,7 @@
 
 #include "base/check.hpp"
 #include "base/commit.hpp"
+#include "base/types.hpp"
 #include "base/version.hpp"
 
 namespace tessera {

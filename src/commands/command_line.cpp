@@ -23,7 +23,33 @@ CLI::Validator number_between(double least, double most) {
           fmt::format("{} to {}", least, most)};
 }
 
-struct PlacesFormatter : CLI::Formatter {
+/// Names of positionals as people read them. CLI11 2.4 and newer refuse '=' and spaces in a name, so the library knows them by another.
+struct ShownName {
+  std::string_view library, shown;
+};
+constexpr ShownName shown_names[] = {{"KEY_VALUE", "key=value"}, {"INPUTS", "INPUT... FOLDER"}};
+
+std::string library_name(const std::string& name) {
+  for (const ShownName& row : shown_names)
+    if (name == row.shown) return std::string(row.library);
+  return name;
+}
+
+/// Replaces the library's names in a message or a name.
+std::string with_shown_names(std::string text) {
+  for (const ShownName& row : shown_names)
+    for (std::size_t at = 0; (at = text.find(row.library, at)) != std::string::npos; at += row.shown.size())
+      text.replace(at, row.library.size(), row.shown);
+  return text;
+}
+
+struct ShownNamesFormatter : CLI::Formatter {
+  std::string make_option_name(const CLI::Option* option, bool positional) const override {
+    return with_shown_names(CLI::Formatter::make_option_name(option, positional));
+  }
+};
+
+struct PlacesFormatter : ShownNamesFormatter {
   explicit PlacesFormatter(std::string places) : places(std::move(places)) {}
   std::string make_option_usage(const CLI::Option*) const override { return places; }
   std::string places;
@@ -40,7 +66,7 @@ std::string path_of(const CLI::App& app) { return app.get_parent() ? path_of(*ap
 
 int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App& at = innermost(app);
-  std::string message = error.what();
+  std::string message = with_shown_names(error.what());
   std::vector<std::string> names, extra = at.remaining();
   for (const CLI::App* c : at.get_subcommands([](const CLI::App*) { return true; })) names.push_back(c->get_name());
   if (!names.empty() && !extra.empty() && !extra.front().starts_with('-')) {
@@ -73,25 +99,25 @@ bool Option::given() const { return !option_->empty(); }
 
 Command Command::command(const std::string& name, const std::string& help) const { return {app_->add_subcommand(name, help), chosen_}; }
 Option Command::option(const std::string& name, std::string& value, const std::string& help) const {
-  return Option(app_->add_option(name, value, help));
+  return Option(app_->add_option(library_name(name), value, help));
 }
 Option Command::option(const std::string& name, std::vector<std::string>& values, const std::string& help) const {
-  return Option(app_->add_option(name, values, help));
+  return Option(app_->add_option(library_name(name), values, help));
 }
 Option Command::option(const std::string& name, std::vector<int>& values, const std::string& help) const {
-  return Option(app_->add_option(name, values, help));
+  return Option(app_->add_option(library_name(name), values, help));
 }
 Option Command::option(const std::string& name, int& value, const std::string& help) const {
-  return Option(app_->add_option(name, value, help));
+  return Option(app_->add_option(library_name(name), value, help));
 }
 Option Command::option(const std::string& name, std::int64_t& value, const std::string& help) const {
-  return Option(app_->add_option(name, value, help));
+  return Option(app_->add_option(library_name(name), value, help));
 }
 Option Command::option(const std::string& name, double& value, const std::string& help) const {
-  return Option(app_->add_option(name, value, help));
+  return Option(app_->add_option(library_name(name), value, help));
 }
 Option Command::option(const std::string& name, const std::function<void(double)>& take, const std::string& help) const {
-  return Option(app_->add_option_function<double>(name, take, help));
+  return Option(app_->add_option_function<double>(library_name(name), take, help));
 }
 Option Command::flag(const std::string& name, bool& value, const std::string& help) const {
   return Option(app_->add_flag(name, value, help));
@@ -121,6 +147,7 @@ Option add_worker_memory(const Command& command, std::int64_t& bytes, const std:
 CommandLine read_command_line(int argc, const char* const* argv) {
   CommandLine line;
   CLI::App app("Tessera trains transformers from an input deck on MPI ranks.", "tessera");
+  app.formatter(std::make_shared<ShownNamesFormatter>());
   app.set_version_flag("--version", version_text);
   app.require_subcommand(1);
   app.footer("Example:\n  tessera deck check inputs/quickstart.toml\n\nEvery command has its own --help.");

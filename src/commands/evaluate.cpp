@@ -12,6 +12,7 @@
 #include "base/progress.hpp"
 #include "commands/commands.hpp"
 #include "commands/evaluate_task.hpp"
+#include "commands/one_process.hpp"
 #include "generate/inference.hpp"
 #include "io/tokenizer/tokenizer.hpp"
 #include "io/tokens/bin_layout.hpp"
@@ -53,6 +54,11 @@ int evaluate(const EvaluateOptions& o) {
   LoadedModel model = load_model(o.checkpoint, device, {.micro_batch = B});
   const bool terminal = isatty(STDERR_FILENO);
   const double begin = now_seconds();
+  if (model.engine->schedule().shape.turns_by_longest) {
+    std::int64_t longest = 1;
+    for (std::int64_t sample = 0; sample < samples; ++sample) longest = std::max(longest, data.longest(sample));
+    model.engine->turn_by(longest);
+  }
   kernels::FixedSum sum;
   std::int64_t targets = 0;
   for (std::int64_t first = 0; first < samples; first += B) {
@@ -61,10 +67,11 @@ int evaluate(const EvaluateOptions& o) {
                 {.tokens = model.engine->tokens(0),
                  .targets = model.engine->targets(0),
                  .document_starts = model.engine->document_starts(0),
-                 .weights = model.engine->row_weights(0)},
+                 .weights = model.engine->row_weights(0),
+                 .padding = model.engine->padding(0)},
                 row);
     model.engine->set_weight(0, 1);
-    const StepReport report = model.engine->evaluate(B * T);
+    const StepReport report = model.engine->evaluate({.tokens = B * T});
     targets += report.targets;
     // The sum leaves out what is no number, so that it would say nothing.
     if (report.not_finite || !sum.add(report.loss_sum))
@@ -135,7 +142,10 @@ void add_evaluate(const Command& app) {
       "Examples:\n  tessera evaluate runs/quickstart/checkpoints/latest --data data/val.h5\n  tessera evaluate "
       "runs/quickstart/checkpoints/latest "
       "--task questions.jsonl --details answers.jsonl");
-  command.does([options] { return evaluate(*options); });
+  command.does([options] {
+    require_one_process("evaluate");
+    return evaluate(*options);
+  });
 }
 
 }  // namespace tessera

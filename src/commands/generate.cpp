@@ -8,6 +8,7 @@
 #include "base/byte_tokenizer.hpp"
 #include "base/control_groups.hpp"
 #include "commands/commands.hpp"
+#include "commands/one_process.hpp"
 #include "deck/tokenizer_python.hpp"
 #include "generate/decoder.hpp"
 #include "generate/inference.hpp"
@@ -195,7 +196,10 @@ void add_generate(const Command& app) {
   command.footer(
       "Example:\n  tessera generate runs/quickstart/checkpoints/latest --prompt \"In the beginning\" --tokens 200\n  tessera generate "
       "runs/ft/checkpoints/latest --chat \"Why is the sky blue?\"");
-  command.does([options] { return generate(*options); });
+  command.does([options] {
+    require_one_process("generate");
+    return generate(*options);
+  });
 }
 
 }  // namespace tessera

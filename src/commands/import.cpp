@@ -7,6 +7,7 @@
 #include "base/log.hpp"
 #include "base/types.hpp"
 #include "commands/commands.hpp"
+#include "commands/one_process.hpp"
 #include "exchange/import_model.hpp"
 
 namespace tessera {
@@ -42,6 +43,7 @@ void add_import(const Command& app) {
       "run "
       "that begins\nwith the model itself needs no import: run.init=models/Llama-3.2-1B.");
   command.does([options] {
+    require_one_process("import");
     options->progress = true;
     return run_import(*options);
   });

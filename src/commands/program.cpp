@@ -2,8 +2,11 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
 
 #include "base/check.hpp"
 #include "base/current_error.hpp"
@@ -34,6 +37,19 @@ int end_by_fault(const Error& error, bool trains) {
   drain_standard_error();
   tell_launcher(status);
   return status;
+}
+
+/// What std::terminate calls: an exception that nobody caught, on any thread, ends the process with a message and a documented status.
+[[noreturn]] void end_by_uncaught_exception() {
+  static std::atomic<bool> ending{false};
+  if (ending.exchange(true)) std::abort();  // an error of the lines below, or a second thread
+  const Error error =
+      std::current_exception()
+          ? current_error()
+          : Error(ExitCode::internal, "the program ended without an exception. This is a defect of Tessera; please report it.");
+  log_line(LogLevel::error, error.what());
+  report_end(static_cast<int>(error.code));
+  leave_now(error.code);
 }
 
 int run(const Chosen& chosen, bool trains) {
@@ -74,6 +90,7 @@ int run_command_line(int argc, char** argv) {
 }  // namespace
 
 int run_program(int argc, char** argv) {
+  std::set_terminate(end_by_uncaught_exception);
   if (const auto path = environment("TESSERA_STATUS_FILE")) prepare_end_report(*path);
   const int status = run_command_line(argc, argv);
   report_end(status);

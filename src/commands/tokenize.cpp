@@ -9,6 +9,7 @@
 #include "base/some_of.hpp"
 #include "base/types.hpp"
 #include "commands/commands.hpp"
+#include "commands/one_process.hpp"
 #include "deck/tokenizer_python.hpp"
 #include "io/tokenizer/chat_templates.hpp"
 #include "io/tokens/tokens.hpp"
@@ -106,6 +107,7 @@ void add_tokenize(const Command& app) {
       "models/Llama-3.2-1B-Instruct chat.jsonl data/ --chat\n  zcat text.jsonl.gz | "
       "tessera tokenize - data/");
   command.does([options, places, longest] {
+    require_one_process("tokenize");
     options->output_dir = places->back();
     options->inputs.assign(places->begin(), places->end() - 1);
     options->longest_line = static_cast<std::int64_t>(*longest * mebibyte);

@@ -99,8 +99,9 @@ std::vector<Key> model_keys() {
            "longrope scaling: by what each pair of features is slowed where sequences have up to rope_original_context tokens, a number "
            "for each."},
       {KEY(model.rope_long_factors), .type = reals, .limits = {.above = 0, .most = 1e6}, .fallback = "[]", .identity = true, .silent = true,
-       .help =
-           "longrope scaling: the same where they are longer (batch.sequence_length, or a text with all tokens that it may come to have)."},
+       .help = "longrope scaling: the same where they are longer: batch.sequence_length, with data.document_mask the longest document of a "
+               "step's "
+               "batch, in tessera generate the text so far."},
       {KEY(model.rope_truncate), .type = boolean, .fallback = "true", .identity = true, .silent = true,
        .help = "yarn scaling: the waves between rope_beta_fast and rope_beta_slow begin and end at whole pairs of features; false: between "
                "pairs (GPT-OSS)."},

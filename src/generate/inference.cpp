@@ -34,6 +34,7 @@ RunPlan plan_of(Deck& deck, const LoadOptions& options, std::int64_t rows) {
 LoadedModel load_from(const io::CheckpointReader& reader, RunDevice device, const LoadOptions& options) {
   LoadedModel model{.deck = deck_of(reader, device), .step = reader.meta().step, .engine = nullptr};
   if (options.mask_documents) model.deck.data.document_mask = true;
+  if (options.pads) model.deck.data.packing = Packing::documents;
   if (options.sequence_length > 0) model.deck.batch.sequence_length = options.sequence_length;
   // No sum of a text depends on ranks, so it need not be made at the price of one that could.
   if (options.text.capacity > 0) model.deck.run.reproducible = false;

@@ -21,6 +21,7 @@ struct LoadOptions {
   bool fewer_where_they_do_not_fit = false;  ///< down to one
   std::int64_t sequence_length = 0;          ///< their tokens; 0: the deck's
   bool mask_documents = false;               ///< of an evaluation, also where the deck does not
+  bool pads = false;                         ///< they end in padding (Engine::padding)
   std::int64_t loss_groups = 0;              ///< of an evaluation: BuildRequest
   TextSize text = {};                        ///< of no capacity: no text
 };

@@ -148,7 +148,8 @@ LoadedModel Examiner::load(const std::string& checkpoint, RunDevice device, cons
   const std::int64_t longest = std::ranges::max_element(pieces_, {}, &TaskPiece::places)->places();
   if (pass_tokens == 0) pass_tokens = device == RunDevice::cuda ? gpu_pass_tokens : host_pass_tokens;
   const bool drops = deck.model.experts > 0 && deck.experts.capacity_factor > 0;
-  if (pass_tokens == 1 || drops) return load_model(checkpoint, device, {.micro_batch = 1, .sequence_length = longest, .loss_groups = 1});
+  if (pass_tokens == 1 || drops)
+    return load_model(checkpoint, device, {.micro_batch = 1, .sequence_length = longest, .pads = true, .loss_groups = 1});
   std::int64_t all = 0;
   for (const TaskPiece& piece : pieces_) all += piece.places();
   return load_model(checkpoint, device,
@@ -156,6 +157,7 @@ LoadedModel Examiner::load(const std::string& checkpoint, RunDevice device, cons
                      .fewer_where_they_do_not_fit = true,
                      .sequence_length = longest,
                      .mask_documents = true,
+                     .pads = true,
                      .loss_groups = std::min<std::int64_t>(std::ssize(pieces_), 256)});
 }
 
@@ -169,9 +171,10 @@ void Examiner::make_pass() {
               .targets = engine.targets(0),
               .weights = engine.row_weights(0),
               .groups = engine.token_groups(0),
-              .document_starts = engine.document_starts(0)});
+              .document_starts = engine.document_starts(0),
+              .padding = engine.padding(0)});
   engine.set_weight(0, 1);
-  if (engine.evaluate(s.tokens()).not_finite)
+  if (engine.evaluate({.tokens = s.tokens()}).not_finite)
     fail(ExitCode::numerics, "the model's loss is not finite. Look at its weights: tessera inspect CHECKPOINT.");
   const std::vector<GroupLoss> losses = engine.group_losses();
   for (std::size_t p = 0; p < places.size(); ++p) losses_.push_back(losses[p].sum);

@@ -21,7 +21,7 @@ std::vector<PiecePlace> place_pieces(std::span<const TaskPiece> pieces, std::int
 
 void write_pass(std::span<const TaskPiece> pieces, std::span<const PiecePlace> places, std::int64_t row_length, const PassInputs& to) {
   std::ranges::fill(to.tokens, 0), std::ranges::fill(to.targets, 0), std::ranges::fill(to.weights, 0), std::ranges::fill(to.groups, -1);
-  std::ranges::fill(to.document_starts, 0);
+  std::ranges::fill(to.document_starts, 0), std::ranges::fill(to.padding, 1);
   for (std::size_t p = 0; p < places.size(); ++p) {
     const auto n = static_cast<std::size_t>(pieces[p].places()), counted = static_cast<std::size_t>(pieces[p].counted);
     const auto first = static_cast<std::size_t>(places[p].row * row_length + places[p].begin);
@@ -29,6 +29,7 @@ void write_pass(std::span<const TaskPiece> pieces, std::span<const PiecePlace> p
     std::ranges::copy(pieces[p].tokens.last(counted), to.targets.begin() + static_cast<std::ptrdiff_t>(first + n - counted));
     std::ranges::fill(to.weights.subspan(first + n - counted, counted), 1.0f);
     std::ranges::fill(to.groups.subspan(first, n), static_cast<std::int32_t>(p));
+    if (!to.padding.empty()) std::ranges::fill(to.padding.subspan(first, n), 0);
     if (to.document_starts.empty()) continue;
     std::ranges::fill(to.document_starts.subspan(first, n), static_cast<std::int32_t>(places[p].begin));
     // Until another piece comes here.

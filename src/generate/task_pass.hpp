@@ -22,11 +22,12 @@ struct PiecePlace {
 /// `most` at most.
 std::vector<PiecePlace> place_pieces(std::span<const TaskPiece> pieces, std::int64_t rows, std::int64_t row_length, std::size_t most);
 
-/// What the host writes of a pass of (rows, T) places. `document_starts` is empty where a pass has one piece.
+/// What the host writes of a pass of (rows, T) places. `document_starts` is empty where a pass has one piece, `padding` where no
+/// router counts it.
 struct PassInputs {
   std::span<std::int32_t> tokens, targets;
   std::span<float> weights;
-  std::span<std::int32_t> groups, document_starts;
+  std::span<std::int32_t> groups, document_starts, padding;
 };
 
 /// Writes pieces at their places: each a document and a group of its own, and what stays empty behind them in a row one more, of no group.

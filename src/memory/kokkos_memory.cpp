@@ -3,6 +3,8 @@
 #include <Kokkos_Core.hpp>
 #include <cstdlib>
 #include <cstring>
+
+#include "base/backend.hpp"
 #ifdef TESSERA_EMULATED_GPU
 #include <cuda_runtime.h>
 #endif

@@ -1,5 +1,6 @@
 #include "report/measure.hpp"
 
+#include "base/backend.hpp"
 #include "memory/runtime.hpp"
 #include "report/measure_kernels.hpp"
 #include "report/measure_links.hpp"

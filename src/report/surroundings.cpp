@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include "base/backend.hpp"
 #include "base/json.hpp"
 
 #include "base/control_groups.hpp"

@@ -25,6 +25,7 @@ inline constexpr InputRow input_rows[] = {
     {"row_weights", ValueKind::row_weights, 4, inputs_a_token},
     {"token_groups", ValueKind::token_groups, 4, inputs_a_token},
     {"positions", ValueKind::positions, 4, inputs_a_token},
+    {"padding", ValueKind::padding, 4, inputs_a_token},
     {"document_starts", ValueKind::document_starts, 4, inputs_a_place_of_attention},
     {"weights", ValueKind::micro_batch_weight, 8, one_input},
 };

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <memory>
 
+#include "base/backend.hpp"
 #include "validation/kernels/attention_runs.hpp"
 
 namespace tessera::kernels::attention_decode_cuda_test {

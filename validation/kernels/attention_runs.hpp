@@ -1,5 +1,6 @@
 // Attention on a GPU (or in the emulator) and on the host on the same inputs.
 #pragma once
+#include "base/backend.hpp"
 #include "validation/kernels/attention_cases.hpp"
 #include "validation/kernels/device_array.hpp"
 #ifdef TESSERA_EMULATED_GPU

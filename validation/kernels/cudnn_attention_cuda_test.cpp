@@ -1,5 +1,6 @@
 // Attention through cuDNN against the host's: the graphs, their operands' places, workspace, the choice between ours and theirs. In the
 // emulator a stand-in executes what cudnn-frontend describes.
+#include "base/backend.hpp"
 #include "kernels/attention/cudnn_attention.hpp"
 
 #include <unistd.h>

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/backend.hpp"
 #include "kernels/context.hpp"
 #include "kernels/cuda/devices.hpp"
 #include "kernels/cuda/runtime.hpp"

@@ -10,6 +10,10 @@ namespace tessera::kernels::testing {
 
 struct DispatchCase {
   std::int64_t M, k, E, capacity, C, blocks = 1;
+  /// That gives experts this capacity where no token is padding.
+  double factor() const {
+    return capacity == M ? 0 : (static_cast<double>(capacity) - 0.5) * static_cast<double>(E) / static_cast<double>(M * k);
+  }
   /// Two more than a block can need.
   std::int64_t rows_of_block() const { return std::min(M * std::min(k, E / blocks), E / blocks * capacity) + 2; }
   std::int64_t rows() const { return blocks * rows_of_block(); }
@@ -31,6 +35,23 @@ inline std::vector<std::int32_t> random_choices(const DispatchCase& c) {
     for (std::int64_t j = 0; j < c.k; ++j) experts.push_back(static_cast<std::int32_t>((first + j) % c.E));
   }
   return experts;
+}
+
+/// The same choices with padding in some places.
+struct PaddedChoices {
+  std::vector<std::int64_t> real;     ///< tokens that are no padding
+  std::vector<std::int32_t> experts;  ///< choices of all
+};
+inline PaddedChoices padded_choices(const DispatchCase& c) {
+  PaddedChoices padded{{}, random_choices(c)};
+  for (std::int64_t m = 0; m < c.M; ++m) {
+    if (m % 5 != 3 && m < c.M - c.M / 4) {
+      padded.real.push_back(m);
+      continue;
+    }
+    for (std::int64_t j = 0; j < c.k; ++j) padded.experts[static_cast<std::size_t>(m * c.k + j)] = static_cast<std::int32_t>(c.E);
+  }
+  return padded;
 }
 
 }  // namespace tessera::kernels::testing

@@ -19,7 +19,7 @@ struct Results {
 
   Results(const Case& c, bool on_host, std::int64_t shift = 0) {
     const std::int64_t R = c.rows(), slots = c.k + 1;
-    const auto experts = random_choices(c);
+    const auto experts = c.k % 2 == 0 ? padded_choices(c).experts : random_choices(c);
     const auto x = random_values<T>(c.M * c.C, 1), shared = random_values<T>(c.M * c.C, 2);
     const auto d_in = random_values<T>(R * c.C, 3), a_in = random_values<T>(R * c.C, 4);
     const auto weights = random_values<float>(c.M * slots, 5);
@@ -35,7 +35,7 @@ struct Results {
                               .M = c.M,
                               .k = c.k,
                               .E = c.E,
-                              .capacity = c.capacity,
+                              .capacity_factor = c.factor(),
                               .rows = R,
                               .blocks = c.blocks});
       gather_rows(context,

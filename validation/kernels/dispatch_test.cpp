@@ -29,7 +29,7 @@ struct Plan {
                          .M = c.M,
                          .k = c.k,
                          .E = c.E,
-                         .capacity = c.capacity,
+                         .capacity_factor = c.factor(),
                          .rows = c.rows(),
                          .blocks = c.blocks};
     Workspace workspace(plan_dispatch_workspace_bytes(p));
@@ -79,7 +79,7 @@ TEST(Dispatch, BlocksHaveTheRowsOfTheirExperts) {
                            .M = c.M,
                            .k = c.k,
                            .E = c.E,
-                           .capacity = c.capacity,
+                           .capacity_factor = c.factor(),
                            .rows = blocks * rows,
                            .blocks = blocks};
       plan_dispatch({}, p);
@@ -103,7 +103,7 @@ TEST(Dispatch, BlocksHaveTheRowsOfTheirExperts) {
 }
 
 TEST(Dispatch, RefusesAnExpertThatDoesNotExist) {
-  const std::vector<std::int32_t> experts{0, 3};
+  const std::vector<std::int32_t> experts{0, 4};
   std::vector<std::int32_t> out(16);
   EXPECT_THROW(plan_dispatch({}, {.counts = out.data(),
                                   .offsets = out.data() + 3,
@@ -113,9 +113,69 @@ TEST(Dispatch, RefusesAnExpertThatDoesNotExist) {
                                   .M = 2,
                                   .k = 1,
                                   .E = 3,
-                                  .capacity = 2,
                                   .rows = 2}),
                Error);
+}
+
+// Rows, drops and room are those of the tokens that are no padding, as if there were no others.
+TEST(Dispatch, PaddingTakesNoRowAndNoRoom) {
+  for (const Case& c : dispatch_cases) {
+    SCOPED_TRACE(::testing::Message() << c);
+    const PaddedChoices padded = padded_choices(c);
+    const auto M = std::ssize(padded.real);
+    if (M == 0) continue;
+    std::vector<std::int32_t> alone;
+    for (const std::int64_t m : padded.real)
+      alone.insert(alone.end(), padded.experts.begin() + m * c.k, padded.experts.begin() + (m + 1) * c.k);
+    const auto plan = [&](const std::vector<std::int32_t>& experts, std::int64_t tokens) {
+      struct {
+        std::vector<std::int32_t> counts, offsets, places, sources;
+      } r{poisoned<std::int32_t>(c.E), poisoned<std::int32_t>(c.E + 1), poisoned<std::int32_t>(tokens * c.k),
+          poisoned<std::int32_t>(c.rows())};
+      plan_dispatch({}, {.counts = r.counts.data(),
+                         .offsets = r.offsets.data(),
+                         .places = r.places.data(),
+                         .sources = r.sources.data(),
+                         .experts = experts.data(),
+                         .M = tokens,
+                         .k = c.k,
+                         .E = c.E,
+                         .capacity_factor = c.factor(),
+                         .rows = c.rows(),
+                         .blocks = c.blocks});
+      return r;
+    };
+    const auto with = plan(padded.experts, c.M), without = plan(alone, M);
+    EXPECT_EQ(with.counts, without.counts);
+    EXPECT_EQ(with.offsets, without.offsets);
+    std::vector<std::int32_t> places(size(c.M * c.k), -1);
+    for (std::int64_t i = 0; i < M * c.k; ++i) places[size(padded.real[size(i / c.k)] * c.k + i % c.k)] = without.places[size(i)];
+    EXPECT_EQ(with.places, places);
+    for (std::size_t row = 0; row < with.sources.size(); ++row) {
+      const std::int64_t choice = without.sources[row];
+      EXPECT_EQ(with.sources[row], choice < 0 ? -1 : padded.real[size(choice / c.k)] * c.k + choice % c.k) << "row " << row;
+    }
+  }
+}
+
+TEST(Dispatch, PaddingAloneHasNoRows) {
+  const std::vector<std::int32_t> experts(6, 4);
+  auto counts = poisoned<std::int32_t>(4), offsets = poisoned<std::int32_t>(5), places = poisoned<std::int32_t>(6),
+       sources = poisoned<std::int32_t>(6);
+  plan_dispatch({}, {.counts = counts.data(),
+                     .offsets = offsets.data(),
+                     .places = places.data(),
+                     .sources = sources.data(),
+                     .experts = experts.data(),
+                     .M = 3,
+                     .k = 2,
+                     .E = 4,
+                     .capacity_factor = 1,
+                     .rows = 6});
+  EXPECT_EQ(counts, std::vector<std::int32_t>(4, 0));
+  EXPECT_EQ(offsets, std::vector<std::int32_t>(5, 0));
+  EXPECT_EQ(places, std::vector<std::int32_t>(6, -1));
+  EXPECT_EQ(sources, std::vector<std::int32_t>(6, -1));
 }
 
 template <class T>

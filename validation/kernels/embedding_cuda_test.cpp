@@ -1,3 +1,4 @@
+#include "base/backend.hpp"
 #include "base/check.hpp"
 #include "device_array.hpp"
 #include "embedding_cases.hpp"

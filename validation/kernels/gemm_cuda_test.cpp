@@ -1,3 +1,4 @@
+#include "base/backend.hpp"
 #include "gemm_cases.hpp"
 
 #include <unistd.h>

@@ -31,16 +31,19 @@ inline std::string describe(const RouterShape& s) {
 
 struct RouterInputs {
   std::vector<float> logits, d_weights, bias;
-  std::vector<std::int32_t> counts;  ///< of the parts before this one and of this one
+  std::vector<std::int32_t> counts;   ///< of the parts before this one and of this one
+  std::vector<std::int32_t> padding;  ///< 1 of some tokens
   double weight = 1;
   explicit RouterInputs(const RouterShape& s)
       : logits(random_values<float>(s.M * s.columns(), 1, 2)),
         d_weights(random_values<float>(s.M * s.slots(), 2)),
         bias(random_values<float>(s.E, 9, 0.3f)),
-        counts(static_cast<std::size_t>(s.parts * s.E)) {
+        counts(static_cast<std::size_t>(s.parts * s.E)),
+        padding(static_cast<std::size_t>(s.M)) {
+    for (std::size_t m = 0; m < padding.size(); ++m) padding[m] = m % 7 == 2 || m + 1 + padding.size() / 5 > padding.size() ? 1 : 0;
     for (std::int64_t m = 0; m + 1 < s.M; m += 5)  // equal ones
       logits[static_cast<std::size_t>(m * s.columns())] = logits[static_cast<std::size_t>(m * s.columns() + s.E - 1)];
-    for (std::size_t i = 0; i < counts.size(); ++i) counts[i] = static_cast<std::int32_t>(5 * i % 7);
+    for (std::size_t i = 0; i < counts.size(); ++i) counts[i] = static_cast<std::int32_t>(5 * i % 7 + 1);
   }
 };
 

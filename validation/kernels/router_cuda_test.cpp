@@ -8,7 +8,7 @@ class RouterCuda : public OnDevice {};
 
 /// What all ops of the router leave, on the host or on a GPU.
 template <class T>
-Hash128 results(const RouterShape& s, bool on_host, bool biased = false) {
+Hash128 results(const RouterShape& s, bool on_host, bool biased = false, bool padded = false) {
   RouterInputs in(s);
   auto &logits = in.logits, &d_weights = in.d_weights, &bias = in.bias;
   auto& counts = in.counts;
@@ -23,14 +23,20 @@ Hash128 results(const RouterShape& s, bool on_host, bool biased = false) {
                               .weights = weights.data(),
                               .logits = logits.data(),
                               .bias = biased ? bias.data() : nullptr,
+                              .padding = padded ? in.padding.data() : nullptr,
                               .shape = s});
-    host::router_losses({}, {.balance = balance.data(), .z = z.data(), .logits = logits.data(), .counts = counts.data(), .shape = s});
+    host::router_losses({}, {.balance = balance.data(),
+                             .z = z.data(),
+                             .logits = logits.data(),
+                             .experts = experts.data(),
+                             .counts = counts.data(),
+                             .shape = s});
     backward.d_logits = d_logits.data(), backward.d_weights = d_weights.data(), backward.weights = weights.data();
     backward.experts = experts.data(), backward.logits = logits.data(), backward.counts = counts.data(), backward.weight = weight.data();
     host::router_backward({}, backward);
     return digest(experts, weights, balance, z, d_logits);
   }
-  DeviceArray<std::int32_t> experts(s.M * s.k), device_counts(counts);
+  DeviceArray<std::int32_t> experts(s.M * s.k), device_counts(counts), device_padding(in.padding);
   DeviceArray<float> weights(s.M * s.slots()), balance(s.M), z(s.M), device_logits(logits), device_d_weights(d_weights), device_bias(bias);
   DeviceArray<double> device_weight(weight);
   DeviceArray<float> device_scale(std::vector<float>{scale});
@@ -39,9 +45,14 @@ Hash128 results(const RouterShape& s, bool on_host, bool biased = false) {
                             .weights = weights.data(),
                             .logits = device_logits.data(),
                             .bias = biased ? device_bias.data() : nullptr,
+                            .padding = padded ? device_padding.data() : nullptr,
                             .shape = s});
-  cuda::router_losses(
-      {}, {.balance = balance.data(), .z = z.data(), .logits = device_logits.data(), .counts = device_counts.data(), .shape = s});
+  cuda::router_losses({}, {.balance = balance.data(),
+                           .z = z.data(),
+                           .logits = device_logits.data(),
+                           .experts = experts.data(),
+                           .counts = device_counts.data(),
+                           .shape = s});
   backward.d_logits = d_logits.data(), backward.d_weights = device_d_weights.data(), backward.weights = weights.data();
   backward.experts = experts.data(), backward.logits = device_logits.data(), backward.counts = device_counts.data();
   backward.weight = device_weight.data(), backward.grad_scale = device_scale.data();
@@ -55,6 +66,7 @@ TEST_F(RouterCuda, HasTheBitsOfTheHost) {
     EXPECT_EQ(results<bf16>(s, false).hex(), results<bf16>(s, true).hex()) << describe(s);
     EXPECT_EQ(results<f16>(s, false).hex(), results<f16>(s, true).hex()) << describe(s);
     EXPECT_EQ(results<float>(s, false, true).hex(), results<float>(s, true, true).hex()) << describe(s) << " with a bias";
+    EXPECT_EQ(results<bf16>(s, false, false, true).hex(), results<bf16>(s, true, false, true).hex()) << describe(s) << " with padding";
   }
 }
 

@@ -26,6 +26,11 @@ struct Reference {
     for (std::int64_t part = 0; part < s.parts; ++part) sum += counts[size(part * s.E + e)];
     return sum;
   }
+  double all_choices() const {
+    double sum = 0;
+    for (const std::int32_t of_expert : counts) sum += of_expert;
+    return sum;
+  }
   static double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
   double sum_of_sigmoids(const double* l) const {
     double sum = 0;
@@ -66,8 +71,7 @@ struct Reference {
     for (std::int64_t m = 0; m < s.M; ++m) {
       const double* l = row(logits, m);
       const double all = s.sigmoid ? sum_of_sigmoids(l) : 1;
-      for (std::int64_t e = 0; e < s.E; ++e)
-        losses[size(m)] += static_cast<double>(s.E) * choices(e) / static_cast<double>(s.k * s.M * s.parts) * score(l, e) / all;
+      for (std::int64_t e = 0; e < s.E; ++e) losses[size(m)] += static_cast<double>(s.E) * choices(e) / all_choices() * score(l, e) / all;
     }
     return losses;
   }
@@ -82,7 +86,7 @@ struct Trial : RouterInputs {
   RouterShape s;
   std::vector<float> weights, balance, z;
   std::vector<std::int32_t> experts;
-  bool biased = false;
+  bool biased = false, padded = false;
   explicit Trial(const RouterShape& s)
       : RouterInputs(s),
         s(s),
@@ -95,12 +99,19 @@ struct Trial : RouterInputs {
                         .weights = weights.data(),
                         .logits = logits.data(),
                         .bias = biased ? bias.data() : nullptr,
+                        .padding = padded ? padding.data() : nullptr,
                         .shape = s});
     std::fill_n(counts.begin() + (s.parts - 1) * s.E, s.E, 0);
-    for (const std::int32_t e : experts) ++counts.at(size((s.parts - 1) * s.E + e));  // this part is the last
+    for (const std::int32_t e : experts)
+      if (!padded || e < s.E) ++counts.at(size((s.parts - 1) * s.E + e));  // this part is the last
   }
   void losses() {
-    router_losses({}, {.balance = balance.data(), .z = z.data(), .logits = logits.data(), .counts = counts.data(), .shape = s});
+    router_losses({}, {.balance = balance.data(),
+                       .z = z.data(),
+                       .logits = logits.data(),
+                       .experts = experts.data(),
+                       .counts = counts.data(),
+                       .shape = s});
   }
   template <class T>
   std::vector<T> backward(float balance_scale, float z_scale) {
@@ -170,6 +181,46 @@ TEST(Router, BackwardIsTheGradientOfWeightsAndLosses) {
       const auto expected = finite_differences(doubles(run.logits), loss);
       EXPECT_LT(relative_error(run.backward<float>(balance_scale, z_scale), expected, 0.1), 5e-6);
       EXPECT_LT(relative_error(run.backward<bf16>(balance_scale, z_scale), expected, 0.1), tolerance<bf16>());
+    }
+  }
+}
+
+// Tokens among padding have the bits that they have without it, and padding has none.
+TEST(Router, PaddingCountsInNothing) {
+  for (const RouterShape& s : router_cases) {
+    SCOPED_TRACE(describe(s));
+    Trial all(s);
+    all.padded = true;
+    all.forward(), all.losses();
+    const std::vector<float> d_all = all.backward<float>(0.7f, 0.3f);
+    RouterShape some = s;
+    some.M = std::ranges::count(all.padding, 0);
+    Trial real(some);
+    const auto take = [&](auto& to, const auto& from, std::int64_t columns) {
+      to.clear();
+      for (std::int64_t m = 0; m < s.M; ++m)
+        if (!all.padding[size(m)]) to.insert(to.end(), from.begin() + m * columns, from.begin() + (m + 1) * columns);
+    };
+    take(real.logits, all.logits, s.columns()), take(real.d_weights, all.d_weights, s.slots());
+    real.forward(), real.losses();
+    const std::vector<float> d_real = real.backward<float>(0.7f, 0.3f);
+    EXPECT_EQ(all.counts, real.counts);
+    std::vector<float> weights, balance, z, d;
+    std::vector<std::int32_t> experts;
+    take(weights, all.weights, s.slots()), take(balance, all.balance, 1), take(z, all.z, 1), take(d, d_all, s.columns());
+    take(experts, all.experts, s.k);
+    EXPECT_EQ(weights, real.weights);
+    EXPECT_EQ(balance, real.balance);
+    EXPECT_EQ(z, real.z);
+    EXPECT_EQ(d, d_real);
+    EXPECT_EQ(experts, real.experts);
+    for (std::int64_t m = 0; m < s.M; ++m) {
+      if (!all.padding[size(m)]) continue;
+      for (std::int64_t j = 0; j < s.k; ++j) EXPECT_EQ(all.experts[size(m * s.k + j)], s.E);
+      for (std::int64_t j = 0; j < s.slots(); ++j) EXPECT_EQ(all.weights[size(m * s.slots() + j)], 0);
+      for (std::int64_t j = 0; j < s.columns(); ++j) EXPECT_EQ(d_all[size(m * s.columns() + j)], 0);
+      EXPECT_EQ(all.balance[size(m)], 0);
+      EXPECT_EQ(all.z[size(m)], 0);
     }
   }
 }

@@ -1,3 +1,4 @@
+#include "base/backend.hpp"
 #include "device_array.hpp"
 #include "softmax_loss_rows_cases.hpp"
 

@@ -1,5 +1,6 @@
 // The instructions of kernels/cuda/tensor_core.hpp against their definitions: on a GPU this tests our reading of the PTX ISA, in the
 // emulator its twins.
+#include "base/backend.hpp"
 #include "kernels/cuda/tensor_core.hpp"
 
 #include <cmath>

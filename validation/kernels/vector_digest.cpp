@@ -479,9 +479,14 @@ void experts() {
                      .M = M,
                      .k = k,
                      .E = shape.E,
-                     .capacity = 20,
+                     .capacity_factor = 0.75,
                      .rows = rows});
-  router_losses({}, {.balance = balance.data(), .z = z.data(), .logits = logits.data(), .counts = counts.data(), .shape = shape});
+  router_losses({}, {.balance = balance.data(),
+                     .z = z.data(),
+                     .logits = logits.data(),
+                     .experts = chosen.data(),
+                     .counts = counts.data(),
+                     .shape = shape});
   const float scale = 1;
   router_backward({}, {.d_logits = d_logits.data(),
                        .d_weights = d_weights.data(),

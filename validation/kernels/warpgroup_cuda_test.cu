@@ -1,6 +1,7 @@
 // Products of a warpgroup (kernels/cuda/warpgroup.hpp) against plain ones, by themselves and on tiles as attention uses them: on a Hopper
 // GPU this tests our reading of the PTX ISA, in the emulator its twins. Where an operand is not read as it was stored, the message says
 // which of its elements was read instead, and which field of the descriptor decides that.
+#include "base/backend.hpp"
 #include "kernels/cuda/warpgroup.hpp"
 
 #include <cmath>

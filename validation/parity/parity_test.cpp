@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <string_view>
 
+#include "base/backend.hpp"
 #include "deck/kinds_of_layers.hpp"
 #include "generate/decoder.hpp"
 #include "kernels/cuda/devices.hpp"
@@ -157,12 +158,16 @@ TEST_P(Parity, TenSteps) {
   const auto tokens = integers(file_, "steps/tokens"), targets = integers(file_, "steps/targets");
   const auto losses = floats(file_, "steps/losses"), norms = floats(file_, "steps/grad_norms");
   const bool bf16 = GetParam().bf16;
+  // In bf16 the order of a product's sums, which is the processor's, decides a router's choice where two scores are nearer than a rounding.
+  // One token of a step then has the gradient of another expert: the norm may differ by what one token weighs, besides the rounding.
+  const auto tokens_of_step = static_cast<double>(tokens.size()) / static_cast<double>(losses.size());
+  const double of_norm = !bf16 ? 1e-4 : deck_.model.experts > 0 ? 2e-2 + 1 / tokens_of_step : 2e-2;
   double worst = 0, of_weights = 0;
   for (std::size_t step = 0; step < losses.size(); ++step) {
     set_batch(*engine, tokens, targets, step * tokens.size() / losses.size());
     const StepReport report = engine->step();
     EXPECT_NEAR(report.loss / losses[step], 1, bf16 ? 2e-2 : 1e-5) << "step " << step;
-    EXPECT_NEAR(report.grad_norm / norms[step], 1, bf16 ? 2e-2 : 1e-4) << "step " << step;
+    EXPECT_NEAR(report.grad_norm / norms[step], 1, of_norm) << "step " << step;
     worst = std::max(worst, std::abs(report.loss / losses[step] - 1));
   }
   for (const Parameter& p : engine->layout().table) {

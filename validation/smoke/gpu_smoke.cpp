@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/backend.hpp"
 #include "base/check.hpp"
 #include "base/clock.hpp"
 #include "base/json.hpp"

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <set>
 
+#include "base/backend.hpp"
 #include "kernels/attention/cudnn_attention.hpp"
 #include "topology/world.hpp"
 #include "validation/smoke/probes.hpp"

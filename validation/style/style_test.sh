@@ -39,6 +39,7 @@ if ! output=$("$root/scripts/style" --tree "$tree" 2>&1); then
   echo "FAIL: a sound tree was refused:"; echo "$output"; failed=1
 fi
 
+expect_fault src/base/a.cpp 1 'include "base/backend.hpp" above this' '#ifdef TESSERA_CUDA\nint x;\n#endif\n'
 expect_fault src/base/a.cpp 1 "base sees base" '#include "memory/arena.hpp"\n'
 expect_fault src/zero/a.cpp 2 "zero sees" '#include "zero/partition.hpp"\n#include "optimizer/adamw.hpp"\n'
 expect_fault src/optimizer/texts/a.cpp 1 "optimizer/texts sees base memory kernels" '#include "deck/deck.hpp"\n'

@@ -22,7 +22,7 @@ constexpr std::string_view of_fsdp = "parameters are gathered by unit (embedding
 constexpr std::string_view other_schedule = "it is of a schedule that is not here; leave it out";
 constexpr std::string_view of_memory = "`tessera plan` lists a rank's memory before the run";
 constexpr std::string_view of_commands = "`tessera train`, `tessera evaluate` and `tessera generate` are commands of their own";
-constexpr std::string_view of_launch = "ranks and their places are the launcher's";
+constexpr std::string_view places_of_ranks = "ranks and their places are the launcher's";
 
 using Words = std::vector<std::pair<std::string_view, std::string_view>>;
 using Rows = std::vector<ForeignKey>;
@@ -51,6 +51,19 @@ Rows length_and_batch() {
       mapped("max_seq_length", integer, "batch.sequence_length", "tokens; of TRL's arguments"),
       refused("packing", boolean, "false",
               "of TRL's arguments: set it to false and say data.packing=documents data.document_mask=true on the command line"),
+      refused("padding_free", boolean, "false",
+              "of TRL's arguments: set it to false and say data.packing=documents data.document_mask=true on the command line, which puts "
+              "whole documents into a sequence"),
+      unneeded("packing_strategy", text, "data.packing says on the command line how sequences are filled"),
+      unneeded("assistant_only_loss", boolean, "`tessera tokenize --chat` decides it: the assistant's turns alone count in the loss"),
+      unneeded("completion_only_loss", boolean,
+               "`tessera tokenize` decides it: of lines with \"prompt\" and \"completion\" the completions alone count in the loss"),
+      refused("eos_token", text, "", "of TRL's arguments: `tessera tokenize --end-token NAME` says it; leave it out"),
+      mapped("router_aux_loss_coef", real, "model.router_aux_loss", "of TRL's arguments"),
+      refused(
+          "embedding_learning_rate", real, "",
+          "of Unsloth's arguments: say 'optimizer.groups=[{ tensors = [\"embedding.*\", \"head.*\"], learning_rate = R }]' on the command "
+          "line, and leave it out"),
   };
 }
 
@@ -276,7 +289,7 @@ Rows data_and_launch() {
                              {"ddp_static_graph", boolean},
                              {"ddp_backend", text}}));
   add(unneeded_rows("topology.collective_timeout is how long a rank waits for the others", {{"ddp_timeout", integer}}));
-  add(unneeded_rows(of_launch,
+  add(unneeded_rows(places_of_ranks,
                     {{"local_rank", integer}, {"_n_gpu", integer}, {"mp_parameters", text}, {"ray_scope", text}, {"xpu_backend", text}}));
   return all;
 }

@@ -72,13 +72,19 @@ kernels::RouterShape router_shape(const ModelShape& s) {
 
 void router(Recorder& r, Value experts, Value weights, Value logits, Value bias) {
   const ModelShape& s = r.s;
+  const Value padding = r.padding();
   std::vector<Touch> touches = {{experts, write}, {weights, write}, {logits, read}};
-  if (bias) touches.push_back({bias, read});
-  r.call({.name = "router", .touches = std::move(touches), .run = [=, shape = router_shape(s)](const At& at) {
+  for (const Value optional : {bias, padding})
+    if (optional) touches.push_back({optional, read});
+  r.call({.name = "router",
+          .touches = std::move(touches),
+          .run = [=, shape = router_shape(s), first = s.apart_index * s.tokens()](const At& at) {
+            const auto* padded = at.get<std::int32_t>(padding);
             kernels::router_forward(at.context, {.experts = at.get<std::int32_t>(experts),
                                                  .weights = at.get<float>(weights),
                                                  .logits = at.get<float>(logits),
                                                  .bias = at.get<float>(bias),
+                                                 .padding = padded ? padded + first : nullptr,
                                                  .shape = shape});
           }});
 }
@@ -111,18 +117,19 @@ void router_backward(Recorder& r, Value d_logits, Value d_weights, Value weights
           }});
 }
 
-void router_totals(Recorder& r, Value logits, Value counts, const Dispatch& d) {
+void router_totals(Recorder& r, Value logits, Value experts, Value counts, const Dispatch& d) {
   const ModelShape& s = r.s;
   if (s.feed != Feed::samples) return;
   const std::int64_t M = s.tokens();
   const Value balance = r.value("balance", {M}, DType::f32), z = r.value("z", {M}, DType::f32),
               sums = r.value("router_sums", {2}, DType::i64);
   r.call({.name = "router_losses",
-          .touches = {{balance, write}, {z, write}, {logits, read}, {counts, read}},
+          .touches = {{balance, write}, {z, write}, {logits, read}, {experts, read}, {counts, read}},
           .run = [=, shape = router_shape(s)](const At& at) {
             kernels::router_losses(at.context, {.balance = at.get<float>(balance),
                                                 .z = at.get<float>(z),
                                                 .logits = at.get<float>(logits),
+                                                .experts = at.get<std::int32_t>(experts),
                                                 .counts = at.get<std::int32_t>(counts),
                                                 .shape = shape});
           }});
@@ -157,7 +164,7 @@ Dispatch dispatch(Recorder& r, Value experts) {
                    .places = r.value("places", {s.tokens(), e.k}, DType::u32),
                    .sources = r.value("sources", {s.arriving_rows()}, DType::u32)};
   const kernels::PlanDispatch plan{
-      .M = s.tokens(), .k = e.k, .E = e.E, .capacity = s.expert_capacity(), .rows = s.arriving_rows(), .blocks = s.ep};
+      .M = s.tokens(), .k = e.k, .E = e.E, .capacity_factor = e.capacity_factor, .rows = s.arriving_rows(), .blocks = s.ep};
   r.call({.name = "plan_dispatch",
           .touches = {{d.counts, write}, {d.offsets, write}, {d.places, write}, {d.sources, write}, {experts, read}},
           .workspace = kernels::plan_dispatch_workspace_bytes(plan, s.backend),

@@ -38,7 +38,7 @@ void router(Recorder& r, Value experts, Value weights, Value logits, Value bias)
 /// Gradient of logits, from those of weights and by the router's own losses.
 void router_backward(Recorder& r, Value d_logits, Value d_weights, Value weights, Value experts, Value logits, Value counts);
 /// The router's losses, drops and loads join the step's. Of a text: nothing.
-void router_totals(Recorder& r, Value logits, Value counts, const Dispatch& d);
+void router_totals(Recorder& r, Value logits, Value experts, Value counts, const Dispatch& d);
 Dispatch dispatch(Recorder& r, Value experts);
 /// out (R,C): each row is that of its token in `in` (M,C).
 void gather_rows(Recorder& r, Value out, Value in, const Dispatch& d);

@@ -37,6 +37,11 @@ Value Recorder::document_starts() {
   return declare({.kind = ValueKind::document_starts, .name = "document_starts"});
 }
 
+Value Recorder::padding() {
+  if (!s.padding || s.feed != Feed::samples) return {};
+  return declare({.kind = ValueKind::padding, .name = "padding"});
+}
+
 Value Recorder::rotations(int rotation) {
   if (s.feed != Feed::token) return rope_table(rotation);
   return declare({.kind = ValueKind::rotations,

@@ -48,6 +48,8 @@ class Recorder {
   Value scalars() { return declare({.kind = ValueKind::scalars, .name = "scalars"}); }
   /// Where documents begin, of a micro-batch; absent where sequences are not masked by them.
   Value document_starts();
+  /// Absent where no sequence has any.
+  Value padding();
   /// The table of one of ModelShape::rotations.
   Value rope_table(int rotation) { return declare({.kind = ValueKind::rope_table, .name = name_of_rotation("rope", rotation)}); }
   /// Of it rows by position, as rope counts positions: m % T.

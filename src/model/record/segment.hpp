@@ -44,6 +44,7 @@ enum class ValueKind : std::uint8_t {
   row_weights,            ///< (M) fp32: what the loss of each row counts for
   token_groups,           ///< (M) int32: whose loss a token's is, of those that are summed apart; -1: nobody's
   positions,              ///< (M) int32: where in its document each token stands
+  padding,                ///< (M) int32: 1 where a token is padding
   document_starts,        ///< (B,T) int32: what AttentionForward::document_starts has
   micro_batch_weight,     ///< 1 double: 0 where the routers' losses of this micro-batch, which only keeps ranks in step, do not count
   gradient_scale,         ///< kernels::GradientScale

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "deck/kinds_of_layers.hpp"
+#include "kernels/dispatch/dispatch.hpp"
 
 namespace tessera {
 namespace {
@@ -134,9 +135,7 @@ std::int64_t logit_rows(const ModelShape& s) {
 }  // namespace
 
 std::int64_t ModelShape::expert_capacity() const {
-  if (experts.capacity_factor == 0) return tokens();
-  const double share = experts.capacity_factor * static_cast<double>(tokens() * experts.k) / static_cast<double>(experts.E);
-  return share >= static_cast<double>(tokens()) ? tokens() : std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(share)));
+  return kernels::expert_capacity(experts.capacity_factor, tokens(), experts.k, experts.E);
 }
 
 std::int64_t ModelShape::expert_layers() const {
@@ -196,6 +195,9 @@ ModelShape model_shape(const Deck& deck) {
                .deterministic = deck.run.reproducible,
                .lora = m.lora,
                .documents = deck.data.document_mask,
+               .turns_by_longest = deck.data.document_mask && m.rope_original_context < deck.batch.sequence_length &&
+                                   (m.rope_scaling == RopeMode::dynamic || m.rope_scaling == RopeMode::longrope),
+               .padding = deck.model.experts > 0 && deck.data.packing == Packing::documents,
                .cp = deck.mesh.cp,
                .ring = deck.mesh.cp > 1 && deck.context.method == ContextMethod::ring,
                .ep = static_cast<int>(deck.mesh.ep)};
@@ -252,7 +254,7 @@ ModelShape in_layer(const ModelShape& shape, int layer) {
 
 ModelShape on_own_rows(const ModelShape& shape) {
   ModelShape s = shape;
-  s.apart = s.tp, s.tp = 1, s.tp_index = 0, s.keys_shared = 1;
+  s.apart = s.tp, s.apart_index = s.tp_index, s.tp = 1, s.tp_index = 0, s.keys_shared = 1;
   return s;
 }
 

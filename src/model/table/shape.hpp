@@ -103,10 +103,12 @@ struct ModelShape {
   bool pack_weights = false;    ///< segments read packed copies of matrices where the builder binds them
   Fp8Shape fp8 = {};            ///< products of linear layers whose operands are codes of 8 bits
   kernels::AttentionPath attention = kernels::AttentionPath::native;
-  bool deterministic = false;    ///< every kernel must give the same bits twice
-  LoraKeys lora = {};            ///< adapters beside matrices of layers
-  std::int64_t loss_groups = 0;  ///< groups of tokens whose losses are summed apart as well: files of a mixture, texts of a task
-  bool documents = false;        ///< of samples: attention and positions keep to the documents that sequences hold
+  bool deterministic = false;     ///< every kernel must give the same bits twice
+  LoraKeys lora = {};             ///< adapters beside matrices of layers
+  std::int64_t loss_groups = 0;   ///< groups of tokens whose losses are summed apart as well: files of a mixture, texts of a task
+  bool documents = false;         ///< of samples: attention and positions keep to the documents that sequences hold
+  bool turns_by_longest = false;  ///< with `documents`: rotations are those of the longest one of a batch
+  bool padding = false;           ///< of samples, with experts: sequences end in padding, which no router counts
   Feed feed = Feed::samples;
   std::int64_t capacity = 0;  ///< of a text: tokens that its caches hold
   bool likeliest = false;     ///< of a text: the id of the largest logit is found where the logits are
@@ -119,7 +121,8 @@ struct ModelShape {
   std::int64_t gap = 0;      ///< inside attention of a ring: tokens of the sequence between the first half of the rows and the second
   int ep = 1, ep_index = 0;  ///< expert-parallel ranks, of which this one has E / ep experts of each layer
 
-  std::int64_t apart = 1;  ///< tensor-parallel ranks that each do all of a segment with their own rows of the stream, as if alone
+  std::int64_t apart = 1;        ///< tensor-parallel ranks that each do all of a segment with their own rows of the stream, as if alone
+  std::int64_t apart_index = 0;  ///< of this one among them
 
   std::int64_t tokens() const { return B * T / cp / apart; }  ///< M, of a micro-batch on this rank
   std::int64_t parts() const { return cp * apart; }           ///< of a micro-batch's tokens, of which this rank has one

@@ -89,7 +89,7 @@ Moe moe_forward(Recorder& r, const Weights& w) {
   v.to = dispatch(r, v.experts);
   v.counts = counts_of_all(r, v.to);
   const Value labels = send_labels(r, v.to, v.weights);
-  router_totals(r, v.logits, v.counts, v.to);
+  router_totals(r, v.logits, v.experts, v.counts, v.to);
   send_rows(r, input, v.to);
   v.here = arrivals(r, labels, v.to);
   take_rows(r, v.rows, input, v.to, v.here);

@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 /// What is there and cannot be read is not passed over: who reads it says why.
-bool is_there(const std::string& path) { return !io::look_at(path).nothing(); }
+bool has_file(const std::string& path) { return !io::look_at(path).nothing(); }
 
 double number_of(const io::MetricValue& value) {
   if (const auto* whole = std::get_if<std::int64_t>(&value)) return static_cast<double>(*whole);
@@ -125,16 +125,16 @@ RunHistory read_run_history(const std::string& folder) {
   const RunFolder at{folder};
   RunHistory run;
   run.folder = folder;
-  if (!is_there(at.metrics()) && !is_there(at.deck()))
+  if (!has_file(at.metrics()) && !has_file(at.deck()))
     fail(ExitCode::usage,
          "{}: neither metrics.jsonl nor deck.toml lies there, so it is no folder of a run. Name what the deck's "
          "run.output_dir says.",
          folder);
-  if (is_there(at.metrics())) {
+  if (has_file(at.metrics())) {
     RowReader reader(run);
     io::read_rows(at.metrics(), [&](const io::MetricRow& row) { reader.take(row); });
   }
-  if (is_there(at.deck())) run.deck = io::read_small_file(at.deck(), ExitCode::usage);
+  if (has_file(at.deck())) run.deck = io::read_small_file(at.deck(), ExitCode::usage);
   run.events = io::read_events(at.events());
   run.traced = steps_below(folder + "/trace");
   run.checkpoints = steps_below(at.checkpoints());

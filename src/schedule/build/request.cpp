@@ -72,10 +72,19 @@ Layout layout_for(const Deck& deck, const Mesh& mesh, int world_rank) {
                      owners.axes);
 }
 
+namespace {
+
+/// Of an evaluation of n micro-batches of a rank those of a pass: a run that is asked to stop leaves it between two.
+std::int64_t evaluation_pass(std::int64_t n, int stages) { return n == 0 ? 0 : ceil_div(n, ceil_div(n, std::int64_t{4} * stages)); }
+
+}  // namespace
+
 BuildRequest request_for(const Deck& deck, const Mesh& mesh, int world_rank, Purpose purpose) {
   const Group data = batch_group(mesh, world_rank);
   std::int64_t evaluations = purpose == Purpose::evaluation ? 1 : 0;
-  if (purpose == Purpose::training) evaluations = deck.evaluate.every > 0 ? ceil_div(deck.evaluate.batches, data.size) : 0;
+  const Stage stage = stage_of(deck, mesh, world_rank);
+  if (purpose == Purpose::training && deck.evaluate.every > 0)
+    evaluations = evaluation_pass(ceil_div(deck.evaluate.batches, data.size), stage.count);
   const std::int64_t files = std::ssize(deck.data.train);
   return {.deck = deck,
           .purpose = purpose,
@@ -83,7 +92,7 @@ BuildRequest request_for(const Deck& deck, const Mesh& mesh, int world_rank, Pur
           .mesh = mesh,
           .rank = world_rank,
           .data = data,
-          .stage = stage_of(deck, mesh, world_rank),
+          .stage = stage,
           .evaluation_micro_batches = evaluations,
           .loss_groups = purpose == Purpose::training && files > 1 ? files : 0};
 }

@@ -25,7 +25,7 @@ struct BuildRequest {
   int rank = 0;                               ///< of the mesh
   Group data;                                 ///< the ranks that divide the batch: of dp, and of ep
   Stage stage = {};                           ///< of the pipeline
-  std::int64_t evaluation_micro_batches = 0;  ///< per rank; 0: no evaluation program
+  std::int64_t evaluation_micro_batches = 0;  ///< per rank, of a pass; 0: no evaluation program
   std::int64_t loss_groups = 0;               ///< groups of tokens whose losses are summed apart: of a training run its files, if several
   TextSize text = {};                         ///< of no capacity: no programs of a text
   /// What each stage makes again; none: what the deck says, which then is not "auto" where there is training.

@@ -1,5 +1,6 @@
 // How a program that a GPU is given again and again becomes a CUDA graph.
 #pragma once
+#include "base/backend.hpp"
 #ifdef TESSERA_CUDA
 #include <functional>
 #include <memory>

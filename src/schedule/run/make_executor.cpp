@@ -1,5 +1,6 @@
 #include "schedule/run/make_executor.hpp"
 
+#include "base/backend.hpp"
 #include "schedule/run/poison.hpp"
 
 #ifdef TESSERA_CUDA

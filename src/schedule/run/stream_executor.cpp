@@ -1,3 +1,4 @@
+#include "base/backend.hpp"
 #ifdef TESSERA_CUDA
 #include "schedule/run/stream_executor.hpp"
 

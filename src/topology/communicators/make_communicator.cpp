@@ -4,6 +4,7 @@
 #include <optional>
 #include <set>
 
+#include "base/backend.hpp"
 #include "base/log.hpp"
 #include "topology/communicators/hierarchical_communicator.hpp"
 #include "topology/communicators/mpi_communicator.hpp"

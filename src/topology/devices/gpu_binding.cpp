@@ -7,6 +7,7 @@
 #include <map>
 #include <sstream>
 
+#include "base/backend.hpp"
 #include "deck/environment.hpp"
 #ifdef TESSERA_CUDA
 #include "kernels/cuda/devices.hpp"

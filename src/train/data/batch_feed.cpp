@@ -34,12 +34,15 @@ MicroBatch BatchFeed::micro_batch(std::int64_t m) {
           .document_starts = engine_.document_starts(m),
           .in_ring = engine_.schedule().shape.ring,
           .weights = engine_.row_weights(m),
-          .groups = engine_.token_groups(m)};
+          .groups = engine_.token_groups(m),
+          .padding = engine_.padding(m)};
 }
 
 void BatchFeed::read(std::int64_t step) {
   const std::int64_t A = engine_.accumulation();
   const std::vector<Range> positions = engine_.positions();
+  padding_ = 0;
+  if (engine_.schedule().shape.turns_by_longest) turn_by_longest();
   for (std::int64_t m = 0; m < A; ++m) {
     const std::optional<std::int64_t> number = micro_batch_at(deck(), engine_.data().size, engine_.data().rank, m);
     // A micro-batch that only keeps ranks in step has no weight. Its magnitudes would count in scales of later steps: it is the step's
@@ -49,16 +52,43 @@ void BatchFeed::read(std::int64_t step) {
       const MicroBatch empty = micro_batch(m);
       std::ranges::fill(empty.tokens, 0), std::ranges::fill(empty.document_starts, 0);
       std::ranges::fill(empty.targets, 0), std::ranges::fill(empty.weights, 0), std::ranges::fill(empty.groups, -1);
+      std::ranges::fill(empty.padding, 0);
       continue;
     }
     const std::int64_t first = engine_.run_values().sample_cursor, B = deck().batch.micro;
     within(fmt::format("step {}", step + 1), [&] {
-      for (std::int64_t row = 0; row < B; ++row)
-        train_.read(sequence_at(first, number.value_or(0) * B + row, deck().batch.parts), positions, micro_batch(m), row);
+      for (std::int64_t row = 0; row < B; ++row) {
+        const Sequence next = sequence_at(first, number.value_or(0) * B + row, deck().batch.parts);
+        const std::int64_t padding = train_.read(next, positions, micro_batch(m), row);
+        if (number) padding_ += padding;
+      }
     });
     if (repeats) std::ranges::fill(micro_batch(m).weights, 0), std::ranges::fill(micro_batch(m).groups, -1);
   }
   steps_ = step + 1;
+}
+
+void BatchFeed::turn_by_longest() {
+  std::int64_t longest = 1;
+  for (std::int64_t number = 0; number < deck().batch.global; ++number)
+    longest = std::max(longest, train_.longest(sequence_at(engine_.run_values().sample_cursor, number, deck().batch.parts)));
+  engine_.turn_by(longest);
+}
+
+void BatchFeed::turn_by_longest_of_evaluation() {
+  std::int64_t longest = 1;
+  for (std::int64_t number = 0; number < deck().evaluate.batches * deck().batch.micro; ++number) {
+    const Sequence next = sequence_at(0, number, deck().batch.parts);
+    longest = std::max(longest, validation_->longest({next.sample % validation_->samples(), next.part, next.parts}));
+  }
+  engine_.turn_by(longest);
+}
+
+std::int64_t BatchFeed::counted(std::int64_t padding) const {
+  const Coordinates at = coordinates_of(engine_.planned().request.mesh, world_.rank());
+  const bool first =
+      std::ranges::all_of(std::array{Axis::tp, Axis::cp, Axis::pp}, [&](Axis axis) { return at[static_cast<std::size_t>(axis)] == 0; });
+  return first ? padding : 0;
 }
 
 std::int64_t BatchFeed::document_squares() const {
@@ -75,23 +105,41 @@ std::int64_t BatchFeed::document_squares() const {
   return mine;
 }
 
-StepReport BatchFeed::evaluate() {
+std::optional<StepReport> BatchFeed::evaluate(const std::function<bool()>& stop) {
+  const std::int64_t of_pass = engine_.planned().request.evaluation_micro_batches * engine_.data().size, batches = deck().evaluate.batches;
+  StepReport report;
+  if (engine_.schedule().shape.turns_by_longest) turn_by_longest_of_evaluation();
+  for (std::int64_t first = 0; first < batches; first += of_pass) {
+    const std::int64_t padding = read_evaluation(first);
+    report = engine_.evaluate({.tokens = std::min(of_pass, batches - first) * deck().batch.micro * deck().batch.sequence_length,
+                               .padding = counted(padding),
+                               .goes_on = first > 0,
+                               .stop = stop()});
+    if (report.stop != 0 && first + of_pass < batches) return {};
+  }
+  return report;
+}
+
+std::int64_t BatchFeed::read_evaluation(std::int64_t first) {
   const std::int64_t per_rank = engine_.planned().request.evaluation_micro_batches, B = deck().batch.micro;
   const std::vector<Range> positions = engine_.positions();
+  std::int64_t padding = 0;
   for (std::int64_t m = 0; m < per_rank; ++m) {
-    const std::int64_t number = m * engine_.data().size + engine_.data().rank;
+    const std::int64_t number = first + m * engine_.data().size + engine_.data().rank;
     const bool counts = number < deck().evaluate.batches;
     engine_.set_weight(m, counts ? 1 : 0);
     std::ranges::fill(engine_.token_groups(m), -1);
     within(fmt::format("the evaluation after step {}", steps_), [&] {
       for (std::int64_t row = 0; row < B; ++row) {
         const Sequence next = sequence_at(0, number * B + row, deck().batch.parts);
-        validation_->read({next.sample % validation_->samples(), next.part, next.parts}, positions, micro_batch(m), row);
+        const Sequence wrapped{next.sample % validation_->samples(), next.part, next.parts};
+        const std::int64_t here = validation_->read(wrapped, positions, micro_batch(m), row);
+        if (counts) padding += here;
       }
     });
     if (!counts) std::ranges::fill(engine_.row_weights(m), 0);
   }
-  return engine_.evaluate(deck().evaluate.batches * B * deck().batch.sequence_length);
+  return padding;
 }
 
 }  // namespace tessera

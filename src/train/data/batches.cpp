@@ -75,7 +75,7 @@ bool SampleFile::holds_the_same(const SampleFile& other) const {
   return a.tokens == b.tokens && a.token_bytes == b.token_bytes && a.content == b.content && a.counted == b.counted;
 }
 
-void SampleFile::read_packed(std::int64_t sample, std::span<const Range> positions, const MicroBatch& to, std::int64_t row) {
+std::int64_t SampleFile::read_packed(std::int64_t sample, std::span<const Range> positions, const MicroBatch& to, std::int64_t row) {
   std::vector<std::int32_t> inputs(static_cast<std::size_t>(T_), 0), targets(inputs.size(), 0), starts(inputs.size());
   std::vector<float> weights(inputs.size(), 0);
   std::size_t at = 0;
@@ -98,11 +98,20 @@ void SampleFile::read_packed(std::int64_t sample, std::span<const Range> positio
     if (!to.tokens.empty()) std::copy(inputs.begin() + part.begin, inputs.begin() + part.end, to.tokens.begin() + place);
     if (!to.targets.empty()) std::copy(targets.begin() + part.begin, targets.begin() + part.end, to.targets.begin() + place);
     if (!to.weights.empty()) std::copy(weights.begin() + part.begin, weights.begin() + part.end, to.weights.begin() + place);
+    for (std::int64_t i = 0; !to.padding.empty() && i < part.size(); ++i)
+      to.padding[static_cast<std::size_t>(place + i)] = part.begin + i >= static_cast<std::int64_t>(at) ? 1 : 0;
     place += part.size();
   }
+  return T_ - static_cast<std::int64_t>(at);
 }
 
-void SampleFile::read(const Sequence& sequence, std::span<const Range> positions, const MicroBatch& to, std::int64_t row) {
+std::int64_t SampleFile::longest(const Sequence& sequence) const {
+  if (packed_) return std::ranges::max(packed_->row(sequence.sample), {}, &PackedDocument::places).places;
+  const std::int64_t length = T_ / sequence.parts;
+  return documents_ ? documents_->longest(sequence.sample * T_ + sequence.part * length, length) : length;
+}
+
+std::int64_t SampleFile::read(const Sequence& sequence, std::span<const Range> positions, const MicroBatch& to, std::int64_t row) {
   TESSERA_REQUIRE(T_ % sequence.parts == 0 && (!packed_ || sequence.parts == 1), "a sample of {} tokens has no {} parts", T_,
                   sequence.parts);
   if (packed_) return read_packed(sequence.sample, positions, to, row);
@@ -112,7 +121,11 @@ void SampleFile::read(const Sequence& sequence, std::span<const Range> positions
     documents_->find_starts(first, starts);
     put_starts(starts, positions, to, row);
   }
-  if (to.tokens.empty() && to.targets.empty() && to.weights.empty()) return;
+  if (!to.padding.empty()) {
+    const auto places = static_cast<std::size_t>(places_of(positions));
+    std::ranges::fill(to.padding.subspan(static_cast<std::size_t>(row) * places, places), 0);
+  }
+  if (to.tokens.empty() && to.targets.empty() && to.weights.empty()) return 0;
   std::int64_t at = row * places_of(positions);
   for (const Range& part : positions) {
     const std::span<std::int32_t> tokens = std::span(scratch_).first(static_cast<std::size_t>(part.size() + 1));
@@ -127,6 +140,7 @@ void SampleFile::read(const Sequence& sequence, std::span<const Range> positions
     }
     at += part.size();
   }
+  return 0;
 }
 
 }  // namespace tessera

@@ -20,6 +20,7 @@ struct MicroBatch {
   bool in_ring = false;                       ///< or in a ring of this rank's positions, as AttentionForward::document_starts counts them
   std::span<float> weights{};                 ///< of targets: what the loss of each counts for
   std::span<std::int32_t> groups{};           ///< this rank's positions: the file of data.train that each token is of
+  std::span<std::int32_t> padding{};          ///< this rank's positions: 1 where a token is padding
 };
 
 /// A sequence that is read: a sample, or one of the equal parts that follow each other in it (deck/ramp.hpp).
@@ -55,10 +56,13 @@ class SampleFile {
   bool masked() const { return file_.masked() || documents_; }
   /// Row `row` of a micro-batch whose rows have these positions of the inputs and targets of a sequence, one range after the other. Where
   /// documents are masked, a target that is a token of another one has no weight. With data.packing = "documents" samples have one part.
-  void read(const Sequence& sequence, std::span<const Range> positions, const MicroBatch& to, std::int64_t row);
+  /// Returns how many tokens of padding the whole sequence ends in.
+  std::int64_t read(const Sequence& sequence, std::span<const Range> positions, const MicroBatch& to, std::int64_t row);
+  /// Tokens of the longest document of a sequence, where documents are masked; else of the sequence.
+  std::int64_t longest(const Sequence& sequence) const;
 
  private:
-  void read_packed(std::int64_t sample, std::span<const Range> positions, const MicroBatch& to, std::int64_t row);
+  std::int64_t read_packed(std::int64_t sample, std::span<const Range> positions, const MicroBatch& to, std::int64_t row);
 
   io::TokenFile file_;
   std::int64_t T_, vocab_, samples_;

@@ -37,6 +37,13 @@ void Documents::find_starts(std::int64_t begin, std::span<std::int32_t> starts) 
   }
 }
 
+std::int64_t Documents::longest(std::int64_t begin, std::int64_t places) const {
+  std::int64_t most = 0, from = begin;
+  for (auto next = first_from(begin); next != begins_.end() && *next < begin + places; ++next)
+    most = std::max(most, *next - from), from = *next;
+  return std::max(most, begin + places - from);
+}
+
 void Documents::drop_first_tokens(std::int64_t begin, std::span<float> weights) const {
   const std::int64_t end = begin + static_cast<std::int64_t>(weights.size());
   for (auto at = first_from(begin); at != begins_.end() && *at < end; ++at) weights[static_cast<std::size_t>(*at - begin)] = 0;

@@ -19,6 +19,8 @@ class Documents {
   std::int64_t begin_of(std::int64_t document) const { return begins_[static_cast<std::size_t>(document)]; }
   /// Of tokens [begin, begin + starts.size()), a sequence: where in it the document of each begins, 0 for what began before it.
   void find_starts(std::int64_t begin, std::span<std::int32_t> starts) const;
+  /// Of tokens [begin, begin + places), a sequence: how many the longest document has there.
+  std::int64_t longest(std::int64_t begin, std::int64_t places) const;
   /// Of tokens [begin, begin + weights.size()) puts 0 into the places of those that documents begin with.
   void drop_first_tokens(std::int64_t begin, std::span<float> weights) const;
   Hash128 hash() const;

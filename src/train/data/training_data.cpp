@@ -123,15 +123,25 @@ bool TrainingData::masked() const {
   return std::ranges::any_of(files_, [](const SampleFile& file) { return file.masked(); });
 }
 
-void TrainingData::read(const Sequence& of_run, std::span<const Range> positions, const MicroBatch& to, std::int64_t row) {
+TrainingData::Found TrainingData::find(const Sequence& of_run) const {
   const Interleave::Place place = interleave_.at(of_run.sample);
   const auto k = static_cast<std::size_t>(place.source);
-  const std::int64_t sample = sample_at(seed_of_file(seed_, k), files_[k].samples(), place.number);
-  files_[k].read({sample, of_run.part, of_run.parts}, positions, to, row);
-  if (to.groups.empty()) return;
+  return {k, {sample_at(seed_of_file(seed_, k), files_[k].samples(), place.number), of_run.part, of_run.parts}};
+}
+
+std::int64_t TrainingData::longest(const Sequence& of_run) const {
+  const Found at = find(of_run);
+  return files_[at.file].longest(at.sequence);
+}
+
+std::int64_t TrainingData::read(const Sequence& of_run, std::span<const Range> positions, const MicroBatch& to, std::int64_t row) {
+  const Found at = find(of_run);
+  const std::int64_t padding = files_[at.file].read(at.sequence, positions, to, row);
+  if (to.groups.empty()) return padding;
   std::size_t places = 0;
   for (const Range& part : positions) places += static_cast<std::size_t>(part.size());
-  std::ranges::fill(to.groups.subspan(static_cast<std::size_t>(row) * places, places), place.source);
+  std::ranges::fill(to.groups.subspan(static_cast<std::size_t>(row) * places, places), static_cast<std::int32_t>(at.file));
+  return padding;
 }
 
 std::vector<std::int64_t> TrainingData::served(std::int64_t cursor) const {

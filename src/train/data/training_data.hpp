@@ -42,13 +42,21 @@ class TrainingData {
   /// Some targets may not count in the loss, those of one file at least.
   bool masked() const;
   /// A sequence, of a sample of the run, into row `row`, and which file it is of; see SampleFile::read.
-  void read(const Sequence& of_run, std::span<const Range> positions, const MicroBatch& to, std::int64_t row);
+  std::int64_t read(const Sequence& of_run, std::span<const Range> positions, const MicroBatch& to, std::int64_t row);
+  /// See SampleFile::longest.
+  std::int64_t longest(const Sequence& of_run) const;
   /// Samples of each file among the first `cursor` of the run.
   std::vector<std::int64_t> served(std::int64_t cursor) const;
   /// A line for each file: its share, the samples that the run takes of it, and how many passes over it they are.
   std::vector<std::string> lines() const;
 
  private:
+  struct Found {
+    std::size_t file;
+    Sequence sequence;
+  };
+  /// A sequence of the run in the file that it is of.
+  Found find(const Sequence& of_run) const;
   /// How often the run passes over a file.
   double epochs(std::size_t file) const;
   void require_epochs() const;

@@ -1,5 +1,6 @@
 #include "train/engine/device.hpp"
 
+#include "base/backend.hpp"
 #include "base/check.hpp"
 #include "kernels/attention/attention_path.hpp"
 #include "kernels/attention/cudnn_attention.hpp"
@@ -30,6 +31,14 @@ void require_device(RunDevice device) {
 }
 
 }  // namespace
+
+bool has_gpu_backend() {
+#ifdef TESSERA_CUDA
+  return true;
+#else
+  return false;
+#endif
+}
 
 RunDevice choose_device(RunDevice asked) {
   require_device(asked);

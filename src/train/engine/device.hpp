@@ -11,13 +11,7 @@
 namespace tessera {
 
 /// Whether this build has kernels for GPUs.
-constexpr bool has_gpu_backend() {
-#ifdef TESSERA_CUDA
-  return true;
-#else
-  return false;
-#endif
-}
+bool has_gpu_backend();
 
 /// Host or cuda for one process: what was asked for, or for automatic a GPU where one is seen. Throws Error(environment) where cuda was
 /// asked for and there is no GPU, with the cause and what to set.

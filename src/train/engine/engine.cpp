@@ -54,6 +54,12 @@ TierBytes most_of(const std::vector<RunPlan>& plans, const F& bytes) {
   return most;
 }
 
+/// What a pass has left joins the sums, and is replaced by them.
+void add_up(std::vector<std::int64_t>& sums, std::span<std::int64_t> of_pass) {
+  sums.resize(of_pass.size());
+  for (std::size_t i = 0; i < sums.size(); ++i) of_pass[i] = sums[i] += of_pass[i];
+}
+
 }  // namespace
 
 Engine::Engine(RunPlan plan, const EngineOptions& options, RankLinks links)
@@ -112,13 +118,14 @@ void Engine::make_ready() {
                                .calls = options_.times_calls ? &call_seconds_ : nullptr,
                                .poison = options_.poison});
   }
+  longest_ = 0;
   for (std::size_t i = 0; i < inputs_.size(); ++i) inputs_[i] = memory_.host_side(input_rows[i].name);
   fill_inputs();
 }
 
 void Engine::fill_inputs() const {
   std::ranges::fill(host_values<float>("row_weights"), 1.0f);
-  for (std::size_t i = 0; i < schedule().shape.rotations.size(); ++i) fill_rope_table(static_cast<int>(i));
+  fill_rope_tables();
   if (!schedule().shape.documents) fill_positions();
 }
 
@@ -147,23 +154,31 @@ void Engine::enter(std::size_t phase) {
   publish();
 }
 
+void Engine::turn_by(std::int64_t longest) {
+  if (std::exchange(longest_, longest) != longest) fill_rope_tables();
+}
+
+void Engine::fill_rope_tables() const {
+  for (std::size_t i = 0; i < schedule().shape.rotations.size(); ++i) fill_rope_table(static_cast<int>(i));
+}
+
 void Engine::fill_rope_table(int rotation) const {
   const ModelKeys& m = plan_.request.deck.model;
   const ModelShape& s = schedule().shape;
   const Rotation& of = s.rotations[static_cast<std::size_t>(rotation)];
-  const std::int64_t text = plan_.request.text.capacity;
-  const kernels::RopeScaling scaling{.method = rope_method(of.scaled ? m.rope_scaling : RopeMode::none),
-                                     .factor = m.rope_factor,
-                                     .low_freq_factor = m.rope_low_freq_factor,
-                                     .high_freq_factor = m.rope_high_freq_factor,
-                                     .original_context = m.rope_original_context,
-                                     .beta_fast = m.rope_beta_fast,
-                                     .beta_slow = m.rope_beta_slow,
-                                     .attention_factor = m.rope_attention_factor,
-                                     .truncate = m.rope_truncate,
-                                     .sequence = text > 0 ? text : plan_.request.deck.batch.sequence_length,
-                                     .short_factors = m.rope_short_factors,
-                                     .long_factors = m.rope_long_factors};
+  const TextSize& text = plan_.request.text;
+  kernels::RopeScaling scaling{.method = rope_method(of.scaled ? m.rope_scaling : RopeMode::none),
+                               .factor = m.rope_factor,
+                               .low_freq_factor = m.rope_low_freq_factor,
+                               .high_freq_factor = m.rope_high_freq_factor,
+                               .original_context = m.rope_original_context,
+                               .beta_fast = m.rope_beta_fast,
+                               .beta_slow = m.rope_beta_slow,
+                               .attention_factor = m.rope_attention_factor,
+                               .truncate = m.rope_truncate,
+                               .sequence = longest_ > 0 ? longest_ : plan_.request.deck.batch.sequence_length,
+                               .short_factors = m.rope_short_factors,
+                               .long_factors = m.rope_long_factors};
   const std::span<float> table = host_values<float>(name_of_rotation("rope", rotation));
   if (of.still) {  // cosines and sines in turns
     for (std::size_t i = 0; i < table.size(); ++i) table[i] = i % 2 == 0 ? 1.0f : 0.0f;
@@ -173,6 +188,16 @@ void Engine::fill_rope_table(int rotation) const {
   std::vector<Range> rows = rotated_positions(s, plan_.request.group(axes({Axis::cp})).rank);
   if (rows.size() == 1) rows[0].end = rows[0].begin + static_cast<std::int64_t>(table.size()) / s.turned();
   float* at = table.data();
+  if (text.capacity > 0 && (scaling.method == kernels::RopeMethod::dynamic || scaling.method == kernels::RopeMethod::longrope)) {
+    // A prompt is turned as a whole, and each token after it as the last one of the text up to it.
+    scaling.sequence = text.prompt;
+    kernels::rope_table(at, 0, text.prompt, s.turned(), of.theta, scaling);
+    for (std::int64_t position = text.prompt; position < rows[0].end; ++position) {
+      scaling.sequence = position + 1;
+      kernels::rope_table(at + position * s.turned(), position, 1, s.turned(), of.theta, scaling);
+    }
+    return;
+  }
   for (const Range& part : rows) {
     kernels::rope_table(at, part.begin, part.size(), s.turned(), of.theta, scaling);
     at += part.size() * s.turned();
@@ -223,7 +248,8 @@ kernels::StepInputs Engine::inputs_of_step(const StepOptions& options) {
   const std::int64_t updates = run_values().applied_updates;
   learning_rate_ = scheduled_update(deck, updates).learning_rate;
   kernels::StepInputs inputs{.weight = {},
-                             .document_squares = options.document_squares,
+                             .document_squares = options.counts.document_squares,
+                             .padding = options.counts.padding,
                              .tokens = tokens,
                              .learning_rate = static_cast<float>(learning_rate_),
                              .clipping = o.gradient_clipping,
@@ -340,14 +366,27 @@ const ModelState& Engine::state() const {
   return state_;
 }
 
-StepReport Engine::evaluate(std::int64_t tokens) {
+StepReport Engine::evaluate(const EvaluationPass& pass) {
   settle();
   kernels::StepInputs& inputs = value<kernels::StepInputs>("inputs") =
-      kernels::StepInputs{.weight = {}, .tokens = static_cast<double>(tokens)};
+      kernels::StepInputs{.weight = {}, .padding = pass.padding, .tokens = static_cast<double>(pass.tokens), .stop = pass.stop};
   count_targets(plan_.request.evaluation_micro_batches, inputs);
   if (schedule().shape.documents) fill_positions();
   executor_->run(ProgramKind::evaluate);
-  return value<StepReport>("report");
+  kernels::StepScalars scalars;
+  memory_.copy(&scalars, memory_.address(schedule().find_buffer("scalars")), sizeof scalars);
+  if (!pass.goes_on) evaluated_ = {};
+  StepReport& report = value<StepReport>("report");
+  StepReport& all = evaluated_.report;
+  evaluated_.loss.add(scalars.loss), evaluated_.weight.add(scalars.weight);
+  all.targets += report.targets, all.tokens += report.tokens, all.document_squares += report.document_squares;
+  all.not_finite |= report.not_finite, all.overflow |= report.overflow;
+  all.loss_sum = evaluated_.loss.value(), all.weight = evaluated_.weight.value(), all.stop = report.stop;
+  all.loss = all.targets > 0 ? all.loss_sum / all.weight : 0;
+  report = all;
+  add_up(evaluated_.groups, host_values<std::int64_t>("group_losses"));
+  add_up(evaluated_.routers, host_values<std::int64_t>("router"));
+  return report;
 }
 
 std::vector<GroupLoss> Engine::group_losses() const {
@@ -363,7 +402,7 @@ std::optional<RouterFigures> Engine::router_figures() const {
   const std::span<const std::int64_t> sums = host_values<std::int64_t>("router");
   kernels::RouterTotals totals;
   std::memcpy(static_cast<void*>(&totals), sums.data(), sizeof totals);
-  return figures_of(totals, sums.subspan(kernels::router_sums), s, value<kernels::StepInputs>("inputs").tokens);
+  return figures_of(totals, sums.subspan(kernels::router_sums), s, value<StepReport>("report").tokens);
 }
 
 void Engine::add_under_way(RankWork& work) const {

@@ -36,12 +36,25 @@ struct RankLinks {
   Node* node = nullptr;  ///< where shared arenas are registered; it must outlive the engine
 };
 
+/// Of this rank's part of a batch; a step's report has sums over ranks. What ranks share one of them counts.
+struct BatchCounts {
+  std::int64_t document_squares = 0;  ///< of documents' lengths, where they are masked
+  std::int64_t padding = 0;           ///< tokens
+};
+
 struct StepOptions {
   bool stop = false;             ///< asks all ranks to stop: the report says whether any rank asked
   bool rehearsal = false;        ///< computes the step and moves nothing, so that it can be made once more
   Timeline* timeline = nullptr;  ///< becomes that of the step's tasks
-  /// Of documents of this rank's part of the batch, where they are counted: the report has the sum over ranks.
-  std::int64_t document_squares = 0;
+  BatchCounts counts = {};
+};
+
+/// Of an evaluation: evaluation_micro_batches of each rank.
+struct EvaluationPass {
+  std::int64_t tokens = 0;   ///< of the micro-batches of weight 1, over all ranks
+  std::int64_t padding = 0;  ///< of these, counted as BatchCounts says
+  bool goes_on = false;      ///< its sums join those of the pass before
+  bool stop = false;         ///< as StepOptions has it
 };
 
 /// Of a group of tokens.
@@ -107,7 +120,10 @@ class Engine {
   /// What the run carries beside the state of its parameters, after the last step; and as a checkpoint holds it.
   const kernels::RunValues& run_values() const { return value<kernels::RunValues>("run"); }
   std::vector<io::CheckpointValue> saved_run_values() const { return state_.values().saved(); }
-  /// Of a settled engine.
+  /// Whether this rank begins anew with what a checkpoint holds of each rank alone (ModelState). A pending update may be left: what is read
+  /// takes its place.
+  bool leaves_own(const io::CheckpointReader& reader) const { return state_.leaves_own(reader); }
+  /// Of a settled engine: what is read of it is what a save writes.
   const ModelState& state() const;
 
   /// The positions of each sequence that this rank has, in the order of its rows.
@@ -131,11 +147,15 @@ class Engine {
   std::span<std::int32_t> token_groups(std::int64_t micro) const { return input<std::int32_t>("token_groups", micro); }
   /// Where in its sequence the document of each of the B T tokens begins: of whole sequences, of which the rank may have a part.
   std::span<std::int32_t> document_starts(std::int64_t micro) const { return input<std::int32_t>("document_starts", micro); }
+  /// 1 where a token is padding, for routers.
+  std::span<std::int32_t> padding(std::int64_t micro) const { return input<std::int32_t>("padding", micro); }
   /// Says that the routers' losses of micro-batch m count, or that it only keeps ranks in step.
   void set_weight(std::int64_t micro, double weight) const {
     for (double& of : input<double>("weights", micro)) of = weight;
   }
 
+  /// Of ModelShape::turns_by_longest: the next run's rotations are those of documents of at most so many tokens.
+  void turn_by(std::int64_t longest);
   /// One optimizer step, the next after those that the run's values count; collective over the group.
   StepReport step(const StepOptions& options = {});
   /// What this rank has added to the loss and the squared norm of the last step, before they were summed over ranks: their bits.
@@ -157,8 +177,8 @@ class Engine {
   void leave_out(std::int64_t samples);
   /// Of the last step.
   double learning_rate() const { return learning_rate_; }
-  /// Mean loss over the targets of the evaluation micro-batches of weight 1, which have so many tokens over all ranks.
-  StepReport evaluate(std::int64_t tokens);
+  /// Mean loss over the targets of the evaluation micro-batches of weight 1, and of those of the passes before it.
+  StepReport evaluate(const EvaluationPass& pass);
   /// Over the targets of each group in the last step or evaluation, over all ranks; empty where there are no groups.
   std::vector<GroupLoss> group_losses() const;
   /// What the routers did in the last step or evaluation, over all ranks; none without experts.
@@ -198,6 +218,7 @@ class Engine {
   /// The executor of the plan, and what tasks find that nobody writes in a step.
   void make_ready();
   void fill_inputs() const;
+  void fill_rope_tables() const;
   void fill_rope_table(int rotation) const;
   /// Where tokens stand, of a model that has learned positions.
   void fill_positions() const;
@@ -227,8 +248,15 @@ class Engine {
   std::array<int, std::size(input_rows)> inputs_{};  ///< buffers that the host fills, by row
   bool counts_targets_;                              ///< of ranks that have the same targets, along tp, the first counts them
   bool pending_ = false;                             ///< a step has left its update
+  /// Sums of an evaluation's passes.
+  struct Evaluated {
+    kernels::FixedSum loss, weight;
+    StepReport report;
+    std::vector<std::int64_t> groups, routers;
+  } evaluated_;
   enum class StateCopy : std::uint8_t { none, awaited, made, cancelled };
   StateCopy copy_ = StateCopy::none;  ///< that the next step makes, or the last one has made
+  std::int64_t longest_ = 0;          ///< that rotations are those of; 0: batch.sequence_length
   double waited_for_copies_ = 0, learning_rate_ = 0;
 };
 

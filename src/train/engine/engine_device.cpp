@@ -1,6 +1,7 @@
 // What an engine does with a GPU before its first step: its memory is zeroed, kernels are chosen and loaded.
 #include <optional>
 
+#include "base/backend.hpp"
 #include "base/log.hpp"
 #include "kernels/cuda/devices.hpp"
 #include "kernels/cuda/kernel_search.hpp"

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <limits>
 
+#include "base/backend.hpp"
 #include "base/check.hpp"
 #include "kernels/cuda/devices.hpp"
 #include "memory/arena.hpp"

@@ -15,6 +15,13 @@ Checkpoints::Checkpoints(const RunParts& run, std::string last, std::vector<io::
       saver_(run.world, run.engine, run.deck, run.folder, run.claim, std::move(last), std::move(data),
              [this](const Saved& saved) { stands(saved); }) {}
 
+void Checkpoints::catch_up() {
+  const std::vector<SaveOf> missing = saver_.missing(run_.first_step);
+  if (missing.empty()) return;
+  if (missing.front() == SaveOf::state) proof_.save_begins(run_.first_step);
+  saver_.save(run_.first_step, false, missing);
+}
+
 Verdict Checkpoints::after(const StepEnd& end) {
   done_ = end.done;
   run_.position.turn_to("the saving of a checkpoint");

@@ -13,8 +13,8 @@ class Checkpoints : public Observer {
   /// `last`: the checkpoint that the run goes on from, "" for none; `data`, what it is trained on, are rank 0's.
   Checkpoints(const RunParts& run, std::string last, std::vector<io::CheckpointData> data, ResumeProof& proof, MetricsLog& metrics,
               ProgressLog& progress, Warnings& warnings);
-  /// Before the first step: saves weights that a start before was killed before it had saved.
-  void catch_up() { saver_.catch_up(run_.first_step); }
+  /// Before the first step: saves what a start before was killed before it had saved.
+  void catch_up();
   void phase_ends() override { saver_.finish(); }
   Verdict after(const StepEnd& end) override;
   void finish(std::int64_t) override { saver_.finish(); }

@@ -83,7 +83,7 @@ Exposition::Exposition(const RunParts& run) : run_(run) {
               .unsaved_since = unix_seconds(),
               .steps = static_cast<double>(run.deck.run.steps),
               .ranks = static_cast<double>(run.world.ranks())};
-    const SaveBytes bytes = save_bytes(run.engine.state().checkpoint_layout(), run.world.ranks());
+    const SaveBytes bytes = save_bytes(run.engine.checkpoint_layout(), run.world.ranks());
     state_.save_bytes = static_cast<double>(bytes.changing + bytes.constant);
     if (!files.empty()) text_file_.emplace(fmt::format("{}/tessera-{}-{}.prom", files, labels[0].second, labels[1].second));
     if (run.endpoint) {

@@ -74,7 +74,8 @@ std::string NeighbourCopies::write() const try {
   if (writes_constants()) {
     if (run_.engine.constants_on_host()) write_constants();
   } else if (has_constants(layout_, run_.world.ranks())) {
-    for (const int of : {rank, kept}) copies_->link(last_, meta_.step, constant_shard(of, run_.world.ranks()));
+    copies_->link(last_, meta_.step, constant_shard(rank, run_.world.ranks()));
+    if (kept != rank) copies_->link(last_, meta_.step, constant_shard(kept, run_.world.ranks()));  // a single rank keeps its own
   }
   if (run_.world.place().local_rank < 2) copies_->describe(meta_, layout_);  // where a folder goes, another of the node has it
   return "";

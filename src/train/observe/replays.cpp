@@ -10,7 +10,7 @@ namespace tessera {
 void Replays::before(std::int64_t done) {
   if (!due(done + 1)) return;
   run_.position.turn_to("the step's first computation");
-  first_ = run_.engine.step({.rehearsal = true, .document_squares = run_.feed.document_squares()});
+  first_ = run_.engine.step({.rehearsal = true, .counts = run_.feed.counts()});
   own_ = run_.engine.own_sums();
 }
 

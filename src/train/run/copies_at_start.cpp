@@ -78,6 +78,10 @@ std::optional<std::int64_t> CopiesAtStart::restore(const StartPoint& start, cons
   const auto fits = [&](const io::CheckpointMeta& meta) -> std::string {
     if (meta.lineage != lineage) return "they are of another line of the run, which has gone back since";
     if (!data_differences(meta.data, data).empty()) return "they are of a run on other data";
+    // A spike must take the run back to where it would have taken it without the start between.
+    const std::int64_t every = deck_.checkpoint.every, due = every > 0 ? meta.step / every * every : 0;
+    if (deck_.guards.spike == SpikeMode::rollback && due > saved && due < meta.step)
+      return fmt::format("the checkpoint of step {} does not stand, to which guards.spike = \"rollback\" would go back from them", due);
     return "";
   };
   const std::optional<NeighbourState> found = NeighbourState::find(world_, *last_, saved, fits);

@@ -156,7 +156,7 @@ StepReport StepLoop::make_step(std::int64_t done, double& data_seconds, Timeline
   data_seconds = now_seconds() - begin;
   for (Observer* observer : observers_) observer->before(done);
   run_.position.turn_to("the step's end");
-  return run_.engine.step({.stop = stop_requested(), .timeline = timeline, .document_squares = run_.feed.document_squares()});
+  return run_.engine.step({.stop = stop_requested(), .timeline = timeline, .counts = run_.feed.counts()});
 }
 
 StepFigures StepLoop::figures(std::int64_t done, const StepReport& report, double seconds) const {

@@ -202,7 +202,8 @@ class Training {
              "run.output_dir=NEW run.resume={}/step-N",
              going_back_.why, ways_back_.times() - 1, start.folder.checkpoints());
       if (world_.rank() == 0)
-        candidates = checkpoints_before(start.folder.checkpoints(), claim_->lineage(), going_back_.step, ways_back_.times() - 1);
+        candidates = checkpoints_before(start.folder.checkpoints(), claim_->lineage(), going_back_.step, ways_back_.times() - 1,
+                                        going_back_.leaves_data_out ? deck_.checkpoint.every : 0);
     });
     do {
       start.checkpoint = choose_verified(world_, "the run, which goes back by itself,", candidates);

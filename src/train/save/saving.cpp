@@ -109,13 +109,19 @@ void Saver::begin_copied() {
   next(now_seconds() - asked_, in_steps_);
 }
 
-void Saver::catch_up(std::int64_t step) {
-  const std::int64_t every = deck_.checkpoint.weights_every;
-  if (every == 0 || step == 0 || step % every != 0) return;
+std::vector<SaveOf> Saver::missing(std::int64_t step) const {
+  const auto due = [&](std::int64_t every) { return every > 0 && step > 0 && step % every == 0; };
   // A kill may have come before `latest` was moved, too.
-  const auto newest = [&] { return io::find_head(io::survey_checkpoints(weights_root_)).entry; };
-  const bool missing = claim_ && newest().value_or(io::CheckpointEntry{}).step != step;
-  if (!world_.broadcast_text(missing ? "missing" : "").empty()) save(step, false, {SaveOf::weights});
+  const auto newest = [](const std::string& folder) {
+    return io::find_head(io::survey_checkpoints(folder)).entry.value_or(io::CheckpointEntry{}).step;
+  };
+  const bool from_memory = claim_ && (last_.empty() || io::CheckpointReader(last_).meta().step != step);
+  const bool state = from_memory && due(deck_.checkpoint.every),
+             weights = claim_ && due(deck_.checkpoint.weights_every) && newest(weights_root_) != step;
+  std::vector<SaveOf> missing;
+  if (world_.sum(std::int64_t{state}) > 0) missing.push_back(SaveOf::state);
+  if (world_.sum(std::int64_t{weights}) > 0) missing.push_back(SaveOf::weights);
+  return missing;
 }
 
 void Saver::next(double seconds, double stalled) {
@@ -334,8 +340,7 @@ void load_checkpoint(const World& world, Engine& engine, const std::string& path
     info("{} holds weights alone: the optimizer's moments begin at zero", path);
   if (engine.planned().request.deck.zero.error_feedback.enabled)
     info("checkpoints hold no errors of gradients: those of zero.error_feedback begin at zero");
-  if (engine.state().leaves_own(*reader))
-    info("{} was saved by another number of ranks: what signs have taken from momenta begins at zero", path);
+  if (engine.leaves_own(*reader)) info("{} was saved by another number of ranks: what signs have taken from momenta begins at zero", path);
   world.together([&] { engine.read_state(*reader); });
   engine.publish();
 }

@@ -45,8 +45,8 @@ class Saver {
   std::vector<SaveOf> due(std::int64_t step, bool last_of_run, bool state_too) const;
   /// Saves what the state after `step` steps is, or begins to; at the run's end it waits until all stands. Saves under way go before.
   void save(std::int64_t step, bool last_of_run, const std::vector<SaveOf>& what);
-  /// At the start of a run that goes on after `step`: saves the weights of that step where a kill came before they were.
-  void catch_up(std::int64_t step);
+  /// At the start of a run that goes on after `step`: what was due then and does not stand, since a kill came before. Collective.
+  std::vector<SaveOf> missing(std::int64_t step) const;
   /// After a step: goes on with the save under way where all ranks have come so far.
   void look();
   /// Waits for the save under way.

@@ -8,6 +8,7 @@
 #include "../../unit/altered_checkpoint.hpp"
 #include "../../unit/model/random_models.hpp"
 #include "../../unit/sharded_checkpoint.hpp"
+#include "base/backend.hpp"
 #include "program.hpp"
 #ifdef TESSERA_CUDA
 #include "kernels/cuda/devices.hpp"

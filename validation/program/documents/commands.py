@@ -360,7 +360,7 @@ RULES = [
     Rule(r"qsub ", qsub, "there is no PBS; pbs_and_local runs the script against a stand-in"),
     Rule(r"slurm/local.sh ", local, "pbs_and_local runs it"),
     Rule(r"scripts/plot_run ", plot, "draws what the runs here left"),
-    Rule(r"scripts/(quickstart|setup|test|gpu_check|bundle)\b", script, "installs and builds for minutes, or wants a GPU; CI runs setup and test"),
+    Rule(r"scripts/(quickstart|setup|test|syntax|release|gpu_check|bundle)\b", script, "installs and builds for minutes, or wants a GPU; CI runs all but gpu_check"),
     Rule(r"cmake ", cmake, "builds for minutes; CI does"),
     Rule(r"(module|conda|spack|apptainer|export|jq|zcat|tensorboard|curl|ssh|prometheus|prometheus-node-exporter) ", named_files, "belongs to another program, which is not here"),
     Rule(r"(\$PEER|validation/parity/peer_python) ", named_files, "asks torch and transformers; label peer runs it"),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What README and docs name is there: links and anchors, paths of files, keys of decks; every page is in the index; README and architecture stay short.
+"""What README and docs name is there: links and anchors, paths of files, keys of decks, names of code; every page is in the index; README and architecture stay short.
     links.py"""
 import glob
 import os
@@ -17,6 +17,10 @@ OTHERS = re.compile(r"(^|/)(libcuda\.so.*|gpu_report\.json|gpu_tests\.json|confi
 FILES = ("run.lock", "model.safetensors")  # whose names read like keys
 # Pages whose tables hold other programs' keys, which tests of the tables compare with the code.
 FOREIGN_KEYS = ("docs/deepspeed.md", "docs/trainer.md")
+# Names of other programs and of the kernel, and what stands for a name.
+FOREIGN_NAMES = re.compile(r"(exposer|io_uring|tessera)_\w+|exp_avg_mask|max_step|OP_workspace_bytes|refs/main|tokens/s")
+# What a build, an installation or a run makes, by its first folder.
+MADE = ("bin/", "runs/", "data/", "checkpoints/", "models/", "build/")
 faults = []
 
 
@@ -105,6 +109,39 @@ def check_keys():
     return count
 
 
+def words_of_tree(files):
+    """Every word of the sources, and every part of a file's name."""
+    words = set()
+    for file in files:
+        if file.startswith("docs/") or file in ("README.md", "CHANGELOG.md"):
+            continue
+        words.update(re.findall(r"\w+", file))
+        with open(os.path.join(pages.ROOT, file), encoding="utf-8", errors="replace") as text:
+            words.update(re.findall(r"\w+", text.read()))
+    return words
+
+
+def check_symbols():
+    """Names of code in backticks: a type, NAMESPACE::NAME, a function with its parentheses, a_name_of_words; and folders inside a layer, as in `train/save`."""
+    files = tracked()
+    words = words_of_tree(files)
+    count = 0
+    for page in pages.paths():
+        for line, code in pages.inline_code(page):
+            names = re.findall(r"[A-Za-z_]\w*(?:::\w+)+|\b[A-Za-z_]\w*(?=\(\))|\b[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]*)+\b|^[a-z]+(?:_[a-z0-9]+)+$", code)
+            for name in names:
+                count += 1
+                for part in name.split("::"):
+                    if part not in words and not FOREIGN_NAMES.fullmatch(part):
+                        fault(line, f"no source holds the name {name}")
+            folder = re.fullmatch(r"[a-z_]+/[a-z_]+", code)
+            if folder and not code.startswith(MADE) and not FOREIGN_NAMES.fullmatch(code):
+                count += 1
+                if not any(re.search(rf"(^|/){re.escape(code)}([./]|$)", file) for file in files):
+                    fault(line, f"{code} is no file or folder of this project")
+    return count
+
+
 def check_index():
     def listed(page):
         return {os.path.normpath(os.path.join(os.path.dirname(page), target.partition("#")[0])) for _, target in pages.links(page)}
@@ -121,13 +158,13 @@ def check_index():
 
 
 def main():
-    counts = check_links(), check_paths(), check_keys()
+    counts = check_links(), check_paths(), check_keys(), check_symbols()
     check_index()
     # A check that finds nothing to look at checks nothing.
-    for count, what in zip(counts, ("links", "paths", "keys")):
+    for count, what in zip(counts, ("links", "paths", "keys", "names")):
         if count < 50:
             faults.append(f"only {count} {what} were found in README and docs")
-    print("\n".join(faults) if faults else f"{counts[0]} links, {counts[1]} paths and {counts[2]} keys in README and docs are there")
+    print("\n".join(faults) if faults else f"{counts[0]} links, {counts[1]} paths, {counts[2]} keys and {counts[3]} names in README and docs are there")
     return 1 if faults else 0
 
 

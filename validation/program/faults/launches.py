@@ -121,6 +121,14 @@ def carried(folder):
     check("a checkpoint says which program wrote it", f"program file {digest}" in program and f"commit {commit}" in program, program)
 
 
+def one_process(folder):
+    """Commands of one process refuse to run several times at once."""
+    for words in (["evaluate", "X", "--data", "Y"], ["generate", "X", "--prompt", "a"], ["import", "X", "Y"], ["tokenize", "X", "Y"]):
+        done = subprocess.run([runs.MPIEXEC, "-n", "2", runs.TESSERA, *words], capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd=folder.path)
+        check(f"{words[0]} refuses two processes", done.returncode == 2 and f"tessera {words[0]} works in one process, and the launcher started 2" in done.stderr + done.stdout,
+              done.stderr)
+
+
 def bound_by_openmp(folder):
     """Variables that would bind the threads of all ranks to the node's first cores: ranks that nobody has bound leave them, and lie apart."""
     name, variables = "openmp", {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores"}
@@ -160,6 +168,7 @@ def main():
         before_mpi(folder)
         another_program(folder)
         carried(folder)
+        one_process(folder)
         bound_by_openmp(folder)
     return 0 if check.good else 1
 

@@ -69,6 +69,23 @@ def stop_and_resume(folder, reference, number, ranks, which=None, launcher=False
     check(f"{what}: resumed state", runs.same(name, folder.hashes(name), state))
 
 
+def inside_an_evaluation(folder, reference, ranks, **layout):
+    """One that would last for years: it is broken off, and the step before it is saved."""
+    name = f"evaluation-{ranks}"
+    endless = {**COMMON, **layout, "data__validation": folder.data, "evaluate__every": 2, "evaluate__batches": 10**7}
+    run = folder.start(name, ranks, **endless)
+    run.wait_for_step(2)  # the evaluation follows, which the run does not leave by itself
+    run.signal_ranks(signal.SIGTERM, ranks - 1)
+    status, output = run.wait(), run.output()
+    check(f"{name}: status {status}", status == 75, output)
+    check(f"{name}: the step before it is saved", saved_step(folder, name) == run.steps_done() == 2, output)
+    check(f"{name}: says that there is no validation loss", "step 2: the evaluation was broken off" in output and "tessera evaluate" in output, output)
+    folder.train(name, ranks, **{**endless, "evaluate__batches": 4, "run__steps": 5})
+    losses, state = reference.at(5)
+    check(f"{name}: resumed losses", runs.same(name, folder.losses(name), losses))
+    check(f"{name}: resumed state", runs.same(name, folder.hashes(name), state))
+
+
 def stalled(folder):
     """A rank that neither works nor dies: the others give up after topology.collective_timeout, which leaves time to start on a busy machine."""
     run = folder.start("stalled", 2, topology__collective_timeout="5 s", **COMMON)
@@ -133,6 +150,9 @@ def main():
         stop_and_resume(folder, reference, signal.SIGHUP, 2)
         for number in runs.STOP_SIGNALS:
             stop_and_resume(folder, reference, number, 2, launcher=True)
+        inside_an_evaluation(folder, reference, 1)
+        inside_an_evaluation(folder, reference, 3, zero__stage=3)
+        inside_an_evaluation(folder, reference, 2, mesh__pp=2)
         stalled(folder)
         suspended(folder)
         reader_that_ends(folder)

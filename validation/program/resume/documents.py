@@ -91,6 +91,63 @@ def check_squares(folder, texts, common):
     check("without a mask there are none", not rows(folder, "unmasked", "document_squares"))
 
 
+EXPERTS = {"model__experts": 4, "model__experts_per_token": 2, "model__router_aux_loss": 1.0, "model__router_z_loss": 0.1}
+
+
+def check_routers(folder, common, device):
+    """Padding counts in no router: the same documents have the same numbers in longer sequences, whatever ranks share them."""
+    draw = random.Random(5)
+    data = tokenize(folder, "lonely", ["".join(draw.choice("abcdefgh ") for _ in range(39)) for _ in range(4)])
+    keys = {**common, **PACKED, **EXPERTS, "data__train": data, "batch__global": 4, "run__steps": 3, "checkpoint__every": 0, "evaluate__every": 0,
+            "learning_rate__warmup_steps": 0, "precision__compute": "fp32"}
+    figures = ("loss", "grad_norm", "router_balance", "router_z", "dropped", "most_loaded")
+    near = lambda a, b: abs(a - b) <= (2e-5 if device == "host" else 2e-4) * max(abs(a), abs(b))
+
+    def same(name, one, ranks, **other):
+        folder.train(name, ranks, **{**keys, **other})
+        for figure in figures:
+            a, b = rows(folder, one, figure), rows(folder, name, figure)
+            check(f"{name}: {figure} without padding", len(a) == 3 and a.keys() == b.keys() and all(near(a[step], b[step]) for step in a), f"{b} instead of {a}")
+
+    for kind, extra in ("dropless", {}), ("capacity", {"experts__capacity_factor": 1.0}):
+        one = f"routers-{kind}"
+        folder.train(one, 1, **{**keys, **extra, "batch__sequence_length": 40, "batch__micro": 2})
+        same(one + "-long", one, 1, **extra, batch__sequence_length=72, batch__micro=2)
+        # With ranks that share a sequence each gives its part of the tokens room for itself.
+        layouts = [{"mesh__ep": 2}, {"mesh__pp": 2}] + ([] if extra else [{"mesh__tp": 2}, {"mesh__cp": 2}, RING])
+        for layout in third(layouts, device == "cuda"):
+            same("-".join([one] + [f"{key.split('__')[-1]}={value}" for key, value in layout.items()]), one, 2, **extra, **layout, batch__sequence_length=72,
+                 batch__micro=2)
+
+
+def check_rotations(folder, common, device):
+    """Rotations that depend on the length take that of the longest document, not of what it is packed into."""
+    draw = random.Random(9)
+    text = lambda n: "".join(draw.choice("abcdefgh ") for _ in range(n))
+    data = {name: tokenize(folder, name, [text(n) for n in lengths]) for name, lengths in (("brief", (39,) * 4), ("mixed", (39, 60, 39, 39)))}
+    pairs = 4 if device == "host" else 8  # of a head's features
+    scaled = {"dynamic": {"model__rope_scaling": "dynamic", "model__rope_factor": 4.0},
+              "longrope": {"model__rope_scaling": "longrope", "model__rope_short_factors": [1 + i / pairs for i in range(pairs)],
+                           "model__rope_long_factors": [1 + 40 * i / pairs for i in range(pairs)]}}
+    keys = {**common, **PACKED, "batch__global": 4, "run__steps": 2, "checkpoint__every": 0, "evaluate__every": 2, "evaluate__batches": 4, "learning_rate__warmup_steps": 0,
+            "precision__compute": "fp32", "model__rope_original_context": 50, "optimizer__learning_rate": 0.1}
+    near = lambda a, b: a.keys() == b.keys() and all(abs(x - y) < (1e-5 if device == "host" else 1e-4) * abs(x) for x, y in ((a[step], b[step]) for step in a))
+    for kind, scaling in scaled.items():
+        def train(name, ranks=1, of="brief", **other):
+            folder.train(f"{kind}-{name}", ranks, **{**keys, **scaling, "data__train": data[of], "data__validation": data[of], **other})
+            return rows(folder, f"{kind}-{name}", "loss") | rows(folder, f"{kind}-{name}", "val_loss")
+
+        brief = train("brief", batch__sequence_length=40)
+        check(f"{kind}: documents below the context, packed beyond it", near(train("packed", batch__sequence_length=72), brief))
+        for ranks, layout in third([(2, {"zero__stage": 3}), (2, {"mesh__tp": 2}), (2, {"mesh__cp": 2}), (2, RING), (2, {"mesh__pp": 2})], device == "cuda"):
+            name = "-".join(f"{key.split('__')[-1]}={value}" for key, value in layout.items())
+            check(f"{kind}: the same with {name}", near(train(name, ranks, batch__sequence_length=72, **layout), brief))
+        mixed = train("mixed", of="mixed", batch__sequence_length=64)
+        check(f"{kind}: a longer one turns its batch", near(train("mixed-packed", of="mixed", batch__sequence_length=76), mixed))
+        short = train("mixed-short", of="mixed", batch__sequence_length=64, model__rope_original_context=96)
+        check(f"{kind}: and turns it otherwise than one within the context", mixed[2] != short[2], str(mixed))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("host", "cuda"), default="host")
@@ -105,6 +162,8 @@ def main():
             common.update(runs.ON_GPUS, model__kv_heads=2, model__layers=2, run__steps=3, checkpoint__every=2, evaluate__every=3)
         check_layouts(folder, "masked", common, device)
         check_squares(folder, texts, common)
+        check_routers(folder, common, device)
+        check_rotations(folder, common, device)
         check_layouts(folder, "packed", {**common, **PACKED, **LEARNED}, device)
         # Whoever shares a sequence with a document, it has the targets and the loss that it has. The last one is ended by no separator.
         model = folder.latest("packed-fast")

@@ -163,6 +163,22 @@ def refusals(folder):
     check("a folder that is not there is named", "checkpoint.neighbour_folder" in text and "there is no such folder" in text, text)
 
 
+def one_rank(folder):
+    """A rank that is its own neighbour, with tensors that no step changes: every copy is made, not only the first."""
+    for name, keys in (("alone-frozen", {"model__freeze": ["layers.0.mlp.*"]}), ("alone-lora", {"lora__rank": 2})):
+        trial = Trial(folder, name, {**keys, "checkpoint__allow_same_node": True})
+        run = folder.start(name, 1, **{**trial.keys, **runs.ENDLESS})
+        try:  # what a copy replaces is set aside once it is whole
+            runs.wait_until(lambda: glob.glob(os.path.join(trial.memory, "*", "*", "rank-00000", "aside")) or run.ended(), "a second copy", pause=0.01)
+        finally:
+            run.kill()
+        steps = run.steps_done() + 8  # a busy machine may see the copy late
+        text = trial.go_on(1, {}, steps)
+        check(f"{name}: no copy fails", "was not copied" not in text, text)
+        check(f"{name}: it goes on from a copy that is not the first", (resumed_at(text) or 0) > 1, text)
+        check(f"{name}: it has the undisturbed bits", folder.hashes(name) == trial.undisturbed(steps))
+
+
 def plans(folder):
     table = folder.plan(2, zero__stage=2, checkpoint__neighbour_every=1)
     without = folder.plan(2, zero__stage=2)
@@ -189,6 +205,7 @@ def main():
         if device == "host":
             faults(folder)
             refusals(folder)
+            one_rank(folder)
             plans(folder)
     sys.exit(0 if check.good else 1)
 

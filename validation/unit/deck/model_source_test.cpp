@@ -1,5 +1,6 @@
 // Where an imported deck's [model] comes from: a name, another deck, a config.json.
 #include "deck/import/model_source.hpp"
+#include "families/family.hpp"
 
 #include <gtest/gtest.h>
 

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <string_view>
+
 #include "../model/random_models.hpp"
 #include "../scratch.hpp"
 #include "../sharded_checkpoint.hpp"
@@ -38,9 +40,9 @@ Deck deck_with(std::vector<std::string> keys, const std::vector<std::string>& mo
   return test::tiny_deck(keys);
 }
 
-const ExportTensor& find(const std::vector<ExportTensor>& tensors, const std::string& name) {
+const ExportTensor& find(const std::vector<ExportTensor>& tensors, std::string_view name) {
   const auto found = std::ranges::find(tensors, name, &ExportTensor::name);
-  if (found == tensors.end()) throw std::runtime_error("no " + name);
+  if (found == tensors.end()) throw std::runtime_error("no " + std::string(name));
   return *found;
 }
 

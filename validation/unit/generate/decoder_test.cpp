@@ -63,7 +63,7 @@ TEST_P(DecoderOf, ItsLogitsGiveTheLossOfTheTrainingPath) {
     }
   }
   engine.set_weight(0, 1);
-  const double loss = engine.evaluate(B * T).loss;
+  const double loss = engine.evaluate({.tokens = B * T}).loss;
   EXPECT_NEAR(sum / static_cast<double>(B * T) / loss, 1, GetParam().tolerance);
 }
 
@@ -87,6 +87,33 @@ TEST_P(DecoderOf, APromptInOnePassIsThatOfTokenByToken) {
       whole.next(tokens[static_cast<std::size_t>(i)]), single.next(tokens[static_cast<std::size_t>(i)]);
       EXPECT_LT(test::relative_difference(whole.logits(), single.logits()), bound) << prompt << ", then " << i;
     }
+  }
+}
+
+// As transformers rotates it: within the context as if there were no scaling, and beyond it by its length; never by what may follow.
+TEST(Decoder, ATextIsTurnedByItsLengthSoFar) {
+  constexpr std::int64_t context = 8;
+  const std::vector<std::int32_t> tokens{3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8};
+  const auto logits_of = [&](const std::vector<std::string>& overrides, std::int64_t capacity, std::size_t length) {
+    const auto engine = engine_for(test::tiny_deck(overrides), {.prompt = 4, .capacity = capacity});
+    Decoder decoder(*engine);
+    decoder.start(std::span(tokens).first(4));
+    for (std::size_t i = 4; i < length; ++i) decoder.next(tokens[i]);
+    const auto logits = decoder.logits();
+    return std::vector<float>(logits.begin(), logits.end());
+  };
+  const std::vector<std::string> plain{"model.heads=2", "model.head_dim=8"};
+  for (const std::vector<std::string>& scaling :
+       {std::vector<std::string>{"model.rope_scaling=dynamic", "model.rope_factor=4"},
+        {"model.rope_scaling=longrope", "model.rope_attention_factor=1", "model.rope_short_factors=[1.0, 1.0, 1.0, 1.0]",
+         "model.rope_long_factors=[2.0, 4.0, 16.0, 40.0]"}}) {
+    SCOPED_TRACE(scaling.front());
+    auto scaled = plain;
+    scaled.insert(scaled.end(), scaling.begin(), scaling.end());
+    scaled.push_back("model.rope_original_context=" + std::to_string(context));
+    for (const std::size_t length : {4, 8, 9, 12}) EXPECT_EQ(logits_of(scaled, 12, length), logits_of(scaled, 100, length)) << length;
+    EXPECT_EQ(logits_of(scaled, 100, context), logits_of(plain, 100, context));
+    EXPECT_NE(logits_of(scaled, 100, context + 1), logits_of(plain, 100, context + 1));
   }
 }
 

@@ -179,15 +179,16 @@ TEST(TaskPass, PiecesLieWhereThereIsRoom) {
   const std::vector<PiecePlace> places = place_pieces(pieces, 2, 6, 10);
   ASSERT_EQ(places.size(), 3u) << "the fourth has no room, and nobody passes it";
   EXPECT_EQ(place_pieces(pieces, 2, 6, 2).size(), 2u);
-  std::vector<std::int32_t> inputs(12), targets(12), groups(12), starts(12);
+  std::vector<std::int32_t> inputs(12), targets(12), groups(12), starts(12), padding(12, 7);
   std::vector<float> weights(12);
-  write_pass(pieces, places, 6, {inputs, targets, weights, groups, starts});
+  write_pass(pieces, places, 6, {inputs, targets, weights, groups, starts, padding});
   constexpr std::int32_t no = -1;
   EXPECT_EQ(inputs, (std::vector<std::int32_t>{1, 2, 3, 1, 2, 0, 1, 2, 3, 4, 5, 0}));
   EXPECT_EQ(targets, (std::vector<std::int32_t>{0, 3, 4, 2, 3, 0, 0, 0, 0, 0, 6, 0}));
   EXPECT_EQ(weights, (std::vector<float>{0, 1, 1, 1, 1, 0, 0, 0, 0, 0, 1, 0}));
   EXPECT_EQ(groups, (std::vector<std::int32_t>{0, 0, 0, 2, 2, no, 1, 1, 1, 1, 1, no}));
   EXPECT_EQ(starts, (std::vector<std::int32_t>{0, 0, 0, 3, 3, 5, 0, 0, 0, 0, 0, 5}));
+  EXPECT_EQ(padding, (std::vector<std::int32_t>{0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1}));
 }
 
 /// A token is a character: validation/tokenizers/fake.

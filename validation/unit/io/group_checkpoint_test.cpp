@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "checkpoint_model.hpp"
+#include "io/checkpoint/envelope.hpp"
 #include "io/checkpoint/staging.hpp"
 #include "io/hdf5/hdf5.hpp"
 

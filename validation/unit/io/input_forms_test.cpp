@@ -260,6 +260,11 @@ TEST(InputForms, NoKeyIsDroppedWithoutAWord) {
       {R"({"text": {"a": 1}})", "", {}, "\"text\" is no string"},
       {R"({"text": "a", "text": "b"})", "", {}, "text stands there twice"},
       {R"({"id": 1})", "", {}, "no \"text\""},
+      {R"({"text": "a", "label": 1, "rejected": "b"})", "a", {"rejected", "label"}},
+      {R"({"prompt": "a", "chosen": "b", "rejected": "c"})", "", {}, "preference pairs"},
+      {R"({"chosen": [{"role": "user"}], "rejected": null})", "", {}, "preference pairs"},
+      {R"({"prompt": "a", "completion": "b", "label": false})", "", {}, "KTO"},
+      {R"({"prompt": "a", "chosen": "b", "rejected": "c"})", "b", {"prompt", "rejected"}, "", "chosen"},
   };
   for (const std::string format : {"jsonl", "json"})
     for (const auto& c : cases) {

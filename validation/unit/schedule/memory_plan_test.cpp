@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "schedules.hpp"
 #include "validation/unit/sample.hpp"
@@ -330,7 +331,8 @@ TEST(MemoryPlan, CudnnsWorkspaceIsPlanned) {
 
 TEST(MemoryPlan, ReadingBeforeWritingIsADefect) {
   Schedule s = small_schedule();
-  std::swap(s.sections[0].tasks[0], s.sections[0].tasks[1]);
+  s.sections[0].tasks[1] =
+      std::exchange(s.sections[0].tasks[0], s.sections[0].tasks[1]);  // std::swap of two variants is a table of all pairs of kinds
   EXPECT_THROW(place(s), Error);
 }
 

@@ -297,8 +297,8 @@ TEST(CrossCheck, CollectivesInAnotherOrderAreNamed) {
   std::vector<std::size_t> exchanges;
   for (std::size_t t = 0; t < steady.size(); ++t)
     if (steady[t].lane == Lane::tensor) exchanges.push_back(t);
-  std::swap(steady[exchanges[0]].name, steady[exchanges[1]].name);
-  std::swap(steady[exchanges[0]].op, steady[exchanges[1]].op);
+  steady[exchanges[1]].name = std::exchange(steady[exchanges[0]].name, steady[exchanges[1]].name);
+  steady[exchanges[1]].op = std::exchange(steady[exchanges[0]].op, steady[exchanges[1]].op);
   expect_in(cross_check(roles), {"rank 2: `", "rank 3: `", "do not match"});
 }
 

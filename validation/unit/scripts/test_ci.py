@@ -49,8 +49,9 @@ class ProfileTests(unittest.TestCase):
         with open(os.path.join(self.folder, "busy.py"), "w") as file:
             file.write(BUSY)
 
-    def run_tests(self, *words):
-        return subprocess.run([sys.executable, f"{ROOT}/scripts/profile_tests", self.folder, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    def run_tests(self, *words, environment=None):
+        return subprocess.run([sys.executable, f"{ROOT}/scripts/profile_tests", self.folder, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              env={**os.environ, **(environment or {})})
 
     def rows(self):
         with open(os.path.join(self.folder, "test_times.jsonl")) as lines:
@@ -73,6 +74,17 @@ class ProfileTests(unittest.TestCase):
         self.assertEqual(self.run_tests("-R", "away", "--more").returncode, 0)
         self.assertEqual(set(self.rows()), {"busy", "away"})
         self.assertEqual(self.run_tests("-R", "nothing").returncode, 2)
+
+    def test_a_draw_deals_out_all_tests(self):
+        halves = {}
+        for draw in range(8):
+            for part in range(2):
+                self.run_tests("-E", "stuck", "--timeout", "600", "--draw", f"{part}/2", environment={"TESSERA_TEST_DRAW": str(draw)})
+                halves[draw, part] = set(self.rows())
+            self.assertFalse(halves[draw, 0] & halves[draw, 1])
+            self.assertEqual(len(halves[draw, 0] | halves[draw, 1]), 8)
+        self.assertGreater(len({frozenset(half) for half in halves.values()}), 4)
+        self.assertEqual(self.run_tests("--draw", "2/2").returncode, 2)
 
     def test_what_waits_runs_beside_the_others_one_at_a_time(self):
         done = self.run_tests("-R", "waits|computes", "--timeout", "600")
@@ -99,15 +111,87 @@ class ProfileTests(unittest.TestCase):
         self.assertLess(done.stdout.index("a/b.cpp.o"), done.stdout.index("c.cpp.o"))
 
 
+def copy_to(tree, path):
+    os.makedirs(os.path.dirname(os.path.join(tree, path)), exist_ok=True)
+    shutil.copy(os.path.join(ROOT, path), os.path.join(tree, path))
+
+
+def write_script(path, text):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w") as file:
+        file.write(f"#!/usr/bin/env bash\n{text}\n")
+    os.chmod(path, 0o755)
+
+
+class Newcomer(unittest.TestCase):
+    """README's commands in CI: those of README, in a clone, with HOME and PATH alone."""
+
+    README = "# X\n\n## Start\n\n    scripts/quickstart     # trains\n    scripts/test           # tests\n\n## Next\n\n    scripts/other\n"
+
+    def run_newcomer(self, readme, quickstart="true"):
+        with tempfile.TemporaryDirectory() as tree:
+            for path in (".ci/newcomer", "scripts/steps.sh"):
+                copy_to(tree, path)
+            with open(f"{tree}/README.md", "w") as file:
+                file.write(readme)
+            write_script(f"{tree}/scripts/quickstart", f"env >../quickstart.env; mkdir -p build/host/src build/host/kernels build/host/io; touch build/host/src/a.o; {quickstart}")
+            write_script(f"{tree}/scripts/test", "env >../test.env; for word; do echo \"test $word\"; done")
+            write_script(f"{tree}/scripts/syntax", ":")
+            os.makedirs(f"{tree}/validation/program/documents")
+            with open(f"{tree}/validation/program/documents/shown.py", "w") as file:
+                file.write("print('shown')\n")
+            git = ["git", "-C", tree, "-c", "user.name=a", "-c", "user.email=a@localhost"]
+            for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "a"]):
+                subprocess.run([*git, *words], check=True)
+            done = subprocess.run([f"{tree}/.ci/newcomer"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                  env={**os.environ, "CI": "true", "CCACHE_DIR": "/elsewhere"})
+            found = {}
+            for name in ("quickstart", "test"):
+                path = f"{tree}/build/newcomer/{name}.env"
+                if os.path.exists(path):
+                    with open(path) as file:
+                        found[name] = dict(line.rstrip("\n").split("=", 1) for line in file if "=" in line)
+            return done, found
+
+    def test_both_commands_run_with_home_and_path_alone(self):
+        done, found = self.run_newcomer(self.README)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        for name in ("quickstart", "test"):
+            self.assertEqual(set(found[name]) - {"PWD", "OLDPWD", "SHLVL", "_"}, {"HOME", "PATH"})
+            self.assertTrue(found[name]["HOME"].endswith("build/newcomer/home"))
+
+    def test_another_readme_fails(self):
+        done, found = self.run_newcomer(self.README.replace("    scripts/test ", "    scripts/tests "))
+        self.assertEqual((done.returncode, found), (1, {}), done.stdout)
+        self.assertIn("README's Start has the commands 'scripts/quickstart scripts/tests'", done.stdout)
+
+    def test_a_command_that_fails_ends_it(self):
+        done, found = self.run_newcomer(self.README, "exit 3")
+        self.assertEqual(done.returncode, 3, done.stdout)
+        self.assertNotIn("test", found)
+
+    def test_a_warning_of_the_compiler_fails(self):
+        done, _ = self.run_newcomer(self.README, "echo 'src/a.cpp:3:5: warning: unused variable [-Wunused]'")
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("the compiler warned", done.stdout)
+
+    def test_objects_that_are_compiled_again_fail(self):
+        done, _ = self.run_newcomer(self.README, "(cat >scripts/test <<'END'\n#!/bin/sh\ntouch build/host/src/a.o\nEND\n)")
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("compiled again by scripts/test", done.stdout)
+
+    def test_no_script_asks_whether_ci_is_set(self):
+        found = subprocess.run(["git", "-C", ROOT, "grep", "-nE", r"\$\{?CI[:}\" ]|ENV\{CI\}", "--", "scripts", ".ci", "CMakeLists.txt"], stdout=subprocess.PIPE, text=True)
+        self.assertEqual(found.stdout, "")
+
+
 class Limit(unittest.TestCase):
     def run_ci(self, steps, seconds):
         with tempfile.TemporaryDirectory() as tree:
             for path in (".ci/run", "scripts/steps.sh", "scripts/profile_tests", "CMakePresets.json"):
-                os.makedirs(os.path.dirname(os.path.join(tree, path)), exist_ok=True)
-                shutil.copy(os.path.join(ROOT, path), os.path.join(tree, path))
-            with open(f"{tree}/scripts/test", "w") as file:
-                file.write(f"#!/usr/bin/env bash\nprogram=test\n. scripts/steps.sh\n{steps}\n")
-            os.chmod(f"{tree}/scripts/test", 0o755)
+                copy_to(tree, path)
+            for path, text in (("scripts/test", f"program=test\n. scripts/steps.sh\n{steps}"), ("scripts/setup", ":"), ("scripts/style", ":"), (".ci/newcomer", ":")):
+                write_script(f"{tree}/{path}", text)
             os.makedirs(f"{tree}/build/host")
             with open(f"{tree}/build/host/.ninja_log", "w") as file:
                 file.write("0\t2500\t1\tsrc/slow.cpp.o\t1f\n")

@@ -1,6 +1,7 @@
 // Collectives between GPUs against those of the host on the same values: types, odd counts, strides, in place, accumulation; and how a wait
 // for a stream ends. On a GPU, or in the emulator.
 #include "topology/communicators/nccl_communicator.hpp"
+#include "base/backend.hpp"
 
 #include <cstring>
 #include <functional>

@@ -1,6 +1,7 @@
 // A checkpoint's model in a GPU's memory, for evaluate and generate. The emulator's device memory is host memory: there a copy that is
 // missing goes unseen, on a GPU it does not.
 #include "train/engine/device.hpp"
+#include "base/backend.hpp"
 
 #include <gtest/gtest.h>
 
@@ -51,7 +52,7 @@ TEST_F(OnDevice, EvaluatesAsTheHostDoes) {
     for (auto& t : model.engine->tokens(0)) t = static_cast<std::int32_t>(token++ % deck.model.vocab);
     for (auto& t : model.engine->targets(0)) t = static_cast<std::int32_t>(token++ % deck.model.vocab);
     model.engine->set_weight(0, 1);
-    losses[on_device] = model.engine->evaluate(1).loss;
+    losses[on_device] = model.engine->evaluate({.tokens = 1}).loss;
   }
   EXPECT_GT(losses[0], 0);
   EXPECT_NEAR(losses[1] / losses[0], 1, 1e-5);
@@ -220,11 +221,11 @@ TEST_F(OnDevice, MemoryOfTheGpuIsTakenWhileStartingAlone) {
     for (auto& t : engine.targets(m)) t = 2;
   }
   engine.step();
-  engine.evaluate(1);
+  engine.evaluate({.tokens = 1});
   const std::int64_t before = emulator::allocations();
   EXPECT_GT(before, 0) << "at the start something is taken, or this counts nothing";
   for (int step = 1; step < 4; ++step) engine.step();
-  engine.evaluate(1);
+  engine.evaluate({.tokens = 1});
   engine.state().checkpoint_slices();
   EXPECT_EQ(emulator::allocations(), before);
 }

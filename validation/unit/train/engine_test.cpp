@@ -74,7 +74,7 @@ TEST_P(GradientOf, TheLossAlongDirections) {
     for (const auto& [name, d] : direction)
       for (std::size_t i = 0; i < d.size(); ++i) moved[name][i] += static_cast<float>(e * d[i]);
     set(engine, moved);
-    return engine.evaluate(tokens).loss;
+    return engine.evaluate({.tokens = tokens}).loss;
   };
   EXPECT_NEAR(loss_at({}, 0), report.loss, 1e-6 * report.loss) << "evaluation and training see another loss";
   // Central differences of fourth order: the loss in fp32 carries noise of some 1e-7, the step's own error is of order e^4.
@@ -533,7 +533,7 @@ TEST(Engine, TheLossIsTheMeanOverTargetsThatCount) {
     const std::int64_t tokens = deck.batch.global * deck.batch.sequence_length;
     ASSERT_LT(targets, tokens / 2);
     engine.set_weight(0, 1), engine.set_weight(1, 1);
-    const double mean = engine.evaluate(tokens).loss;
+    const double mean = engine.evaluate({.tokens = tokens}).loss;
     const StepReport report = engine.step();
     EXPECT_EQ(report.targets, targets);
     EXPECT_NEAR(report.loss, mean, 1e-9 * mean);
@@ -551,7 +551,7 @@ TEST(Engine, TheLossIsTheMeanOverTargetsThatCount) {
         for (std::size_t i = 0; i < g.size(); ++i) moved[name][i] += static_cast<float>(e * static_cast<double>(g[i]));
       set(engine, moved);
       engine.set_weight(0, 1), engine.set_weight(1, 1);
-      double loss = engine.evaluate(tokens).loss;
+      double loss = engine.evaluate({.tokens = tokens}).loss;
       if (const auto router = engine.router_figures(); router && router->balance > 0) {
         const auto layers = static_cast<double>(deck.model.layers);
         loss += layers * (deck.model.router_aux_loss * router->balance + deck.model.router_z_loss * router->z);
@@ -581,7 +581,7 @@ TEST(Engine, EvaluationChangesNothingAndCountsWeights) {
   const std::int64_t per_micro = deck.batch.micro * deck.batch.sequence_length;
   auto evaluate = [&](float first, float second) {
     std::ranges::fill(engine.row_weights(0), first), std::ranges::fill(engine.row_weights(1), second);
-    return engine.evaluate(per_micro).loss;
+    return engine.evaluate({.tokens = per_micro}).loss;
   };
   const double one = evaluate(1, 0), other = evaluate(0, 1), both = evaluate(1, 1);
   EXPECT_NEAR((one + other) / 2, both, 1e-9);

@@ -9,11 +9,12 @@
 #include <regex>
 #include <set>
 #include <sstream>
+#include <string_view>
 
 namespace tessera::exposed_figures_test {
 namespace {
 
-const io::Family& find(const io::Families& families, const std::string& name) {
+const io::Family& find(const io::Families& families, std::string_view name) {
   const auto found = std::ranges::find(families, name, &io::Family::name);
   static const io::Family none;
   EXPECT_NE(found, families.end()) << name;

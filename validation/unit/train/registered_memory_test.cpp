@@ -4,6 +4,7 @@
 
 #include "../model/random_models.hpp"
 #include "../topology/world_main.hpp"
+#include "base/backend.hpp"
 #include "kernels/cuda/devices.hpp"
 #include "memory/runtime.hpp"
 #include "topology/communicators/make_communicator.hpp"
