@@ -76,6 +76,14 @@ struct CheckpointLayout {
 int checkpoint_format(const CheckpointLayout& layout);
 inline constexpr int newest_checkpoint_format = 4;
 
+/// How a run that goes back by itself came to a line.
+struct WayBack {
+  std::int64_t reached = 0;   ///< the furthest step from which it has gone back, and
+  std::int64_t times = 0;     ///< how often in a row without a checkpoint from beyond it; 0: it did not go back by itself
+  std::int64_t left_out = 0;  ///< samples that it leaves out there
+  friend bool operator==(const WayBack&, const WayBack&) = default;
+};
+
 /// What is saved from one beginning: new weights, another run's checkpoint, or one of the run's own that it went back to. Lines are
 /// numbered in a run's folder from 1; 0 is the line of checkpoints from before lines were written.
 struct CheckpointLine {
@@ -84,6 +92,7 @@ struct CheckpointLine {
   std::string from_digest;     ///< CheckpointReader::digest of the checkpoint that it began from; "" for new weights
   std::string from;            ///< that checkpoint's path, for people
   std::string why = {};        ///< what made the run go back there by itself; "" where somebody asked for it
+  WayBack way = {};
   friend bool operator==(const CheckpointLine&, const CheckpointLine&) = default;
 };
 /// From the run's first line to the current one, never empty. Each began at a later step than the one before it.

@@ -160,6 +160,7 @@ Json lineage_json(const Lineage& lineage) {
   for (auto& l : lineage) {
     lines.push_back({{"line", l.number}, {"from_step", l.from_step}, {"from_xxh3", l.from_digest}, {"from", l.from}});
     if (!l.why.empty()) lines.back()["why"] = l.why;
+    if (l.way.times > 0) lines.back()["way_back"] = {{"reached", l.way.reached}, {"times", l.way.times}, {"left_out", l.way.left_out}};
   }
   return lines;
 }
@@ -168,7 +169,12 @@ Lineage parse_lineage(const Json& j) {
   Lineage lineage;
   for (auto& l : j) {
     lineage.push_back({l.at("line"), l.at("from_step"), l.at("from_xxh3"), l.at("from")});
-    if (l.contains("why")) lineage.back().why = l.at("why").get<std::string>();  // older versions wrote none
+    // Older versions wrote none of these.
+    if (l.contains("why")) lineage.back().why = l.at("why").get<std::string>();
+    if (l.contains("way_back")) {
+      const Json& way = l.at("way_back");
+      lineage.back().way = {.reached = way.at("reached"), .times = way.at("times"), .left_out = way.at("left_out")};
+    }
   }
   if (lineage.empty()) throw std::runtime_error("its lineage is empty");
   return lineage;

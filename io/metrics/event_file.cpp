@@ -106,6 +106,11 @@ std::uint32_t masked_crc(std::span<const char> bytes) {
 
 EventFile::EventFile(const std::string& folder, double now, const std::string& history) {
   std::error_code error;
+  if (fs::is_symlink(folder, error))
+    fail(ExitCode::storage,
+         "{} is a link to {}, where event files of other runs may stand, and this run would remove them. Remove the link, or set "
+         "metrics.tensorboard = false; `tensorboard --logdir` takes a folder of runs.",
+         folder, fs::read_symlink(folder, error).string());
   fs::create_directories(folder, error);
   if (error) fail_storage("make the folder", folder, error.value());
   std::vector<std::string> earlier;

@@ -1,11 +1,13 @@
 #include "io/metrics/metrics.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <fstream>
-#include "base/json.hpp"
 
+#include "base/json.hpp"
 #include "base/log.hpp"
 #include "io/files/path_state.hpp"
 #include "io/files/posix_file.hpp"
@@ -35,27 +37,52 @@ std::string value_text(const MetricValue& value) {
   return json_text(std::get<std::string>(value));
 }
 
-/// Bytes at the head of the file to keep: whole lines up to the first row of step >= first_step. Rows come in the order of steps.
-std::int64_t kept_bytes(const PosixFile& file, std::int64_t first_step) {
+/// Whole lines up to the first row of step >= first_step, with whether each is a row. Rows come in the order of steps.
+void walk_kept(const PosixFile& file, std::int64_t first_step, const std::function<void(const std::string& line, bool row)>& take) {
   std::ifstream in(file.link_path(), std::ios::binary);
-  std::string line;
-  std::int64_t kept = 0, number = 0;
-  while (std::getline(in, line) && !in.eof()) {  // a last line without its end is torn
-    ++number;
+  for (std::string line; std::getline(in, line) && !in.eof();) {  // a last line without its end is torn
     const std::optional<Json> row = Json::try_parse(line);
-    if (!row)
-      warning("{}:{}: this line is no JSON; it stays as it is.", file.path(), number);
-    else if (row->contains("step") && row->at("step").is_number_integer() && row->at("step").get<std::int64_t>() >= first_step)
-      break;
-    kept += static_cast<std::int64_t>(line.size()) + 1;
+    const bool good = row && row->is_object();
+    if (good && row->contains("step") && row->at("step").is_number_integer() && row->at("step").get<std::int64_t>() >= first_step) break;
+    take(line, good);
   }
+}
+
+std::int64_t kept_bytes(const PosixFile& file, std::int64_t first_step) {
+  std::int64_t kept = 0;
+  walk_kept(file, first_step, [&](const std::string& line, bool) { kept += static_cast<std::int64_t>(line.size()) + 1; });
   return kept;
+}
+
+/// Whoever reads the file line by line fails at one that is no row: such lines go to PATH.damaged. Returns PATH.
+std::string with_rows_alone(const std::string& path, std::int64_t first_step) {
+  const PosixFile file = PosixFile::update(path);
+  std::vector<std::int64_t> damaged;
+  std::int64_t number = 0;
+  walk_kept(file, first_step, [&](const std::string&, bool row) {
+    ++number;
+    if (!row) damaged.push_back(number);
+  });
+  if (damaged.empty()) return path;
+  LineFile aside(path + ".damaged", whole_lines);
+  AtomicFile fresh(path);
+  std::int64_t end = 0;
+  walk_kept(file, first_step, [&](const std::string& line, bool row) {
+    const std::string whole = line + "\n";
+    if (!row) return aside.write(whole);
+    fresh.file().write(end, whole.data(), whole.size());
+    end += std::ssize(whole);
+  });
+  fresh.commit();
+  warning("{}: line{} {} {} no row{} of JSON. What stood there is in {}.damaged now.", path, damaged.size() > 1 ? "s" : "",
+          fmt::join(damaged, ", "), damaged.size() > 1 ? "are" : "is", damaged.size() > 1 ? "s" : "", path);
+  return path;
 }
 
 }  // namespace
 
 MetricsFile::MetricsFile(const std::string& path, std::int64_t first_step)
-    : file_(path, [&](const PosixFile& file) { return kept_bytes(file, first_step); }) {}
+    : file_(with_rows_alone(path, first_step), [&](const PosixFile& file) { return kept_bytes(file, first_step); }) {}
 
 void MetricsFile::write(const MetricRow& row) {
   std::string line = "{";

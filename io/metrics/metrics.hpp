@@ -21,7 +21,7 @@ using MetricRow = std::vector<std::pair<std::string, MetricValue>>;  // keys in 
 std::optional<double> row_number(const MetricRow& row, std::string_view key);
 
 /// Adds rows to a file; see LineFile. On opening an existing file for a resume at `first_step`, rows whose "step" is >= first_step and a
-/// torn last line are cut off.
+/// torn last line are cut off, and lines that are no rows go to PATH.damaged, with a warning.
 class MetricsFile {
  public:
   MetricsFile(const std::string& path, std::int64_t first_step);

@@ -83,8 +83,8 @@ std::unique_ptr<prometheus::Exposer> serve(const ListenAddress& address) {
     const sched_param lowest{};
     ::sched_setscheduler(0, SCHED_IDLE, &lowest);  // where that is forbidden, they run as others do
     try {
-      server = std::make_unique<prometheus::Exposer>(std::vector<std::string>{"listening_ports", address.str(), "num_threads", "2",
-                                                                              "request_timeout_ms", "2000", "connection_queue", "8",
+      server = std::make_unique<prometheus::Exposer>(std::vector<std::string>{"listening_ports", address.str(), "num_threads", "4",
+                                                                              "request_timeout_ms", "500", "connection_queue", "8",
                                                                               "listen_backlog", "8", "enable_keep_alive", "no"});
     } catch (const std::exception&) {
       server = nullptr;  // somebody was faster than we at the port; the caller says so

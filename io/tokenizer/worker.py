@@ -1,4 +1,4 @@
-# The tokenizer's side of io/tokenizer, after channel.py, model_files.py, conversation.py and chat_template.py, which are one program with it.
+# The tokenizer's side of io/tokenizer, after channel.py, model_files.py, class_pipeline.py, conversation.py and chat_template.py, which are one program with it.
 import contextlib
 import functools
 import json
@@ -34,16 +34,17 @@ class Model:
 
     def __init__(self, folder, end_token, chat_template):
         self.folder, self.path = folder, os.path.join(folder, "tokenizer.json")
+        self.config_path = os.path.join(folder, "tokenizer_config.json")
+        self.notes = []
         with self.faults("read it"):
             check_charsmaps(self.path)
             self.tokenizer = tokenizers.Tokenizer.from_file(self.path)
+            self.config = tokenizer_config(folder)
+            self.build_as_class()
             self.tokenizer.no_truncation()
             self.tokenizer.no_padding()
             numbers = self.tokenizer.get_vocab(with_added_tokens=True)
-        self.config_path = os.path.join(folder, "tokenizer_config.json")
-        self.config = tokenizer_config(folder)
         declared = [end_ids(read_json(folder, name), os.path.join(folder, name)) for name in ("generation_config.json", "config.json")]
-        self.notes = []
         if self.add_tokens():
             numbers = self.tokenizer.get_vocab(with_added_tokens=True)
         self.vocab = 1 + max(numbers.values(), default=-1)
@@ -73,6 +74,13 @@ class Model:
         with self.faults("make a text of tokens"):
             return self.tokenizer.decode(ids, skip_special_tokens=skip)
 
+    def build_as_class(self):
+        """Some classes take the vocabulary of tokenizer.json alone, and build the rest as tokenizer_config.json says."""
+        text, changed, self.of_class = as_its_class_builds(self.path, self.config, read_json(self.folder, "config.json"))
+        if text:
+            self.tokenizer = tokenizers.Tokenizer.from_str(text)
+            self.notes.append(f"{self.config_path}: {changed}")
+
     def add_tokens(self):
         """Those that tokenizer_config.json has, and tokenizer.json has not or has otherwise, as transformers adds them; but an end token that it names must be
         there. Answers whether there were such."""
@@ -82,7 +90,8 @@ class Model:
         wanted = [tokenizers.AddedToken(**parts) for parts in listed_tokens(self.config, self.config_path)]
         wanted = [token for token in wanted if repr(token) not in known]
         texts.update(token.content for token in wanted)
-        for parts in special_tokens(self.config, self.config_path):
+        by_class = {key: token for key, token in self.of_class.items() if key not in self.config and self.tokenizer.token_to_id(token) is not None}
+        for parts in special_tokens({**by_class, **self.config}, self.config_path):
             if parts["content"] not in texts and (parts["content"] != named or self.tokenizer.token_to_id(named) is not None):
                 wanted.append(tokenizers.AddedToken(**parts))
                 texts.add(parts["content"])

@@ -3,10 +3,12 @@
 #include <omp.h>
 
 #include <bit>
+#include <cstring>
 #include <dnnl.hpp>
 #include <unordered_map>
 
 #include "base/check.hpp"
+#include "kernels/gemm/host_bytes.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -167,9 +169,29 @@ void point(dnnl::memory& memory, const void* data) {
   TESSERA_REQUIRE(status == dnnl_success, "oneDNN status {}", static_cast<int>(status));
 }
 
-}  // namespace
+// oneDNN 3.7 computes wrong sums with AVX-512 where one column is written into a wider matrix, and where one row is read from a matrix that
+// is stored the other way round: it takes their elements for neighbours. So they are made neighbours, in scratch. One element is one
+// anyway.
+bool row_lies_apart(const Matmul& m) { return m.M == 1 && m.a_transposed && m.a_stride > 1 && m.K > 1; }
+bool column_lies_apart(const Matmul& m) { return m.N == 1 && m.c_stride > 1 && m.M > 1; }
 
-void run_matmul(const Matmul& m, const MatmulOperands& o, int threads) {
+Matmul of_neighbours(Matmul m) {
+  if (row_lies_apart(m)) m.a_transposed = false, m.a_stride = m.K;
+  if (column_lies_apart(m)) m.c_stride = 1;
+  return m;
+}
+
+std::size_t row_bytes(const Matmul& m) { return row_lies_apart(m) ? host::aligned(static_cast<std::size_t>(m.K) * size_of(m.in)) : 0; }
+std::size_t column_bytes(const Matmul& m) {
+  return column_lies_apart(m) ? host::aligned(static_cast<std::size_t>(m.M) * size_of(m.out)) : 0;
+}
+
+void copy_elements(void* to, std::int64_t to_step, const void* from, std::int64_t from_step, std::int64_t count, DType type) {
+  for (std::int64_t i = 0; i < count; ++i) std::memcpy(host::at(to, i * to_step, type), host::at(from, i * from_step, type), size_of(type));
+}
+
+/// Of a product whose elements are neighbours.
+void run_plan(const Matmul& m, const MatmulOperands& o, int threads) {
   ThreadCount count(threads);
   Plan& plan = plan_of(m, threads);
   point(plan.a, o.a);
@@ -187,9 +209,27 @@ void run_matmul(const Matmul& m, const MatmulOperands& o, int threads) {
   TESSERA_REQUIRE(status == dnnl_success, "oneDNN status {} for M={} N={} K={}", static_cast<int>(status), m.M, m.N, m.K);
 }
 
+}  // namespace
+
+void run_matmul(const Matmul& m, const MatmulOperands& o, int threads) {
+  MatmulOperands near = o;
+  auto* room = static_cast<std::byte*>(o.scratch);
+  if (row_lies_apart(m)) {
+    copy_elements(room, 1, o.a, m.a_stride, m.K, m.in);
+    near.a = room, room += row_bytes(m);
+  }
+  if (column_lies_apart(m)) {
+    if (m.accumulate) copy_elements(room, 1, o.c, m.c_stride, m.M, m.out);
+    near.c = room, room += column_bytes(m);
+  }
+  near.scratch = room;
+  run_plan(of_neighbours(m), near, threads);
+  if (column_lies_apart(m)) copy_elements(o.c, m.c_stride, near.c, 1, m.M, m.out);
+}
+
 std::size_t matmul_scratch_bytes(const Matmul& m, int threads) {
   ThreadCount count(threads);
-  return plan_of(m, threads).scratch_bytes;
+  return row_bytes(m) + column_bytes(m) + plan_of(of_neighbours(m), threads).scratch_bytes;
 }
 
 std::size_t matmul_packed_bytes(const Matmul& m) { return packed_layout(m).get_size(); }

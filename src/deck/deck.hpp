@@ -465,6 +465,8 @@ ParsedDeck parse_deck_text(const std::string& text, const std::string& name, con
                            const CountSteps& count = {});
 /// The deck that a run left in its folder or a checkpoint. Where that run's kernels worked binds nobody: run.device becomes `device`.
 ParsedDeck parse_stored_deck(const std::string& text, const std::string& name, const std::string& device = "auto");
+/// Whether the rules take the deck with these overrides: what the program proposes is asked here first.
+bool is_allowed(const Deck& deck, int ranks, const std::vector<std::string>& overrides = {});
 /// Throws Error(usage) that lists every fault, one a line; otherwise the deck.
 Deck require_deck(const ParsedDeck& parsed);
 

@@ -274,6 +274,10 @@ std::string Fault::str() const {
   return key.empty() ? fmt::format("{}: {}", out, message) : fmt::format("{}: {}: {}", out, key, message);
 }
 
+bool is_allowed(const Deck& deck, int ranks, const std::vector<std::string>& overrides) {
+  return parse_deck_text(print_deck(deck), "the changed deck", overrides, ranks).faults.empty();
+}
+
 Deck require_deck(const ParsedDeck& parsed) {
   if (parsed.faults.empty()) return parsed.deck;
   std::string all = fmt::format("the deck has {}:", parsed.faults.size() == 1 ? "a fault" : fmt::format("{} faults", parsed.faults.size()));

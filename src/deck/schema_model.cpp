@@ -196,8 +196,9 @@ std::vector<Key> model_keys() {
        .help = "What adapters add is multiplied with lora.alpha / lora.rank."},
       {MODEL_KEY(lora.targets), .type = texts, .fallback = "[]", .identity = true, .silent = true,
        .help =
-           "Matrices that have adapters: wq, wk, wv, wo, w_gate, w_up, w_down, or as Hugging Face calls them (q_proj), or patterns of "
-           "tensors' names (\"layers.1?.attention.*\", \"experts.*\"); [] is all seven of every layer, but for experts, which are named."},
+           "Matrices that have adapters: wq, wk, wv, wo, w_gate, w_up, w_down, or as Hugging Face calls them (q_proj, self_attn.q_proj, "
+           "layers.3.self_attn.q_proj), or patterns of tensors' names (\"layers.1?.attention.*\", "
+           "\"experts.*\"); [] is all seven of every layer, but for experts, which are named."},
       {MODEL_KEY(lora.scaling), .type = text, .fallback = "\"standard\"", .identity = true, .silent = true,
        .help = "standard divides lora.alpha by the rank, rslora by its square root, which suits large ranks (arXiv:2312.03732)."},
       {MODEL_KEY(lora.init), .type = text, .unit = "path", .fallback = "\"\"", .identity = true, .silent = true,

@@ -80,7 +80,8 @@ std::vector<Key> optimizer_keys() {
       {KEY(optimizer.gradient_clipping), .type = real, .unit = "norm", .limits = {.least = 0, .most = 1e12}, .fallback = "1.0",
        .identity = true, .help = "Largest norm of the whole gradient, to which it is scaled down; 0: no clipping."},
       {KEY(optimizer.groups), .type = groups, .fallback = "[]", .identity = true, .silent = true,
-       .help = "Tensors whose update differs, a table [[optimizer.groups]] each: `tensors` (patterns of names, as in model.freeze), and "
+       .help = "Tensors whose update differs, a table [[optimizer.groups]] each: `tensors` (patterns of names, as in model.freeze, or "
+               "\"all-linear\": the matrices of layers), and "
                "any of `learning_rate` (the peak; the schedule scales it as it does optimizer.learning_rate), `weight_decay` (of vectors "
                "too) and `type`, another optimizer, with any of the keys of [optimizer] that it reads (else its defaults, but for moments, "
                "which are "

@@ -47,14 +47,15 @@ std::vector<Key> saves_keys() {
 
       // [metrics]
       {KEY(metrics.csv), .type = boolean, .fallback = "false",
-       .help = "Writes metrics.csv in the run's folder too: a line a row of metrics.jsonl, and a column a figure that is one number."},
+       .help = "Writes metrics.csv in the run's folder too: a line for each row of metrics.jsonl that has a number, and a column "
+               "for each figure that is one number."},
       {KEY(metrics.tensorboard), .type = boolean, .fallback = "false",
        .help = "Writes tensorboard/ in the run's folder too: an event file that TensorBoard shows, of every number of metrics.jsonl."},
       {KEY(metrics.prometheus), .type = text, .unit = "address", .fallback = "\"\"",
-       .help =
-           "Where rank 0 serves the latest figures to Prometheus, at /metrics: \"PORT\" for the node's own programs alone, or "
-           "\"HOST:PORT\", an IPv4 address of its own in numbers or 0.0.0.0 for everybody; port 0 takes any free one, which the log and "
-           "RUN/prometheus.json name. Empty: nowhere."},
+       .help = "Where rank 0 serves the latest figures to Prometheus, at /metrics: \"PORT\" for the node's own programs alone, or "
+               "\"HOST:PORT\", an IPv4 address of its own in numbers, localhost, or 0.0.0.0 for everybody; port 0 takes any free one, "
+               "which the log and "
+               "RUN/prometheus.json name. Empty: nowhere."},
       {KEY(metrics.prometheus_folder), .type = text, .unit = "path", .fallback = "\"\"",
        .help = "An existing folder, relative to the current directory, where rank 0 keeps a file of the latest figures, with a name of the "
                "run's own: that of a node exporter's textfile collector. Empty: none."}};

@@ -90,12 +90,6 @@ std::string with_numbers(std::string_view pattern, const NumberedName& name) {
   return text;
 }
 
-std::string_view word_of_module(const TensorName& name) {
-  std::string_view module = name.theirs;
-  if (module.ends_with(of_weight)) module.remove_suffix(of_weight.size());
-  return module.substr(module.rfind('.') + 1);
-}
-
 }  // namespace
 
 TensorNames::Name TensorNames::name(std::string_view ours) const {
@@ -135,16 +129,23 @@ bool TensorNames::is_buffer(std::string_view theirs) const {
 
 bool TensorNames::has(std::string_view ours) const { return find_name(usual_names, numbered(ours).pattern) != nullptr; }
 
-std::vector<std::string_view> module_words(std::string_view ours) {
+std::vector<std::string> modules_of(std::string_view ours) {
   const NumberedName name = numbered(ours);
-  std::vector<std::string_view> words;
-  if (const TensorName* usual = find_name(usual_names, name.pattern)) words.push_back(word_of_module(*usual));
-  for (const Family& family : families())
-    if (const TensorName* row = find_name(family.names, name.pattern))
-      if (const std::string_view word = word_of_module(*row); std::ranges::find(words, word) == words.end()) words.push_back(word);
-  return words;
+  std::vector<std::string> modules;
+  const auto add = [&](std::span<const TensorName> names) {
+    const TensorName* row = find_name(names, name.pattern);
+    if (!row) return;
+    std::string module = module_of(with_numbers(row->theirs, name));
+    if (std::ranges::find(modules, module) == modules.end()) modules.push_back(std::move(module));
+  };
+  add(usual_names);
+  for (const Family& family : families()) add(family.names);
+  return modules;
 }
 
-std::string module_of(std::string_view theirs) { return std::string(theirs.substr(0, theirs.size() - of_weight.size())); }
+std::string module_of(std::string_view theirs) {
+  if (theirs.ends_with(of_weight)) theirs.remove_suffix(of_weight.size());
+  return std::string(theirs);
+}
 
 }  // namespace tessera

@@ -42,9 +42,9 @@ class TensorNames {
   std::int64_t head_dim_ = 0;
 };
 
-/// The module that a matrix of ours is the weight of, in the word of most families, and then in those of others: "gate_proj" and "w1" of
-/// "layers.3.moe.experts.0.w_gate".
-std::vector<std::string_view> module_words(std::string_view ours);
+/// The module that a matrix of ours is the weight of, as most families call it, and then as others do: "model.layers.3.mlp.gate_proj" and
+/// "transformer.h.3.mlp.w1" of "layers.3.mlp.w_gate".
+std::vector<std::string> modules_of(std::string_view ours);
 
 /// "model.layers.3.self_attn.q_proj" of the name of its weight.
 std::string module_of(std::string_view theirs);

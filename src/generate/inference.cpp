@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "train/engine/device.hpp"
 #include "train/engine/fit.hpp"
 
 namespace tessera {
@@ -45,6 +46,7 @@ LoadedModel load_from(const io::CheckpointReader& reader, RunDevice device, cons
     plan = plan_of(model.deck, options, rows);
   }
   require_fits(plan, limits, what_to_do(options));
+  require_true_products(model_shape(model.deck), model.deck.run.reproducible);
   model.engine = std::make_unique<Engine>(std::move(plan));
   model.engine->read_state(reader);
   model.engine->publish();

@@ -14,8 +14,11 @@ struct UpdateRates {
   float weight_decay = 0;
 };
 
+/// A matrix of a layer: neither of the embedding nor of the head. The pattern "all-linear" of a group describes these.
+bool is_hidden_matrix(const Parameter& parameter);
+
 /// The first group whose patterns describe the tensor, or nullptr.
-const OptimizerGroup* group_of(const OptimizerKeys& keys, const std::string& tensor);
+const OptimizerGroup* group_of(const OptimizerKeys& keys, const Parameter& tensor);
 
 /// Of the first group that has the tensor. Without one, or where the group does not say it, the learning rate is the step's, and matrices
 /// have optimizer.weight_decay.

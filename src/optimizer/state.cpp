@@ -58,9 +58,11 @@ bool takes(const Optimizer& row, const std::vector<Parameter>& table, std::size_
   std::int64_t before = 0;
   for (std::size_t i = first; i < last && row.takes; ++i) {
     const std::int64_t elements = table[i].shape.elements();
-    const std::size_t dims = table[i].shape.dims.size();
-    const bool hidden = dims == 2 && table[i].layer >= 0;
-    if (!row.takes({.elements = elements, .dims = dims, .begins_block = before % shard_block == 0, .hidden_matrix = hidden})) return false;
+    if (!row.takes({.elements = elements,
+                    .dims = table[i].shape.dims.size(),
+                    .begins_block = before % shard_block == 0,
+                    .hidden_matrix = is_hidden_matrix(table[i])}))
+      return false;
     before += elements / (table[i].tp_dim >= 0 ? tensor_ranks : 1);
   }
   return true;
@@ -86,7 +88,7 @@ void assign_optimizers(const OptimizerKeys& keys, std::vector<Parameter>& table,
   if (optimizers.all.size() == 1) return;
   const UpdateKeys own = of_deck(keys);
   const auto asked = [&](const Parameter& p) {
-    const OptimizerGroup* group = group_of(keys, p.name);
+    const OptimizerGroup* group = group_of(keys, p);
     return group && group->update ? of_group(*group) : own;
   };
   for (std::size_t first = 0, last = 0; first < table.size(); first = last) {

@@ -257,7 +257,7 @@ class RunSupervisor {
       end.copied = told.copied;
       end.status = cause_of_end(reported, launcher_status_, run_.first.launcher.way == LaunchWay::slurm, asked_);
       end.saved = reported.saved;
-      if (!reported.status) say(fmt::format("no rank could say how it ended, and the launcher ended with {}", launcher_status_));
+      if (!reported.status) say(words_of_no_report(words_.lost(), launcher_status_));
     } catch (const Error& error) {
       log_line(LogLevel::error, error.what());
       end.status = static_cast<int>(error.code);

@@ -1,5 +1,7 @@
 #include "supervise/words.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 
@@ -135,6 +137,12 @@ int cause_of_end(const ReportedEnd& end, int launcher_status, bool srun, bool as
       (srun && launcher_status >= static_cast<int>(ExitCode::usage) && launcher_status <= static_cast<int>(ExitCode::numerics));
   if (trusted) return launcher_status;
   return static_cast<int>(asked ? ExitCode::interrupted : ExitCode::lost);
+}
+
+std::string words_of_no_report(const std::optional<LostPlace>& lost, int launcher_status) {
+  const std::string named = lost ? name_of(*lost) : "";
+  if (named.empty()) return fmt::format("no rank could say how it ended, and the launcher ended with {}", launcher_status);
+  return fmt::format("the run lost {}, and the launcher ended with {}", named, launcher_status);
 }
 
 }  // namespace tessera

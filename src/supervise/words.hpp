@@ -35,4 +35,7 @@ ReportedEnd read_end(std::string_view text);
 /// signals.
 int cause_of_end(const ReportedEnd& end, int launcher_status, bool srun, bool asked);
 
+/// What there is to say where no rank reported a status: whom its words or the launcher named, or that nobody could speak.
+std::string words_of_no_report(const std::optional<LostPlace>& lost, int launcher_status);
+
 }  // namespace tessera

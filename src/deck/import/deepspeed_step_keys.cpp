@@ -269,10 +269,10 @@ std::vector<ForeignKey> optimizer_keys() {
       together(mapped("optimizer.params.momentum", real, "optimizer.momentum", "of SGD and Muon")),
       together(mapped("optimizer.params.nesterov", boolean, "optimizer.nesterov", "of SGD")),
       refused("optimizer.params.dampening", real, "0", "momentum takes the whole gradient; leave it out"),
-      together(
-          mapped("optimizer.params.muon_lr", real, "optimizer.learning_rate", "of Muon, in the place of lr; another `adam_lr` is refused")),
-      together(
-          mapped("optimizer.params.adam_lr", real, "optimizer.learning_rate", "of Muon, in the place of lr; another `muon_lr` is refused")),
+      together(mapped("optimizer.params.muon_lr", real, "optimizer.learning_rate",
+                      "of the matrices of layers, in the place of lr. Another `adam_lr` makes a table of `optimizer.groups`")),
+      together(mapped("optimizer.params.adam_lr", real, "optimizer.learning_rate",
+                      "of what Muon does not update, in the place of lr. Another `muon_lr` makes a table of `optimizer.groups`")),
       together(mapped("optimizer.params.ns_method", text, "optimizer.newton_schulz",
                       "of Muon: \"standard\" and \"gram\" are \"simple\", two orders of the same products")),
   };

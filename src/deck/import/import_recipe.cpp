@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "deck/import/importer.hpp"
+#include "deck/value.hpp"
 #include "optimizer/texts/table.hpp"
 
 namespace tessera {
@@ -117,12 +118,28 @@ void put_betas(Importer& in) {
   in.put("optimizer.beta2", node->children[1].written, key);
 }
 
-/// Matrices and the rest may have a rate each there. Whether both are given, so that lr is read by neither.
+/// Matrices of layers and the rest may have a rate each there. Where those differ the matrices become a group. False without Muon.
 bool put_rates_of_muon(Importer& in) {
-  bool both = true;
-  for (const std::string_view theirs : {"optimizer.params.muon_lr", "optimizer.params.adam_lr"})
-    both &= put_number(in, theirs, "optimizer.learning_rate", "in the place of lr");
-  return both;
+  constexpr std::string_view ours = "optimizer.learning_rate", all = "optimizer.params.lr";
+  constexpr std::string_view of_matrices = "optimizer.params.muon_lr", of_rest = "optimizer.params.adam_lr";
+  if (in.word_of("optimizer.type") != "muon") return false;
+  const auto rate = [&](std::string_view own, double fallback) {
+    const std::string_view theirs = in.given(own) ? own : all;
+    const JsonNode* node = in.given(theirs);
+    return node && !in.is_auto(theirs) ? node->number() : node ? std::stod(std::string(in.row(theirs).automatic)) : fallback;
+  };
+  // Its classes' own defaults, where no key says a rate.
+  const double matrices = rate(of_matrices, 0.02), rest = rate(of_rest, 3e-4);
+  if (matrices == rest) return put_number(in, of_matrices, ours) || put_number(in, of_rest, ours) || put_number(in, all, ours);
+  if (!put_number(in, in.given(of_rest) ? of_rest : all, ours, "of what Muon does not update"))
+    in.assume(ours, shortest(rest), "DeepSpeed's default of what Muon does not update");
+  const std::string group = fmt::format("[{{ tensors = [\"all-linear\"], learning_rate = {} }}]", shortest(matrices));
+  if (in.given(of_matrices))
+    in.put("optimizer.groups", group, of_matrices, "all-linear: the matrices of layers, which Muon updates");
+  else
+    in.assume("optimizer.groups", group,
+              "all-linear: the matrices of layers, which Muon updates, with " + std::string(in.given(all) ? "lr" : "DeepSpeed's default"));
+  return true;
 }
 
 /// What Muon is there: keys of ours that have another default.

@@ -50,13 +50,19 @@ const Target* target_of(std::string_view tensor) {
   return found == targets.end() ? nullptr : &*found;
 }
 
-/// The usual word of its module may be a pattern; words of other families stand for themselves.
+/// Whether `end` is all of a name or what follows one of its dots, as PEFT's target_modules go.
+bool ends_with_words(std::string_view name, std::string_view end) {
+  return name.ends_with(end) && (name.size() == end.size() || name[name.size() - end.size() - 1] == '.');
+}
+
+/// A pattern is of our names, of whole names of modules, or of the usual last word of one. The end of a module's name stands for itself.
 bool matches(std::string_view pattern, std::string_view tensor, const Target& target) {
   if (pattern == "all-linear" || matches_glob(pattern, tensor) || matches_glob(pattern, target.ours) ||
       matches_glob(pattern, fmt::format("{}.{}", target.block, target.ours)))
     return true;
-  const std::vector<std::string_view> words = module_words(tensor);
-  return matches_glob(pattern, words.front()) || std::ranges::find(words, pattern) != words.end();
+  const std::vector<std::string> modules = modules_of(tensor);
+  return matches_glob(pattern, last_of(modules.front())) ||
+         std::ranges::any_of(modules, [&](const std::string& m) { return ends_with_words(m, pattern) || matches_glob(pattern, m); });
 }
 
 bool is_adapted(const LoraKeys& lora, std::string_view tensor) {
@@ -74,8 +80,9 @@ void require_targets(const std::vector<Parameter>& table, const LoraKeys& lora) 
         }))
       fail(ExitCode::usage,
            "lora.targets: \"{}\" is no matrix of an attention, MLP or expert of this model. Adapters stand beside wq, wk, wv, wo, w_gate, "
-           "w_up and w_down, which may be called as Hugging Face does (q_proj), by patterns of tensors (\"layers.3.*\", \"experts.*\"), or "
-           "\"all-linear\".",
+           "w_up and w_down, which may be called as Hugging Face does (q_proj, self_attn.q_proj, layers.3.self_attn.q_proj), by "
+           "patterns "
+           "of tensors (\"layers.3.*\", \"experts.*\"), or \"all-linear\".",
            pattern);
   // One product multiplies the rows of all experts.
   std::map<std::pair<int, std::string_view>, std::array<const Parameter*, 2>> seen;  // by layer and name: without an adapter, with one

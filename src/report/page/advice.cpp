@@ -276,8 +276,12 @@ std::span<const AdviceRule> advice_rules() { return rules; }
 
 std::vector<Advice> advise(const RunFigures& figures, const Deck& deck, const AskSimulator& ask) {
   std::vector<Advice> all;
+  const bool asks_rules = is_allowed(deck, figures.ranks);  // a deck of an older version may be refused as it is
   for (const AdviceRule& rule : rules)
-    if (Found advice = rule.of(figures, deck)) all.push_back(std::move(*advice));
+    if (Found advice = rule.of(figures, deck)) {
+      if (asks_rules && !advice->change.empty() && !is_allowed(deck, figures.ranks, {advice->change})) continue;
+      all.push_back(std::move(*advice));
+    }
   std::ranges::stable_sort(all, std::greater(), &Advice::share);
   std::map<std::string, std::string> answers;
   for (Advice& advice : all) {

@@ -124,21 +124,6 @@ Levels rank_axis(const Deck& deck, int ranks) {
   return axis;
 }
 
-/// Changes that are each sound may contradict each other. Sums in bf16 are of one micro-batch a rank, and a change may make more of them;
-/// offloading has its stages.
-bool is_sound(const BuildRequest& request) {
-  const ZeroKeys& zero = request.deck.zero;
-  const bool optimizer = zero.offload_optimizer.device != OffloadDevice::none,
-             parameters = zero.offload_param.device != OffloadDevice::none;
-  if (optimizer && zero.stage == 0) return false;
-  if (parameters && (!optimizer || zero.stage != 3 || zero.offload_optimizer.ratio < 1)) return false;
-  if (request.deck.checkpoint.copies_state() &&
-      (zero.offload_optimizer.device == OffloadDevice::nvme || zero.offload_param.device == OffloadDevice::nvme))
-    return false;
-  if (request.stage.count > 1 && request.deck.activation.offload != OffloadDevice::none) return false;
-  return request.deck.precision.gradients != DType::bf16 || accumulation_steps(request.deck, request.data.size) == 1;
-}
-
 /// Of each axis the number of its level plus one, or 0.
 using Chosen = std::vector<std::size_t>;
 
@@ -238,7 +223,7 @@ class Search {
     return request;
   }
 
-  /// Nothing where the changes contradict each other.
+  /// Nothing where a deck with the changes would be refused.
   std::optional<BuildRequest> with(const Chosen& chosen) const {
     Deck deck = request_.deck;
     int more_ranks = 1;
@@ -248,11 +233,11 @@ class Search {
       level.apply(deck), more_ranks *= level.more_ranks;
     }
     if (deck.mesh.dp > 0) deck.mesh.dp *= more_ranks;
+    if (!is_allowed(deck, ranks() * more_ranks)) return std::nullopt;
     const Mesh mesh = make_mesh(deck, ranks() * more_ranks);
     const int first_of_stage = mesh.ranks() / request_.stage.count * request_.stage.number;
     BuildRequest request = request_for(deck, mesh, first_of_stage, request_.purpose);
     if (request_.evaluation_micro_batches == 0) request.evaluation_micro_batches = 0;
-    if (!is_sound(request)) return std::nullopt;
     return settled(std::move(request));
   }
 

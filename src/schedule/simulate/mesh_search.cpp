@@ -69,8 +69,6 @@ class MeshSearch {
     return sizes;
   }
 
-  bool is_allowed(const Deck& deck) const { return parse_deck_text(print_deck(deck), "the choice", {}, ranks_).faults.empty(); }
-
   /// What the rules allow, with the deck's own sizes where they are no powers of two.
   std::vector<Trial> meshes() {
     std::vector<Trial> allowed;
@@ -112,11 +110,11 @@ class MeshSearch {
     if (micros < data) trial.apply(micro_change(1));
     if (trial.deck.batch.global / trial.deck.batch.micro < data) return std::nullopt;  // ranks without work
     if (pp > 1 && trial.deck.batch.global / trial.deck.batch.micro / data > most_micro_batches) return std::nullopt;
-    if (is_allowed(trial.deck)) return trial;
+    if (is_allowed(trial.deck, ranks_)) return trial;
     if (cp == 1) return std::nullopt;
     // What one method cannot share the other may.
     trial.apply(method_change(deck_.context.method == ContextMethod::ring ? ContextMethod::ulysses : ContextMethod::ring));
-    if (!is_allowed(trial.deck)) return std::nullopt;
+    if (!is_allowed(trial.deck, ranks_)) return std::nullopt;
     return trial;
   }
 
@@ -153,7 +151,7 @@ class MeshSearch {
           trial.apply(stage_change(stage));
           trial.apply(micro_change(micro));
           if (order) trial.apply(order_change(*order));
-          if (is_allowed(trial.deck)) try_recompute(best, trial);
+          if (is_allowed(trial.deck, ranks_)) try_recompute(best, trial);
         }
     if (mesh.size(Axis::cp) > 1)
       for (const ContextMethod method : {ContextMethod::ulysses, ContextMethod::ring}) try_with(best, {method_change(method)});
@@ -170,7 +168,7 @@ class MeshSearch {
   void try_with(std::optional<MeshChoice>& best, const std::vector<Change>& changes) {
     Trial trial{.asked = &deck_, .changes = best->choice.changes, .deck = best->choice.deck};
     for (const Change& change : changes) trial.apply(change);
-    if (trial.deck != best->choice.deck && is_allowed(trial.deck)) try_recompute(best, trial);
+    if (trial.deck != best->choice.deck && is_allowed(trial.deck, ranks_)) try_recompute(best, trial);
   }
 
   /// Of a pipeline's micro-batches; none of them where there are no stages.

@@ -76,9 +76,6 @@ std::int64_t elements_of_a_layer(const Deck& deck, int ranks) {
   return most;
 }
 
-/// A written deck is read again, so what the rules refuse is no choice.
-bool is_allowed(const Deck& deck, int ranks) { return parse_deck_text(print_deck(deck), "the choice", {}, ranks).faults.empty(); }
-
 SearchPoint changed(SearchPoint point, const SpaceLevel& level) {
   for (const Change& c : level) {
     const Deck then = point.deck;

@@ -1,11 +1,14 @@
 #include "train/engine/device.hpp"
 
+#include <set>
+
 #include "base/backend.hpp"
 #include "base/check.hpp"
 #include "kernels/attention/attention_path.hpp"
 #include "kernels/attention/cudnn_attention.hpp"
 #include "kernels/cuda/devices.hpp"
 #include "kernels/libraries/libraries.hpp"
+#include "kernels/product_proof/product_proof.hpp"
 
 namespace tessera {
 namespace {
@@ -86,6 +89,20 @@ void require_fp8([[maybe_unused]] const ModelShape& shape) {
          "Set precision.fp8 = \"tensorwise\"",
          cuda::device_model());
 #endif
+}
+
+void require_true_products(const ModelShape& shape, bool reproducible) {
+  if (shape.backend != kernels::Backend::host) return;
+  // Optimizers multiply in fp32 (Muon), and codes of fp8 are multiplied as fp16 is: in fp32, in pieces.
+  std::set<DType> types{DType::f32, shape.dtype};
+  if (shape.fp8.recipe != Fp8Recipe::none) types.insert(DType::f16);
+  for (const DType type : types)
+    if (const std::string fault = kernels::fault_of_products(type, reproducible); !fault.empty())
+      fail(ExitCode::environment,
+           "oneDNN {} multiplies wrongly on this processor ({}): {}{}, {}. Numbers of a run would be wrong. Start the program with "
+           "ONEDNN_MAX_CPU_ISA=AVX2 in the environment of all ranks, which takes other code of the library, or with another version of "
+           "oneDNN (libdnnl)",
+           kernels::onednn_version(), kernels::onednn_instructions(), name_of(type), reproducible ? ", reproducible" : "", fault);
 }
 
 std::vector<std::string> describe_attention([[maybe_unused]] const ModelShape& shape) {

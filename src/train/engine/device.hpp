@@ -24,6 +24,8 @@ Spaces spaces_of(RunDevice device);
 void require_attention(const ModelShape& shape);
 /// The same where products are to be in fp8 and this GPU has none.
 void require_fp8(const ModelShape& shape);
+/// The same where products of the host, as this model multiplies, are not what they are defined as: a library's fault.
+void require_true_products(const ModelShape& shape, bool reproducible);
 /// Lines that say whose attention runs on a GPU; none on the host.
 std::vector<std::string> describe_attention(const ModelShape& shape);
 

@@ -1,5 +1,6 @@
 #include "train/folder/copies_record.hpp"
 
+#include <filesystem>
 #include <random>
 
 #include "base/json.hpp"
@@ -37,6 +38,11 @@ void write_copies_record(const RunFolder& folder, const CopiesRecord& record) {
   io::AtomicFile out(folder.neighbours());
   out.file().write(0, text.data(), text.size());
   out.commit();
+}
+
+void remove_copies_record(const RunFolder& folder) {
+  std::error_code ignored;  // one that stays names copies that are not there
+  std::filesystem::remove(folder.neighbours(), ignored);
 }
 
 std::string draw_name() {

@@ -21,6 +21,8 @@ struct CopiesRecord {
 std::optional<CopiesRecord> read_copies_record(const RunFolder& folder);
 /// Rank 0 only: names this start, in place of the last.
 void write_copies_record(const RunFolder& folder, const CopiesRecord& record);
+/// Rank 0 only: no start looks for copies any more.
+void remove_copies_record(const RunFolder& folder);
 /// Letters that no other start has, and nobody guesses.
 std::string draw_name();
 

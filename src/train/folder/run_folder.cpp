@@ -185,11 +185,11 @@ void RunClaim::write() const {
   write_at_once(line_file(folder_.checkpoints()), io::lineage_text(lineage_) + "\n");
 }
 
-void RunClaim::go_back(const std::string& checkpoint, const std::string& why) {
+void RunClaim::go_back(const std::string& checkpoint, const std::string& why, const io::WayBack& way) {
   renew();
   const std::int64_t before = lineage_.back().number;
   lineage_ = lineage_from(checkpoint, true, folder_.checkpoints());
-  if (lineage_.back().number != before) lineage_.back().why = why;
+  if (io::CheckpointLine& line = lineage_.back(); line.number != before) line.why = why, line.way = way;
   if (!checkpoint.empty()) point_to_start(folder_.checkpoints(), checkpoint);
   write();
 }

@@ -61,7 +61,7 @@ class RunClaim {
   bool stands() const { return lock_.stands(); }
   /// The run goes back by itself, to one of its checkpoints or ("") to its beginning: another line of descent begins there, and `latest`
   /// leads to it.
-  void go_back(const std::string& checkpoint, const std::string& why);
+  void go_back(const std::string& checkpoint, const std::string& why, const io::WayBack& way);
   /// The run saves and leaves: whoever waits for the folder may wait for that.
   void say_leaving() { lock_.say_leaving(); }
   /// Where the folder was moved or removed while the run writes in it: makes it again, with deck and lock, and says so. To be called before

@@ -165,6 +165,7 @@ void NeighbourCopies::finish(std::int64_t) {
   // The checkpoint of the last step stands on disk.
   run_.world.barrier();
   if (run_.world.place().local_rank == 0) io::remove_state_copies(run_.copies.run_folder());
+  if (run_.world.rank() == 0) remove_copies_record(run_.folder);
 }
 
 }  // namespace tessera

@@ -104,7 +104,8 @@ std::optional<std::int64_t> CopiesAtStart::restore(const StartPoint& start, cons
   return step;
 }
 
-void CopiesAtStart::claim(const StartPoint& start) const {
+void CopiesAtStart::claim(const StartPoint& start) {
+  claimed_ = start.folder;
   world_.together([&] {
     if (world_.rank() != 0 || !neighbours_) return;
     CopiesRecord record = record_;
@@ -119,6 +120,12 @@ void CopiesAtStart::claim(const StartPoint& start) const {
 void CopiesAtStart::remove() const {
   world_.barrier();
   if (neighbours_ && world_.place().local_rank == 0) io::remove_state_copies(record_.run_folder());
+}
+
+void CopiesAtStart::abandon() const {
+  if (!neighbours_ || !claimed_) return;
+  io::remove_state_copies(record_.run_folder());
+  if (world_.rank() == 0) remove_copies_record(*claimed_);
 }
 
 }  // namespace tessera

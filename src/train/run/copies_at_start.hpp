@@ -19,9 +19,12 @@ class CopiesAtStart {
   std::optional<std::int64_t> restore(const StartPoint& start, const std::vector<io::CheckpointData>& data, RunPosition& position);
   /// The folder is this run's: names this start's copies there, and removes what earlier starts have left but for what this one went on
   /// from.
-  void claim(const StartPoint& start) const;
+  void claim(const StartPoint& start);
   /// All copies.
   void remove() const;
+  /// The same where this rank alone ends the run, by a fault after which nobody goes on from them. Not collective. Before the folder is
+  /// claimed those of the last start stay.
+  void abandon() const;
 
   /// Null without checkpoint.neighbour_every.
   Neighbours* neighbours() { return neighbours_ ? &*neighbours_ : nullptr; }
@@ -35,6 +38,7 @@ class CopiesAtStart {
   Engine& engine_;
   std::optional<CopiesRecord> last_;  ///< the last start's
   CopiesRecord record_;
+  std::optional<RunFolder> claimed_;
   std::optional<io::KeptCopies> kept_;  ///< what this start went on from
   std::optional<Neighbours> neighbours_;
 };

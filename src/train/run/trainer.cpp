@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <sstream>
 #include <utility>
 
 #include "base/clock.hpp"
@@ -136,6 +137,7 @@ class Training {
     });
     clear_last_staging(world_, world_.broadcast_text(staged), deck_, start.folder);
     copies_->claim(start);
+    follow_way_back(start);
     // 7. Steps, and those from a checkpoint on where the run goes back by itself.
     while (true) {
       std::int64_t saved = 0;
@@ -149,7 +151,12 @@ class Training {
   }
 
   /// The run ends by this.
-  void failed(const Error& error) { ledger_->end(error.code, error.what()); }
+  void failed(const Error& error) {
+    ledger_->end(error.code, error.what());
+    // Whoever goes on after these takes a checkpoint.
+    const bool in_vain = error.code == ExitCode::internal || error.code == ExitCode::numerics;
+    if (copies_ && in_vain) copies_->abandon();
+  }
 
  private:
   /// All that are left; none where the run is to go back. `saved`: StepLoop::saved().
@@ -221,7 +228,8 @@ class Training {
     world_.together([&] {
       if (world_.rank() != 0) return;
       warning("{}", going_back_.why);
-      claim_->go_back(start.checkpoint, going_back_.why);
+      claim_->go_back(start.checkpoint, going_back_.why,
+                      {.reached = ways_back_.reached(), .times = ways_back_.times(), .left_out = left_out});
     });
     ledger_.emplace();
   }
@@ -242,6 +250,30 @@ class Training {
              going_back_.why, checkpoint);
     });
     return true;
+  }
+
+  /// Counts on from the ways back that earlier starts went. Where the last one went back and has saved nothing since, this one leaves out
+  /// what that one left out. So a run that is killed meanwhile ends as one that nobody disturbed.
+  void follow_way_back(const StartPoint& start) {
+    std::string known;
+    world_.together([&] {
+      if (world_.rank() != 0) return;
+      const io::CheckpointLine& line = claim_->lineage().back();
+      // Checkpoints that were due decide, as in a run that was not ended between two of them.
+      const std::int64_t every = deck_.checkpoint.every, due = every > 0 ? first_step_ / every * every : 0;
+      const bool at_its_begin = line.way.times > 0 && first_step_ == line.from_step && !start.checkpoint.empty() &&
+                                io::CheckpointReader(start.checkpoint).digest() == line.from_digest;
+      known = fmt::format("{} {} {} {}", line.way.reached, line.way.times, due > line.from_step ? due : 0,
+                          at_its_begin ? line.way.left_out : 0);
+    });
+    std::istringstream words(world_.broadcast_text(known));
+    std::int64_t reached = 0, times = 0, saved = 0, left_out = 0;
+    words >> reached >> times >> saved >> left_out;
+    ways_back_ = {reached, times, saved};
+    if (left_out == 0) return;
+    engine_->leave_out(left_out);
+    proof_.emplace(world_, deck_, start.folder.checkpoints(), "", data_);
+    if (world_.rank() == 0) info("the last start had gone back to step {}: this one leaves out the same {} samples", first_step_, left_out);
   }
 
   /// The model that new weights are those of: what cannot be served is said before time is spent.
@@ -318,7 +350,10 @@ class Training {
     path_ = links.communicators.path();
     lanes_ = lane_mode(deck_, world_.ranks(), threads);
     measure_yardstick(world_.rank() == 0 || on_gpus || binding.sharing == 1);
-    together([&] { require_attention(model_shape(deck_)), require_fp8(model_shape(deck_)); });
+    together([&] {
+      const ModelShape shape = model_shape(deck_);
+      require_attention(shape), require_fp8(shape), require_true_products(shape, deck_.run.reproducible);
+    });
     engine_.emplace(
         std::move(plans),
         EngineOptions{.lanes = lanes_, .kernel_choices = kernel_choices_file(deck_, gpu), .times_calls = deck_.run.profile && !on_gpus},

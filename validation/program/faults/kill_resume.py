@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Chains of runs that are killed and stopped by signals at many moments, saves included, and go on each time with the same command at another layout.
 A chain draws what it trains (model, adapters, frozen tensors, experts, data with masks and documents or a mixture, axes that are part of the arithmetic);
-each start draws its ranks, mesh, ZeRO stage, offload, recompute and the way of its saves. After every end the newest checkpoint must be whole and have the
+every second one has data that spikes, and a guard that skips such steps or goes back. Each start draws its ranks, mesh, ZeRO stage, offload, recompute, the
+way of its saves, copies in the memory of nodes, and whether copies are compared or steps computed again. After every end the newest checkpoint must be whole and have the
 bits of a run that nobody disturbed; so must the losses and the state at the end of the chain. Moments are states of the run's folder, in which the ranks
 are frozen before they are killed: no speed of the machine decides what is met.
     kill_resume.py [--chains 2] [--ends 10] [--seed N]      ends: kills and signals of each chain; N is TESSERA_TEST_DRAW, which scripts/test makes of the commit
-TESSERA_TEST_FULL=1: 15 chains with 60 ends"""
+TESSERA_TEST_FULL=1: 200 chains with 12 ends"""
 import argparse
 import collections
 import glob
@@ -13,6 +14,7 @@ import json
 import os
 import random
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -112,7 +114,12 @@ class Chain:
         model, self.axes = chance.choice(MODELS), chance.choice(AXES + [{"mesh__ep": 2}] * 4)
         if ("mesh__ep" in self.axes) != ("model__experts" in model):
             self.axes = {"mesh__ep": 2} if "model__experts" in model and chance.random() < 0.5 else {}
-        self.keys = {**COMMON, **model, **data_of(folder, chance)}
+        spikes = {} if number % 2 else {"guards__spike": chance.choice(["rollback", "rollback", "skip"]), "guards__skip_limit": chance.choice([0, 2]), "guards__window": 12, "guards__threshold": 8.0, "guards__rollback_limit": 50,
+                                        "data__train": folder.spiking, "optimizer__learning_rate": 1e-2}
+        if spikes.get("guards__spike") == "skip":
+            spikes["guards__skip_limit"] = 2
+        self.spikes = bool(spikes)
+        self.keys = {**COMMON, **model, **(spikes or data_of(folder, chance))}
         self.reference = Reference(folder, number, self.keys, self.axes)
         self.root = folder.run(self.name) + "/checkpoints"
         self.said = collections.Counter()
@@ -135,10 +142,15 @@ class Chain:
                 "activation__recompute": chance.choice(["none", "selective", "full", "auto"])}
         more = {"checkpoint__async": [True, False], "checkpoint__staging": [json.dumps(self.folder.run("staging")), '""'], "checkpoint__files": ["2", '"rank"'],
                 "zero__offload_optimizer__device": ["host", "nvme"], "zero__offload_param__device": ["host"], "zero__param_persistence_threshold": [0],
-                "activation__offload": ["host"], "mesh__pp": [2], "mesh__replicate": [2], "run__lanes": ["threads"], "checkpoint__weights_every": [1]}
+                "activation__offload": ["host"], "mesh__pp": [2], "mesh__replicate": [2], "run__lanes": ["threads"], "checkpoint__weights_every": [1],
+                "checkpoint__neighbour_every": [1, 2], "guards__digest_every": [1, 3], "guards__replay_every": [4]}
         for key, values in more.items():
             if chance.random() < 0.25:
                 keys[key] = chance.choice(values)
+        if "checkpoint__neighbour_every" in keys:
+            keys.update(checkpoint__neighbour_folder=json.dumps(self.folder.run("memory")), checkpoint__allow_same_node=True)
+        if self.spikes:  # a run goes back to the newest of these: which they are must not differ from start to start
+            keys.update(checkpoint__every=1, checkpoint__keep=0)
         ranks = chance.choice([1, 1, 2, 2, 2, 3, 5, 7])
         for axis in ("mesh__pp", "mesh__tp", "mesh__cp", "mesh__ep", "mesh__replicate"):
             ranks *= {**keys, **self.axes}.get(axis, 1)
@@ -174,6 +186,8 @@ class Chain:
                 return False
             runs.wait_until_gone(pids)
         name = self.newest()
+        if self.spikes:  # what stands now may be of a way that the undisturbed run has left again: that it is whole is seen here, its bits at the end of the chain
+            return not name or bool(runs.state_digests(f"{self.root}/{name}"))
         return not name or runs.same(f"{self.name}: {name} after {what}", runs.state_digests(f"{self.root}/{name}"), self.reference.state(int(name[-8:])))
 
     def finish(self):
@@ -182,8 +196,12 @@ class Chain:
         name = self.newest()
         last = (int(name[-8:]) if name else 0) + LAST
         self.folder.train(self.name, ranks, **{**keys, "run__steps": last})
-        good = runs.same(self.name + " losses", self.folder.losses(self.name), self.reference.losses(last))
-        good &= runs.same(self.name + " state", self.folder.hashes(self.name), self.reference.state(last))
+        reference = Reference(self.folder, f"{self.name}-end", self.keys, self.axes, more=0) if self.spikes else self.reference
+        good = runs.same(self.name + " losses", self.folder.losses(self.name), reference.losses(last))
+        good &= runs.same(self.name + " state", self.folder.hashes(self.name), reference.state(last))
+        if self.spikes:
+            kind = self.keys["guards__spike"]
+            self.said[f"{kind}: spikes"] += sum(row.get("skipped", 0) > 0 or "went_back" in row for row in self.folder.metrics(self.name))
         left = entries(self.root, "*.partial")
         if left:
             print(f"FAIL {self.name}: {left} was left behind")
@@ -191,17 +209,17 @@ class Chain:
 
 
 class Reference:
-    """A run that nobody disturbs, with all its checkpoints; made longer as it is asked for later steps."""
+    """A run that nobody disturbs, with all its checkpoints; made longer as it is asked for later steps, by so many more."""
 
-    def __init__(self, folder, number, keys, axes):
-        self.folder, self.name, self.steps, self.digests = folder, f"reference{number}", 0, {}
+    def __init__(self, folder, number, keys, axes, more=20):
+        self.folder, self.name, self.steps, self.digests, self.more = folder, f"reference{number}", 0, {}, more
         self.keys, self.ranks = {**keys, **axes, "zero__stage": 0, "checkpoint__every": 1, "checkpoint__keep": 0}, 1
         for size in axes.values():
             self.ranks *= size
 
     def reach(self, step):
         if step > self.steps:
-            self.steps = step + 20
+            self.steps = step + self.more
             self.folder.train(self.name, self.ranks, **{**self.keys, "run__steps": self.steps})
 
     def state(self, step):
@@ -227,6 +245,12 @@ def data_of(folder, chance):
 
 def make_data(folder):
     os.mkdir(folder.run("staging"))
+    os.mkdir(folder.run("memory"))
+    # Text with some noise, and a sample among some hundred that is nothing else.
+    length, folder.spiking, noise = 12, os.path.join(folder.path, "spiking.bin"), random.Random(9)
+    tokens = [noise.randrange(10, 200) if i // length % 71 == 40 or noise.random() < 0.01 else i % 7 for i in range(600 * length + 1)]
+    with open(folder.spiking, "wb") as out:
+        out.write(struct.pack(f"<{len(tokens)}H", *tokens))
     folder.second, folder.masked = os.path.join(folder.path, "second.bin"), os.path.join(folder.path, "masked", "train.h5")
     with open(folder.data, "rb") as tokens, open(folder.second, "wb") as out:
         out.write(tokens.read()[2000:22000])
@@ -240,8 +264,8 @@ def make_data(folder):
 def main():
     full = bool(os.environ.get("TESSERA_TEST_FULL"))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--chains", type=int, default=15 if full else 2)
-    parser.add_argument("--ends", type=int, default=60 if full else 10)
+    parser.add_argument("--chains", type=int, default=200 if full else 2)
+    parser.add_argument("--ends", type=int, default=12 if full else 10)
     parser.add_argument("--seed", type=int, default=int(os.environ.get("TESSERA_TEST_DRAW", "1")))
     options = parser.parse_args()
     good, said = True, collections.Counter()

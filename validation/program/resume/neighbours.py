@@ -179,6 +179,20 @@ def one_rank(folder):
         check(f"{name}: it has the undisturbed bits", folder.hashes(name) == trial.undisturbed(steps))
 
 
+def ends(folder):
+    """A run that ends leaves nothing: neither one that is whole, nor one after whose end nobody goes on from its copies."""
+    trial = Trial(folder, "ended", {})
+    trial.go_on(2, {}, 4)
+    check("a run that is whole names no copies", os.listdir(trial.memory) == [] and not os.path.exists(os.path.join(folder.run("ended"), "neighbours.json")),
+          str(os.listdir(trial.memory)))
+    # Weights grow a hundredfold with each step, until they overflow.
+    wild = {"optimizer__learning_rate": 100, "optimizer__weight_decay": 100, "learning_rate__warmup_steps": 200, "optimizer__gradient_clipping": 0}
+    trial = Trial(folder, "wild", wild)
+    text = trial.go_on(2, {}, 200, expect=8)
+    check("a run that ends with status 8 had copies", "lies in the memory of two ranks" in text, text)
+    check("and leaves none", os.listdir(trial.memory) == [] and not os.path.exists(os.path.join(folder.run("wild"), "neighbours.json")), str(os.listdir(trial.memory)))
+
+
 def plans(folder):
     table = folder.plan(2, zero__stage=2, checkpoint__neighbour_every=1)
     without = folder.plan(2, zero__stage=2)
@@ -206,6 +220,7 @@ def main():
             faults(folder)
             refusals(folder)
             one_rank(folder)
+            ends(folder)
             plans(folder)
     sys.exit(0 if check.good else 1)
 

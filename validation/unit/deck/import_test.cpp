@@ -1,6 +1,8 @@
 // DeepSpeed configurations become decks: values, defaults, sums of batches, "auto", and every fault at its place.
 #include "deck/import/import.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <random>
@@ -205,7 +207,25 @@ TEST(Import, OptimizersBecomeOurs) {
   EXPECT_EQ(muon.optimizer.beta2, 0.95) << "DeepSpeed's default beside Muon";
   EXPECT_EQ(muon.optimizer.eps, 1e-10) << "too";
   EXPECT_EQ(deck_of(of("Muon", "\"lr\": 1e-3")).optimizer.momentum, 0.95);
-  EXPECT_NE(faults_in(of("Muon", "\"muon_lr\": 0.02, \"adam_lr\": 1e-3")).find("leave one of the two out"), std::string::npos);
+  // Two rates: the matrices of layers are a group. (lr, muon_lr, adam_lr; 0: not given) and what they are here.
+  struct Rates {
+    double all, matrices, rest, ours, group;
+  };
+  for (const Rates& r :
+       {Rates{0, 0.02, 1e-3, 1e-3, 0.02}, Rates{1e-3, 0.02, 0, 1e-3, 0.02}, Rates{0.02, 0, 1e-3, 1e-3, 0.02}, Rates{0, 0.05, 0, 3e-4, 0.05},
+        Rates{0, 0, 1e-3, 1e-3, 0.02}, Rates{0, 0, 0, 3e-4, 0.02}, Rates{5e-3, 0.02, 0.02, 0.02, 0}, Rates{1e-3, 1e-3, 0, 1e-3, 0}}) {
+    std::vector<std::string> params;
+    for (const auto& [key, value] : {std::pair("lr", r.all), std::pair("muon_lr", r.matrices), std::pair("adam_lr", r.rest)})
+      if (value > 0) params.push_back(fmt::format("\"{}\": {}", key, value));
+    SCOPED_TRACE(fmt::format("{}", fmt::join(params, ", ")));
+    const OptimizerKeys keys = deck_of(of("Muon", fmt::format("{}", fmt::join(params, ", ")))).optimizer;
+    EXPECT_EQ(keys.learning_rate, r.ours);
+    ASSERT_EQ(keys.groups.size(), r.group > 0 ? 1u : 0u);
+    if (keys.groups.empty()) continue;
+    EXPECT_EQ(keys.groups[0].tensors, std::vector<std::string>{"all-linear"});
+    EXPECT_EQ(keys.groups[0].learning_rate, r.group);
+    EXPECT_FALSE(keys.groups[0].update) << "the optimizer stays Muon";
+  }
   EXPECT_NE(faults_in(of("Muon", "\"ns_method\": \"cubic\"")).find("expected \"standard\" or \"gram\""), std::string::npos);
   EXPECT_NE(faults_in(of("AdamW", "\"ns_method\": \"gram\"")).find("is of Muon"), std::string::npos);
   const Deck sgd = deck_of(of("SGD", "\"lr\": 0.1, \"momentum\": 0.9, \"nesterov\": true, \"dampening\": 0"));

@@ -122,6 +122,9 @@ TEST(EventFile, HoldsEachNumberOnceAfterAnyNumberOfStarts) {
   EXPECT_EQ(scalars_of(slurp(only_file(folder))), "brain.Event:2\n" + before + "loss 300 8 1.5\nof/a.h5 300 8 2\n");
   spill(dir / "file", "");
   EXPECT_HAS(error_of(ExitCode::storage, [&] { EventFile(dir / "file", 1, dir / "metrics.jsonl"); }), "cannot make the folder");
+  fs::create_symlink(folder, dir / "link");
+  EXPECT_HAS(error_of(ExitCode::storage, [&] { EventFile(dir / "link", 1, dir / "metrics.jsonl"); }), "is a link to");
+  EXPECT_NE(only_file(folder), "") << "what another run wrote there stays";
 }
 
 /// The step's row, which is the same whenever it is made.

@@ -76,16 +76,35 @@ TEST(Metrics, ResumeCutsWhatWillBeWrittenAgain) {
   Scratch dir;
   auto path = dir / "m";
   auto row = [](int step) { return fmt::format("{{\"step\": {}, \"loss\": {}.5}}\n", step, step); };
-  spill(path, row(1) + "{\"event\": \"eval\"}\nbroken\n" + row(2) + row(3) + row(4) + "{\"step\": 5, \"lo");
+  const std::string event = "{\"event\": \"eval\"}\n";
+  spill(path, row(1) + event + row(2) + row(3) + row(4) + "{\"step\": 5, \"lo");
   { MetricsFile m(path, 5); }
-  EXPECT_EQ(slurp(path), row(1) + "{\"event\": \"eval\"}\nbroken\n" + row(2) + row(3) + row(4));
+  EXPECT_EQ(slurp(path), row(1) + event + row(2) + row(3) + row(4));
   {
     MetricsFile m(path, 3);
     m.write({{"step", std::int64_t{3}}, {"loss", 9.25}});
   }
-  EXPECT_EQ(slurp(path), row(1) + "{\"event\": \"eval\"}\nbroken\n" + row(2) + "{\"step\": 3, \"loss\": 9.25}\n");
+  EXPECT_EQ(slurp(path), row(1) + event + row(2) + "{\"step\": 3, \"loss\": 9.25}\n");
   { MetricsFile m(path, 0); }
   EXPECT_EQ(slurp(path), "");
+}
+
+// Lines that are no rows go to a file of their own, wherever they stand, and once.
+TEST(Metrics, ResumeSetsDamagedLinesAside) {
+  Scratch dir;
+  const std::string path = dir / "m";
+  auto row = [](int step) { return fmt::format("{{\"step\": {}}}\n", step); };
+  spill(path, row(1) + "bro{ken\n" + row(2) + "{\"step\": 2, \n" + "[3]\n" + row(4) + row(5));
+  testing::internal::CaptureStderr();
+  { MetricsFile m(path, 4); }
+  EXPECT_EQ(slurp(path), row(1) + row(2));
+  EXPECT_EQ(slurp(path + ".damaged"), "bro{ken\n{\"step\": 2, \n[3]\n");
+  { MetricsFile m(path, 4); }
+  EXPECT_HAS(testing::internal::GetCapturedStderr(), "lines 2, 4, 5 are no rows of JSON");
+  EXPECT_EQ(slurp(path), row(1) + row(2));
+  spill(path, "again\n" + row(1));
+  { MetricsFile m(path, 4); }
+  EXPECT_EQ(slurp(path + ".damaged"), "bro{ken\n{\"step\": 2, \n[3]\nagain\n") << "what was set aside before stays";
 }
 
 /// Whatever happens to the file's name while it is written, no row is lost.

@@ -61,6 +61,16 @@ TEST(Lora, TargetsAreNamesOfEitherKindOrPatterns) {
   EXPECT_EQ(adapted(adapted_model({"layers.1.*.w_up"})), Names{"layers.1.mlp.w_up"});
   for (const std::vector<std::string>& all : {std::vector<std::string>{}, {"all-linear"}})
     EXPECT_EQ(adapted(adapted_model(all)).size(), 14u);
+  // Whole names of modules, and what follows one of their dots, as PEFT's target_modules.
+  for (const char* q : {"model.layers.1.self_attn.q_proj", "layers.1.self_attn.q_proj", "1.self_attn.q_proj", "*.1.self_attn.q_proj"})
+    EXPECT_EQ(adapted(adapted_model({q})), Names{"layers.1.attention.wq"}) << q;
+  EXPECT_EQ(adapted(adapted_model({"model.layers.*.mlp.down_proj"})), adapted(adapted_model({"w_down"})));
+  EXPECT_EQ(adapted(adapted_model({"self_attn.o_proj"})), adapted(adapted_model({"wo"})));
+  EXPECT_EQ(adapted(adapted_model({"transformer.h.0.attn.c_attn"})),
+            adapted(adapted_model({"layers.0.attention.wq", "layers.0.attention.wk", "layers.0.attention.wv"})))
+      << "a module of another family's names";
+  EXPECT_NE(fault_of(adapted_model({"attn.q_proj"})).find("\"attn.q_proj\" is no matrix"), std::string::npos) << "words are whole";
+  EXPECT_NE(fault_of(adapted_model({"model.layers.9.self_attn.q_proj"})).find("is no matrix"), std::string::npos) << "there are two layers";
   const std::string none = fault_of(adapted_model({"wq", "w_gat"}));
   EXPECT_NE(none.find("lora.targets: \"w_gat\" is no matrix"), none.npos) << none;
   EXPECT_NE(fault_of(adapted_model({"embedding.*"})).find("\"embedding.*\""), std::string::npos);

@@ -34,6 +34,20 @@ TEST(OptimizerGroups, TheFirstThatHasATensorCounts) {
   EXPECT_FLOAT_EQ(plain.weight_decay, 0.1f);
 }
 
+TEST(OptimizerGroups, AllLinearIsTheMatricesOfLayers) {
+  const std::string group = R"([{ tensors = ["all-linear"], learning_rate = 0.5 }])";
+  for (const char* lora : {"lora.rank=0", "lora.rank=2"})
+    for (const char* experts : {"model.experts=0", "model.experts=4"}) {
+      const Deck deck = deck_with(group, {lora, experts});
+      const std::vector<Parameter> table = parameter_table(deck.model);
+      for (const Parameter& p : table)
+        EXPECT_EQ(group_of(deck.optimizer, p) != nullptr, p.layer >= 0 && p.shape.dims.size() == 2) << p.name;
+      EXPECT_NO_THROW(require_groups(deck.optimizer, table));
+    }
+  const Deck none = deck_with(group, {R"(model.freeze=["layers.*"])"});
+  EXPECT_THROW(require_groups(none.optimizer, parameter_table(none.model)), Error) << "none of them is trained";
+}
+
 TEST(OptimizerGroups, AreTablesOfADeckOrAListAndPrintAsOne) {
   const std::string tables = test::tiny_deck_text +
                              "\n[[optimizer.groups]]\ntensors = [\"head.*\"]\nlearning_rate = 1e-4\n\n[[optimizer.groups]]\n"

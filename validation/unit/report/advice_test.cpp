@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "../model/random_models.hpp"
 #include "deck/schema.hpp"
 
 namespace tessera {
@@ -264,6 +265,18 @@ TEST(Advice, StandsByItsShareAndAsksTheSimulatorOfStepsAlone) {
   EXPECT_EQ(all[2].change, "checkpoint.async=true");
   EXPECT_EQ(all[2].simulated, "");
   EXPECT_EQ(asked, (std::vector<std::string>{"zero.stage=1", "zero.allgather_bucket_size=500000000"}));
+}
+
+TEST(Advice, IsNothingThatTheRulesOfTheDeckRefuse) {
+  const RunFigures f = figures_of_rules({{"optimizer", 0.3}});
+  const auto changes = [&](const std::vector<std::string>& overrides) {
+    std::vector<std::string> found;
+    for (const Advice& advice : advise(f, test::tiny_deck(overrides, 4), {})) found.push_back(advice.change);
+    return found;
+  };
+  EXPECT_EQ(changes({"zero.stage=0"}), std::vector<std::string>{"zero.stage=1"});
+  EXPECT_EQ(changes({"zero.stage=0", "optimizer.type=onebit_adam", "optimizer.freeze_step=10"}), std::vector<std::string>{})
+      << "1-bit Adam is of stage 0 alone";
 }
 
 TEST(Advice, SaysWhichChangesAreForAnotherRun) {

@@ -1,12 +1,16 @@
 // What a plan may take, when it takes most, and what is offered where it does not fit.
 #include "schedule/plan/limits.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <random>
 #include <set>
 #include <sstream>
 
+#include "../sample.hpp"
 #include "schedule/plan/peak.hpp"
 #include "schedule/plan/recompute_choice.hpp"
 #include "schedule/plan/remedies.hpp"
@@ -285,6 +289,40 @@ TEST_F(RemediesOf, ACheaperOneIsNotLeftOut) {
     EXPECT_GE(price(of), first) << other << " against " << remedies.found[0].change;
   }
   EXPECT_GE(fitting, 2);
+}
+
+// A change that the deck's own rules refuse is no advice. Decks are drawn over keys that bind others.
+TEST_F(RemediesOf, PassTheRulesOfDecks) {
+  const std::vector<std::vector<std::string>> kinds{{"optimizer.type=onebit_adam", "optimizer.freeze_step=10", "zero.stage=0"},
+                                                    {"optimizer.type=muon"},
+                                                    {"optimizer.type=adam8bit"},
+                                                    {"optimizer.type=adafactor"},
+                                                    {"lora.rank=2"},
+                                                    {"zero.stage=0"},
+                                                    {"zero.stage=3", "zero.quantized_weights=true"},
+                                                    {"checkpoint.async=true", "checkpoint.neighbour_every=2"},
+                                                    {"guards.digest_every=4"}};
+  const std::vector<std::string> more{"activation.recompute=full", "activation.offload=host", "batch.global=8",
+                                      "zero.offload_optimizer.device=host", "precision.compute=bf16"};
+  std::mt19937_64 draw(test::Sample::seed());
+  int tried = 0, found = 0;
+  for (std::size_t k = 0; k < kinds.size() * static_cast<std::size_t>(test::Sample::cases(2, 20)); ++k) {
+    std::vector<std::string> base{"model.layers=6",  "model.width=64",           "model.ff_width=256", "batch.micro=4",
+                                  "batch.global=16", "batch.sequence_length=64", "zero.stage=1"};
+    base.insert(base.end(), kinds[k % kinds.size()].begin(), kinds[k % kinds.size()].end());
+    if (k >= kinds.size()) base.push_back(more[draw() % more.size()]);
+    if (!parse_deck_text(test::tiny_deck_text, "tiny.toml", base, 2).faults.empty()) continue;
+    ++tried;
+    SCOPED_TRACE(fmt::format("{}", fmt::join(base, " ")));
+    const BuildRequest r = test::request_of({.name = "", .overrides = base, .ranks = 2});
+    const MemoryLimits limits = limit(r, 0.5);
+    for (const Remedy& remedy : find_remedies(r, limits).found) {
+      EXPECT_EQ(planned_as_said(r, base, remedy.change, limits), remedy.bytes) << remedy.change;
+      ++found;
+    }
+  }
+  EXPECT_GE(tried, static_cast<int>(kinds.size()) - 2);
+  EXPECT_GE(found, 6);
 }
 
 // Of each kind of memory that lacks, what takes bytes from it is among the changes, and plans as it says.

@@ -76,4 +76,12 @@ TEST(CauseOfEnd, WhereNoRankCouldSpeak) {
   EXPECT_EQ(cause_of_end({}, 127, false, false), 127);
 }
 
+TEST(RankWordsTest, NobodyIsSaidToBeSilentBesideWhoIsNamed) {
+  EXPECT_EQ(words_of_no_report({}, 9), "no rank could say how it ended, and the launcher ended with 9");
+  RankWords words;
+  words.hear("tessera: rank 0 on n1: warning: rank 1 on n3 was lost 0.4 s after it was last heard");
+  ASSERT_TRUE(words.lost());
+  EXPECT_EQ(words_of_no_report(words.lost(), 9), "the run lost rank 1 on n3 (ended), and the launcher ended with 9");
+}
+
 }  // namespace tessera::words_test

@@ -36,5 +36,20 @@ TEST(WaysBack, BeyondTheStepTheCountBeginsAnew) {
   EXPECT_EQ(ways.times(), 2);
 }
 
+// A run that was killed between counts on from what its line says.
+TEST(WaysBack, CountAcrossStarts) {
+  for (const std::int64_t saved_before : {0, 20, 24, 28})
+    for (const std::int64_t saved_after : {0, 20, 24, 28}) {
+      WaysBack whole, before;
+      for (WaysBack* ways : {&whole, &before}) ways->go_back_from(21, 20), ways->go_back_from(24, 20);
+      whole.go_back_from(29, std::max(saved_before, saved_after));
+      WaysBack after(before.reached(), before.times(), saved_before);
+      after.go_back_from(29, saved_after);
+      EXPECT_EQ(after.times(), whole.times()) << saved_before << " " << saved_after;
+      whole.go_back_from(29, 0), after.go_back_from(29, 0);
+      EXPECT_EQ(after.times(), whole.times()) << "what was saved before counts once";
+    }
+}
+
 }  // namespace
 }  // namespace tessera::ways_back_test
