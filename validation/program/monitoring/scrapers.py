@@ -13,7 +13,7 @@ from server import runs
 
 KEYS = {"run__reproducible": True, "batch__global": 8, "run__steps": 40, "checkpoint__every": 0}
 THREADS = 2  # that may begin later: the one that writes the file, and at the end the one that wakes the server
-CONNECTIONS = 2 + 8 + 1  # that the endpoint holds: with those who answer, in a queue, and about to come there
+CONNECTIONS = 4 + 8 + 1  # that the endpoint holds: with those who answer, in a queue, and about to come there
 
 
 def hang(address, how):
