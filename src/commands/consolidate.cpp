@@ -6,6 +6,7 @@
 
 #include "base/clock.hpp"
 #include "commands/commands.hpp"
+#include "commands/named_checkpoint.hpp"
 #include "topology/world.hpp"
 #include "train/engine/program_identity.hpp"
 
@@ -27,10 +28,18 @@ int consolidate_alone_or_with(const ConsolidateOptions& options, const World* wo
   return 0;
 }
 
-int run(const ConsolidateOptions& options) {
-  if (!launched_as_several()) return consolidate_alone_or_with(options, nullptr);
+int run(ConsolidateOptions options) {
+  if (!launched_as_several()) {
+    options.checkpoint = named_checkpoint(options.checkpoint);
+    return consolidate_alone_or_with(options, nullptr);
+  }
   const WorldOptions world{.collective_timeout_seconds = longest_wait_seconds, .identity = program_identity()};
-  return run_in_world(world, [&](World& w) { return consolidate_alone_or_with(options, &w); });
+  return run_in_world(world, [&](World& w) {
+    std::string named;  // by one rank: a run that still trains may save meanwhile
+    w.together([&] { named = w.rank() == 0 ? named_checkpoint(options.checkpoint) : ""; });
+    options.checkpoint = w.broadcast_text(named);
+    return consolidate_alone_or_with(options, &w);
+  });
 }
 
 }  // namespace
@@ -39,7 +48,7 @@ void add_consolidate(const Command& app) {
   const Command command = app.command("consolidate", "Write a checkpoint's weights as one Hugging Face or HDF5 model");
   auto options = std::make_shared<ConsolidateOptions>();
   auto dtype = std::make_shared<std::string>("fp32");
-  command.option("CHECKPOINT", options->checkpoint, "Step folder, for example runs/quickstart/checkpoints/latest").required();
+  command.option("CHECKPOINT", options->checkpoint, checkpoint_help).required();
   command.option("OUT", options->output, "Folder to write; made where it does not exist").required();
   command.option("--format", options->format, "safetensors (with config.json, for transformers) or hdf5")
       .one_of({"safetensors", "hdf5"})

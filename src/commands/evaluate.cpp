@@ -12,6 +12,7 @@
 #include "base/progress.hpp"
 #include "commands/commands.hpp"
 #include "commands/evaluate_task.hpp"
+#include "commands/named_checkpoint.hpp"
 #include "commands/one_process.hpp"
 #include "generate/inference.hpp"
 #include "io/tokenizer/tokenizer.hpp"
@@ -110,7 +111,7 @@ void add_evaluate(const Command& app) {
   const Command command =
       app.command("evaluate", "Mean loss per token and perplexity of a checkpoint on a token file, or how it does a task of questions");
   auto options = std::make_shared<EvaluateOptions>();
-  command.option("CHECKPOINT", options->checkpoint, "Step folder, for example runs/quickstart/checkpoints/latest").required();
+  command.option("CHECKPOINT", options->checkpoint, checkpoint_help).required();
   const Option data = command.option("--data", options->data, "Token file: .h5 or .bin");
   command.option("--bin-ids", options->bin_ids, "Of --data without a header: data.bin_ids; without, the checkpoint's")
       .one_of({enum_words<BinIds>.begin(), enum_words<BinIds>.end()})
@@ -144,6 +145,7 @@ void add_evaluate(const Command& app) {
       "--task questions.jsonl --details answers.jsonl");
   command.does([options] {
     require_one_process("evaluate");
+    options->checkpoint = named_checkpoint(options->checkpoint);
     return evaluate(*options);
   });
 }

@@ -8,6 +8,7 @@
 #include "base/byte_tokenizer.hpp"
 #include "base/control_groups.hpp"
 #include "commands/commands.hpp"
+#include "commands/named_checkpoint.hpp"
 #include "commands/one_process.hpp"
 #include "deck/tokenizer_python.hpp"
 #include "generate/decoder.hpp"
@@ -173,7 +174,7 @@ int generate(const GenerateOptions& o) {
 void add_generate(const Command& app) {
   const Command command = app.command("generate", "Continue a text with a checkpoint's model");
   auto options = std::make_shared<GenerateOptions>();
-  command.option("CHECKPOINT", options->checkpoint, "Step folder, for example runs/quickstart/checkpoints/latest").required();
+  command.option("CHECKPOINT", options->checkpoint, checkpoint_help).required();
   command.option("--prompt", options->prompt, "Text to continue, by the tokenizer that lies beside the run (RUN/tokenizer), or by bytes");
   const Option chat =
       command.option("--chat", options->chat, "A message to answer, in the chat template of the run's tokenizer; prints the answer")
@@ -194,10 +195,11 @@ void add_generate(const Command& app) {
       .one_of({enum_words<RunDevice>.begin(), enum_words<RunDevice>.end()})
       .shows_default();
   command.footer(
-      "Example:\n  tessera generate runs/quickstart/checkpoints/latest --prompt \"In the beginning\" --tokens 200\n  tessera generate "
-      "runs/ft/checkpoints/latest --chat \"Why is the sky blue?\"");
+      "Example:\n  tessera generate runs/quickstart --prompt \"In the beginning\" --tokens 200\n  tessera generate "
+      "runs/ft --chat \"Why is the sky blue?\"");
   command.does([options] {
     require_one_process("generate");
+    options->checkpoint = named_checkpoint(options->checkpoint);
     return generate(*options);
   });
 }

@@ -19,6 +19,7 @@
 #include "base/types.hpp"
 #include "commands/commands.hpp"
 #include "commands/inspect_diff.hpp"
+#include "commands/named_checkpoint.hpp"
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/checkpoint/format.hpp"
 #include "io/files/byte_progress.hpp"
@@ -276,8 +277,9 @@ void print_text(const io::CheckpointReader& reader, const InspectOptions& o, con
 }
 
 int run_inspect(const InspectOptions& o) {
-  if (!o.other.empty()) return run_diff({.path = o.path, .other = o.other, .tensor = o.tensor, .json = o.json});
-  io::CheckpointReader reader(o.path);
+  const std::string path = named_checkpoint(o.path);
+  if (!o.other.empty()) return run_diff({.path = path, .other = named_checkpoint(o.other), .tensor = o.tensor, .json = o.json});
+  io::CheckpointReader reader(path);
   auto rows = rows_of(reader, o);
   if (o.verify) {
     io::ByteProgress progress("verify", reader.layout().bytes());
@@ -298,7 +300,7 @@ int run_inspect(const InspectOptions& o) {
 void add_inspect(const Command& app) {
   const Command command = app.command("inspect", "Show what a checkpoint holds and check that it is whole");
   auto o = std::make_shared<InspectOptions>();
-  command.option("CHECKPOINT", o->path, "Step folder, checkpoints/latest, or a checkpoint.h5").required();
+  command.option("CHECKPOINT", o->path, std::string(checkpoint_help) + ", or a checkpoint.h5").required();
   command.flag("--json", o->json, "Print JSON");
   command.flag("--verify", o->verify, "Compare every byte of all files with the checksums");
   command.flag("--deck", o->deck, "Print the run's deck too");

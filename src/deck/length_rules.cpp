@@ -11,7 +11,23 @@
 namespace tessera {
 namespace {
 
+/// Who asks for a few steps on a command line need not take the file's schedule apart.
+void shorten_phases(Draft& draft) {
+  const auto overridden = [&](std::string_view key) { return draft.entry(key).given && draft.entry(key).place.line == 0; };
+  LearningRateKeys& lr = draft.deck.learning_rate;
+  const std::int64_t steps = draft.deck.run.steps;
+  if (!overridden("run.steps") || !draft.good({"learning_rate.warmup_steps", "learning_rate.decay_steps"})) return;
+  const auto shorten = [&](std::string_view key, std::int64_t& phase, std::int64_t most) {
+    if (phase <= most || overridden(key)) return;
+    draft.resolved.push_back(fmt::format("{} = {} (the override run.steps = {} leaves no room for {})", key, most, steps, phase));
+    phase = most;
+  };
+  shorten("learning_rate.warmup_steps", lr.warmup_steps, steps);
+  shorten("learning_rate.decay_steps", lr.decay_steps, std::max<std::int64_t>(0, steps - lr.warmup_steps));
+}
+
 void check_phases(Draft& draft) {
+  shorten_phases(draft);
   const LearningRateKeys& lr = draft.deck.learning_rate;
   const std::int64_t steps = draft.deck.run.steps;
   if (!draft.good({"learning_rate.warmup_steps"})) return;

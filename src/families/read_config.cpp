@@ -190,7 +190,14 @@ class FamilyReader {
 
   void refuse_unknown() {
     for (const JsonNode& node : config_.members()) {
-      if (node.kind == JsonNode::Kind::null || config_.knows(node.name) || holds(harmless, node.name)) continue;
+      if (node.kind == JsonNode::Kind::null || config_.knows(node.name)) continue;
+      if (node.name == "output_router_logits" && node.written == "true") {
+        config_.unused(
+            "output_router_logits (with it transformers trains with router_aux_loss_coef, over the tokens of all layers at once; "
+            "model.router_aux_loss is a layer's, and the deck says it)");
+        continue;
+      }
+      if (holds(harmless, node.name)) continue;
       if (holds(unused, node.name)) {
         config_.unused(node.name == "router_aux_loss_coef" ? node.name + " (model.router_aux_loss is a layer's)" : node.name);
         continue;

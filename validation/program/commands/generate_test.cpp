@@ -4,6 +4,7 @@
 #include <limits>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "../../unit/altered_checkpoint.hpp"
 #include "../../unit/model/random_models.hpp"
@@ -46,6 +47,24 @@ TEST(GenerateCommand, ContinuesIdsTheSameWayEachTime) {
   EXPECT_NE(generate(scratch, checkpoint, other).out, first.out);
   const auto longer = generate(scratch, checkpoint, {"--prompt-tokens", "1,2,3", "--tokens", "25"});
   EXPECT_EQ(longer.out.substr(0, first.out.size() - 1), first.out.substr(0, first.out.size() - 1)) << "the text's room changed the text";
+}
+
+TEST(GenerateCommand, TakesTheFolderOfARun) {
+  const test::Scratch scratch;
+  const std::string run = scratch / "run";
+  std::filesystem::create_directories(run + "/checkpoints");
+  const std::vector<std::string> arguments{"--prompt-tokens", "1,2,3", "--tokens", "8"};
+  const auto none = generate(scratch, run, arguments);
+  EXPECT_EQ(none.status, 4) << none.err;
+  EXPECT_HAS(none.err, "this run has no checkpoint yet");
+  const std::string checkpoint = test::write_sharded(run + "/checkpoints", test::tiny_deck(), 2);
+  const auto by_step = generate(scratch, checkpoint, arguments);
+  for (const std::string& folder : {run, run + "/", run + "/checkpoints"}) {
+    const auto done = generate(scratch, folder, arguments);
+    EXPECT_EQ(done.status, 0) << done.err;
+    EXPECT_EQ(done.out, by_step.out);
+    EXPECT_HAS(done.err, "its newest checkpoint is");
+  }
 }
 
 TEST(GenerateCommand, ATextThatCannotBeTokenizedIsRefused) {

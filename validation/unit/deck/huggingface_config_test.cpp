@@ -1,4 +1,6 @@
 // config.json of every family, as its card or transformers writes it, and what a deck cannot say of one.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -150,6 +152,14 @@ TEST(HuggingfaceConfig, MistralAndMixtral) {
                 .model,
             m)
       << "what a Mixtral's file leaves out is not what a Llama's does";
+  // The one key of those without a number of the model that transformers' training reads: it is said.
+  for (const bool asked : {false, true}) {
+    const ModelSource source = source_of("mixtral", fmt::format(R"("num_local_experts": 4, "output_router_logits": {})", asked));
+    EXPECT_EQ(source.model, m);
+    EXPECT_EQ(
+        fmt::format("{}", fmt::join(source.notes, " ")).find("output_router_logits (with it transformers trains") != std::string::npos,
+        asked);
+  }
 }
 
 TEST(HuggingfaceConfig, Qwen) {

@@ -36,6 +36,19 @@ TEST(Rules, PassesBecomeStepsWhereTheyCanBeCounted) {
   EXPECT_TRUE(says(faults_of(parse_deck_text(small_deck, "d", {"run.epochs=1", "learning_rate.warmup_steps=11"}, 0, ten)),
                    "learning_rate.warmup_steps 11 is more than run.steps 10"));
   EXPECT_TRUE(says(faults_of(parse_deck_text(small_deck, "d", {"run.epochs=1", "run.trace=11"}, 0, ten)), "set it to at most 10"));
+  // A few steps on a command line shorten the file's warmup and decay, with a word; what is asked for there too is refused.
+  const std::string of_file = std::string(small_deck) + "\n[learning_rate]\nschedule = \"wsd\"\nwarmup_steps = 20\ndecay_steps = 30\n";
+  const auto of = [&](const std::vector<std::string>& overrides) { return parse_deck_text(of_file, "d", overrides, 0); };
+  const ParsedDeck few = of({"run.steps=5"});
+  EXPECT_EQ(faults_of(few), "");
+  EXPECT_EQ(few.deck.learning_rate.warmup_steps, 5);
+  EXPECT_EQ(few.deck.learning_rate.decay_steps, 0);
+  EXPECT_TRUE(says(fmt::format("{}", fmt::join(few.resolved, "\n")),
+                   "learning_rate.warmup_steps = 5 (the override run.steps = 5 leaves no room for 20)"));
+  EXPECT_EQ(of({"run.steps=30"}).deck.learning_rate.decay_steps, 10);
+  EXPECT_EQ(of({"run.steps=60"}).deck.learning_rate.decay_steps, 30);
+  EXPECT_TRUE(
+      says(faults_of(of({"run.steps=5", "learning_rate.warmup_steps=6"})), "learning_rate.warmup_steps 6 is more than run.steps 5"));
   // Nothing is counted of a deck that cannot be used.
   const CountSteps never = [](const Deck&) -> CountedSteps { throw std::logic_error("counted"); };
   EXPECT_NO_THROW(parse_deck_text(small_deck, "d", {"run.epochs=1", "zero.stage=7"}, 0, never));
