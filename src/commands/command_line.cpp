@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include "base/log.hpp"
 #include "commands/commands.hpp"
 #include "deck/hints.hpp"
+#include "deck/schema.hpp"
 
 namespace tessera {
 namespace {
@@ -64,17 +66,45 @@ const CLI::App& innermost(const CLI::App& app) {
 /// "tessera deck check"
 std::string path_of(const CLI::App& app) { return app.get_parent() ? path_of(*app.get_parent()) + " " + app.get_name() : app.get_name(); }
 
+/// What other programs call a command.
+constexpr std::pair<std::string_view, std::string_view> other_commands[] = {
+    {"export", "consolidate"}, {"convert", "import"}, {"eval", "evaluate"}, {"sample", "generate"},
+    {"chat", "generate"},      {"finetune", "train"}, {"pretrain", "train"}};
+
+/// The command that was probably meant, or "".
+std::string_view meant_command(std::string_view word, const std::vector<std::string>& names) {
+  std::vector<std::string_view> words(names.begin(), names.end());
+  for (const auto& [theirs, ours] : other_commands)
+    if (word == theirs && std::ranges::find(words, ours) != words.end()) return ours;
+  return nearest(word, words);
+}
+
+/// Of an option that the command has not: a key of a deck, which has no dashes, or another option. "" where it is neither.
+std::string said_of_option(const CLI::App& at, std::string_view extra) {
+  const std::string_view word = extra.substr(0, extra.find('='));
+  if (const std::string_view key = word.substr(std::min(word.find_first_not_of('-'), word.size())); find_key(key))
+    return fmt::format("{} is a key of a deck, and keys have no dashes: write {}", key,
+                       extra.find('=') == extra.npos ? fmt::format("{}=VALUE", key) : extra.substr(extra.find_first_not_of('-')));
+  std::vector<std::string> names;
+  for (const CLI::Option* option : at.get_options())
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  const std::string_view near = nearest(word, std::vector<std::string_view>(names.begin(), names.end()));
+  return fmt::format("{} is not an option of {}{}", word, path_of(at), near.empty() ? "" : fmt::format("; did you mean {}?", near));
+}
+
 int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App& at = innermost(app);
   std::string message = with_shown_names(error.what());
   std::vector<std::string> names, extra = at.remaining();
   for (const CLI::App* c : at.get_subcommands([](const CLI::App*) { return true; })) names.push_back(c->get_name());
   if (!names.empty() && !extra.empty() && !extra.front().starts_with('-')) {
-    std::vector<std::string_view> words(names.begin(), names.end());
-    std::string_view near = nearest(extra.front(), words);
+    const std::string_view near = meant_command(extra.front(), names);
     message =
         fmt::format("{} is not a command of {}{}", extra.front(), path_of(at), near.empty() ? "" : fmt::format("; did you mean {}?", near));
   }
+  // The library names all that it did not expect, a value of such an option among them.
+  const auto option = std::ranges::find_if(extra, [](const std::string& word) { return word.starts_with("--") && word.size() > 2; });
+  if (names.empty() && option != extra.end()) message = said_of_option(at, *option);
   log_line(LogLevel::error, fmt::format("{}\n  try: {} --help", message, path_of(at)));
   return static_cast<int>(ExitCode::usage);
 }
@@ -161,7 +191,7 @@ CommandLine read_command_line(int argc, const char* const* argv) {
     // Help and version arrive as errors with status 0.
     line.status = error.get_exit_code() == 0 ? app.exit(error) : usage_error(app, error);
   }
-  line.trains = app.got_subcommand("train");
+  line.trains = app.got_subcommand("train") || app.got_subcommand("resume");
   return line;
 }
 

@@ -8,9 +8,9 @@
 namespace tessera {
 
 // One row a command, in the order of the help page.
-#define TESSERA_COMMANDS(row)                                                                                                           \
-  row(tokenize) row(train) row(supervise) row(plan) row(report) row(preflight) row(import) row(consolidate) row(generate) row(evaluate) \
-      row(inspect) row(verify) row(runs) row(deck) row(slurm)
+#define TESSERA_COMMANDS(row)                                                                                                         \
+  row(tokenize) row(train) row(resume) row(supervise) row(plan) row(report) row(preflight) row(import) row(consolidate) row(generate) \
+      row(evaluate) row(inspect) row(verify) row(runs) row(deck) row(slurm) row(version)
 
 #define TESSERA_DECLARE_COMMAND(name) void add_##name(const Command& app);
 TESSERA_COMMANDS(TESSERA_DECLARE_COMMAND)
@@ -20,7 +20,7 @@ TESSERA_COMMANDS(TESSERA_DECLARE_COMMAND)
 struct CommandLine {
   std::optional<int> status = {};  ///< what it asked for is done (help, version), or it was refused and that is said: the exit status
   Chosen chosen = {};
-  bool trains = false;  ///< the command is `train`
+  bool trains = false;  ///< the command is `train` or `resume`
 };
 
 CommandLine read_command_line(int argc, const char* const* argv);

@@ -2,8 +2,10 @@
 #include <csignal>
 #include <memory>
 
+#include "base/check.hpp"
 #include "commands/commands.hpp"
 #include "deck/deck.hpp"
+#include "io/files/path_state.hpp"
 #include "optimizer/check_names.hpp"
 #include "topology/devices/gpu_environment.hpp"
 #include "topology/failure/signals.hpp"
@@ -11,6 +13,7 @@
 #include "train/data/training_data.hpp"
 #include "train/engine/device.hpp"
 #include "train/engine/program_identity.hpp"
+#include "train/folder/run_folder.hpp"
 #include "train/run/trainer.hpp"
 
 namespace tessera {
@@ -55,6 +58,28 @@ int run_train(TrainOptions o) {
 }
 
 }  // namespace
+
+void add_resume(const Command& app) {
+  const Command command =
+      app.command("resume", "Go on with a run, by the deck in its folder; under mpiexec or srun on any number of ranks");
+  auto folder = std::make_shared<std::string>();
+  auto overrides = std::make_shared<std::vector<std::string>>();
+  command.option("RUN", *folder, "The run's folder").required();
+  command.option("key=value", *overrides, "Overrides, for example run.steps=2000 or zero.stage=3; applied in order");
+  command.footer(
+      "Example:\n  mpiexec -n 4 tessera resume runs/quickstart run.steps=500\n\nPaths of the deck are those of the folder where the run "
+      "was "
+      "started. Exit status: that of tessera train.");
+  command.does([folder, overrides] {
+    const std::string deck = RunFolder{*folder}.deck();
+    if (io::look_at(deck).nothing())
+      fail(ExitCode::usage, "{}: there is no run, since {} is missing. Name the folder that a run wrote (run.output_dir).", *folder, deck);
+    // Where its kernels worked, how many ranks it had and where the folder lay bind nobody.
+    TrainOptions options{.path = deck, .overrides = {"run.device=auto", "mesh.dp=auto", "run.output_dir=" + *folder}};
+    options.overrides.insert(options.overrides.end(), overrides->begin(), overrides->end());
+    return run_train(std::move(options));
+  });
+}
 
 void add_train(const Command& app) {
   const Command command = app.command("train", "Train the model of a deck; under mpiexec or srun on many ranks");

@@ -67,6 +67,23 @@ TEST(GenerateCommand, TakesTheFolderOfARun) {
   }
 }
 
+TEST(CommandLine, SaysWhatWasProbablyMeant) {
+  const test::Scratch scratch;
+  const auto refused = [&](const std::vector<std::string>& arguments, const std::string& words) {
+    const auto done = test::run_program(scratch, arguments);
+    EXPECT_EQ(done.status, 2) << done.err;
+    EXPECT_HAS(done.err, words);
+    EXPECT_HAS(done.err, "try: tessera");
+  };
+  refused({"generate", "RUN", "--promt", "x"}, "--promt is not an option of tessera generate; did you mean --prompt?");
+  refused({"generate", "RUN", "--promt=x"}, "did you mean --prompt?");
+  refused({"generate", "RUN", "--xyzzy", "x"}, "--xyzzy is not an option of tessera generate\n");
+  refused({"train", "deck.toml", "--run.steps=5"}, "run.steps is a key of a deck, and keys have no dashes: write run.steps=5");
+  refused({"train", "deck.toml", "--zero.stage", "3"}, "write zero.stage=VALUE");
+  refused({"export", "RUN"}, "did you mean consolidate?");
+  refused({"trian", "deck.toml"}, "did you mean train?");
+}
+
 TEST(GenerateCommand, ATextThatCannotBeTokenizedIsRefused) {
   const test::Scratch scratch;
   const std::string checkpoint = test::write_sharded(scratch.path(), test::tiny_deck(), 1);

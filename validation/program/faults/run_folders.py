@@ -348,12 +348,25 @@ def advice_of_numerics(folder):
     check("status 8 without a checkpoint names none", "there is no checkpoint to begin from" in said, said)
 
 
+def by_its_folder(folder):
+    """`tessera resume RUN` goes on by what lies in the folder, on other ranks and wherever the folder lies now."""
+    start(folder, "begun", 2, run__steps=5)
+    os.rename(folder.run("begun"), folder.run("moved-on"))
+    done = runs.tessera("resume", folder.run("moved-on"), "run.steps=12", "zero.stage=2", ranks=3)
+    check("tessera resume goes on", done.returncode == 0 and "resumed from" in done.stderr, done.stderr)
+    check("to the undisturbed bits", folder.hashes("moved-on") == folder.hashes("reference"))
+    done = runs.tessera("resume", folder.run("moved-on"))
+    check("and with the steps of its folder", done.returncode == 0 and "all 12 steps are done already" in done.stderr, done.stderr)
+    done = runs.tessera("resume", folder.run("nobody"))
+    check("a folder without a run is refused", done.returncode == USAGE and "there is no run" in done.stderr and not os.path.exists(folder.run("nobody")), done.stderr)
+
+
 def main():
     with runs.Folder() as folder:
         start(folder, "reference", 1, run__steps=12, checkpoint__keep=0)
         start(folder, "whole", 1, run__steps=8, checkpoint__keep=0)
         for part in (unreadable, going_back, abandoned, copied, moved_while_running, together, comes_while_locked, overlaps_a_stop,
-                     stopped_while_it_waits, full_disk, advice_of_numerics):
+                     stopped_while_it_waits, full_disk, advice_of_numerics, by_its_folder):
             part(folder)
     return 0 if check.good else 1
 
