@@ -22,7 +22,9 @@
 namespace tessera {
 namespace {
 
-constexpr const char* machine_help = "Machine profile (inputs/machines/*.toml): warns of keys that cost more than 2 % of a step there";
+constexpr const char* machine_help =
+    "Machine profile (a file, or the name of one of inputs/machines, for example h100_8): warns of keys that cost more than 2 % of a step "
+    "there";
 
 struct DeckOptions {
   std::string path;

@@ -392,10 +392,10 @@ void add_plan(const Command& app) {
               "The rank whose plan it is: those of a pipeline's stages differ. Memory of all stages is shown in any case")
       .between(0, 999999)
       .shows_default();
-  const Option machine =
-      command.option("--machine", options->machine,
-                     "Machine profile (inputs/machines/*.toml, or of `tessera report --measure`): predicts time, tokens/s and "
-                     "MFU, and says memory and ranks of a node where nothing else does");
+  const Option machine = command.option("--machine", options->machine,
+                                        "Machine profile (a file, as of `tessera report --measure`, or the name of one of inputs/machines, "
+                                        "for example h100_8): predicts time, tokens/s and "
+                                        "MFU, and says memory and ranks of a node where nothing else does");
   command
       .option("--network", options->network,
               "Bytes a second into a node (\"1.25 GB/s\", \"10 Gbit/s\"), in place of the profile's collectives.network.bandwidth")
@@ -432,12 +432,12 @@ void add_plan(const Command& app) {
       .needs(machine);
   command.footer(
       "Examples:\n  tessera plan inputs/quickstart.toml --ranks 4\n  tessera plan inputs/train_70b.toml --ranks 64 --ranks-per-node 8 "
-      "run.device=cuda memory.device=\"80 GB\"\n  tessera plan inputs/train_70b.toml --ranks 64 --machine inputs/machines/h100_8.toml\n"
+      "run.device=cuda memory.device=\"80 GB\"\n  tessera plan inputs/train_70b.toml --ranks 64 --machine h100_8\n"
       "  tessera plan inputs/train_70b_tp8.toml --ranks 64 --ranks-per-node 8 --map\n"
-      "  tessera plan inputs/train_70b.toml --recommend --gpus 64 --machine inputs/machines/h100_8.toml --write best.toml\n"
-      "  tessera plan inputs/train_70b.toml --recommend --meshes --gpus 512 --machine inputs/machines/h100_8.toml\n"
-      "  tessera plan --parameters 7e9 --gpus 8 --machine inputs/machines/h100_8.toml --recommend\n"
-      "  tessera plan inputs/train_70b.toml --sweep 32,64,128 --price 2.5 --machine inputs/machines/h100_8.toml");
+      "  tessera plan inputs/train_70b.toml --recommend --gpus 64 --machine h100_8 --write best.toml\n"
+      "  tessera plan inputs/train_70b.toml --recommend --meshes --gpus 512 --machine h100_8\n"
+      "  tessera plan --parameters 7e9 --gpus 8 --machine h100_8 --recommend\n"
+      "  tessera plan inputs/train_70b.toml --sweep 32,64,128 --price 2.5 --machine h100_8");
   command.does([options] { return run(*options); },
                [deck, parameters] { return deck.given() || parameters.given() ? std::string() : "DECK, or --parameters,"; });
 }

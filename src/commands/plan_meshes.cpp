@@ -81,7 +81,7 @@ void print_found(const SearchedMeshes& s, const PlanOptions& o, const MachinePro
     put("note      batch.micro is part of a run's identity: another run, no resume\n");
   put("memory    {}, of the fullest\n", memory_text(first));
   put("predicted{}\n", print_prediction(p, 5));
-  if (s.slowdown) put("slowdown  {}\n", slowdown_text(*s.slowdown));
+  if (s.slowdown) put("{}\n", slowdown_line(*s.slowdown));
   if (o.price > 0)
     put("cost      {:.2f} for a billion tokens, at {} for a rank and hour\n", cost_of_billion_tokens(o.price, p.ranks, p.tokens_per_second),
         o.price);

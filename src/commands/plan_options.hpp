@@ -53,8 +53,8 @@ int recommend(const PlanOptions& options);
 /// The same with `--meshes`.
 int recommend_meshes(const PlanOptions& options);
 
-/// "1.04 times the step without ZeRO and offload, were memory no limit"
-std::string slowdown_text(double slowdown);
+/// "slowdown  1.04 times the step without ZeRO and offload, were memory no limit"; below 1 it is a speed-up.
+std::string slowdown_line(double slowdown);
 
 /// As many changes as it takes to say it: none is the deck itself.
 std::string words_of(const std::vector<Change>& changes);

@@ -188,7 +188,7 @@ void print_recommendation(const Searched& s, const std::optional<Choice>& now, c
   if (s.options.price > 0)
     put("cost      {:.2f} for a billion tokens, at {} for a rank and hour\n",
         cost_of_billion_tokens(s.options.price, first.prediction.ranks, rate), s.options.price);
-  put("slowdown  {}\n", slowdown_text(s.slowdown));
+  put("{}\n", slowdown_line(s.slowdown));
   if (!first.changes.empty())
     put("as it is  {}\n",
         now ? fmt::format("{:.0f} tokens/s ({})", now->prediction.tokens_per_second, percent(now->prediction.tokens_per_second))
@@ -270,8 +270,10 @@ std::string memory_text(const TierBytes& bytes, const MemoryLimits& limits) {
   return text + " on each rank";
 }
 
-std::string slowdown_text(double slowdown) {
-  return fmt::format("{:.2f} times the step without ZeRO and offload, were memory no limit", slowdown);
+std::string slowdown_line(double slowdown) {
+  constexpr const char* plain = "the step without ZeRO and offload, were memory no limit";
+  return slowdown < 1 ? fmt::format("speed-up  {:.2f} times as fast as {}", 1 / slowdown, plain)
+                      : fmt::format("slowdown  {:.2f} times {}", slowdown, plain);
 }
 
 std::string words_of(const std::vector<Change>& changes) { return changes.empty() ? "the deck as it is" : overrides_of(changes); }

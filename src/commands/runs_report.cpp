@@ -50,7 +50,8 @@ void add_runs_report(const Command& runs) {
   command.option("RUN", options->run, "Folder of the run (run.output_dir)").required();
   command.option("-o,--output", options->out, "File to write; RUN/report.html where it is left out");
   command.option("--machine", options->outlook.machine,
-                 "Machine profile (inputs/machines/*.toml, or of `tessera report --measure`): predicts the step, and what advice comes to; "
+                 "Machine profile (a file, as of `tessera report --measure`, or the name of one of inputs/machines, for example h100_8): "
+                 "predicts the step, and what advice comes to; "
                  "run.machine of the deck where it is left out");
   command
       .option("--ranks-per-node", options->outlook.ranks_per_node,

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <set>
 
@@ -16,6 +17,7 @@
 #include "deck/syntax.hpp"
 #include "deck/value.hpp"
 #include "machine/keys.hpp"
+#include "machine/shipped.hpp"
 
 namespace tessera {
 namespace {
@@ -316,7 +318,13 @@ ParsedMachine parse_machine_text(const std::string& text, const std::string& nam
 
 ParsedMachine parse_machine(const std::string& path) {
   std::string text, why;
-  if (!read_regular(path, most_file_bytes, text, why)) return {.profile = {}, .faults = {{path, 0, 0, "", why}}};
+  std::error_code ignored;  // what cannot be looked at is refused where it is read
+  if (!std::filesystem::exists(path, ignored))
+    if (const auto shipped = shipped_machine(path))
+      return parse_machine_text(std::string(shipped->text), fmt::format("inputs/machines/{}.toml", shipped->name));
+  if (!read_regular(path, most_file_bytes, text, why))
+    why += fmt::format(" Profiles that come with the program, by name: {}.", fmt::join(shipped_machines(), ", "));
+  if (!why.empty()) return {.profile = {}, .faults = {{path, 0, 0, "", why}}};
   return parse_machine_text(text, path);
 }
 

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "base/check.hpp"
+#include "machine/shipped.hpp"
 
 namespace tessera::profile_test {
 namespace {
@@ -87,6 +88,20 @@ TEST(Machine, IsReadWithItsUnits) {
   EXPECT_DOUBLE_EQ(p.fp32.kernels.find("stream")->second.seconds_per_unit({1048576}), 1 / 40e9);
   EXPECT_DOUBLE_EQ(p.fp32.kernels.find("swiglu")->second.seconds_per_unit({7}), 1 / 15e9);
   EXPECT_EQ(p.fp32.kernels.size(), 2u);
+}
+
+TEST(Machine, ShippedOnesAreFoundByName) {
+  const std::vector<std::string_view> names = shipped_machines();
+  EXPECT_GE(names.size(), 5u);
+  for (const std::string_view name : names) {
+    const std::string file = std::string(TESSERA_SOURCE_DIR) + "/inputs/machines/" + std::string(name) + ".toml";
+    EXPECT_EQ(print_machine(require_machine(std::string(name))), print_machine(require_machine(file))) << name;
+  }
+  EXPECT_EQ(print_machine(require_machine("h100")), print_machine(require_machine("h100_8")));
+  EXPECT_FALSE(shipped_machine("h")) << "h100_8 and h200_8 begin so";
+  EXPECT_FALSE(shipped_machine(""));
+  const std::string said = parse_machine("v100").faults.at(0).str();
+  EXPECT_NE(said.find("a100_8"), said.npos) << said;
 }
 
 TEST(Machine, AllFaultsAreToldAtOnceWithTheirPlaces) {
