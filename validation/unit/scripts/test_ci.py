@@ -197,6 +197,8 @@ class Limit(unittest.TestCase):
                 file.write("0\t2500\t1\tsrc/slow.cpp.o\t1f\n")
             with open(f"{tree}/build/host/test_times.jsonl", "w") as file:
                 file.write(json.dumps({"name": "long_one", "area": "long", "labels": [], "result": "passed", "processor": 7.5, "wall": 9}) + "\n")
+            for words in (["init", "-q"], ["-c", "user.name=a", "-c", "user.email=a@b.example", "commit", "-q", "--allow-empty", "-m", "of which CI draws"]):
+                subprocess.run(["git", "-C", tree, *words], check=True)
             begin = time.monotonic()
             done = subprocess.run([f"{tree}/.ci/run"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                   env={**os.environ, "TESSERA_CI_SECONDS": str(seconds)})
