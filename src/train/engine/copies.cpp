@@ -40,31 +40,35 @@ std::vector<CopyDigest> Engine::digest_copies() {
   settle();
   constexpr std::int64_t piece = std::int64_t{1} << 22;
   std::vector<std::byte> scratch;
-  const auto digest = [&](const Use& use) {
-    if (memory_.on_host(use.buffer)) return hash_bytes(memory_.address(use), static_cast<std::size_t>(use.bytes));
-    Hasher hasher;
+  const auto join = [&](Hasher& hasher, const Use& use) {
+    if (memory_.on_host(use.buffer)) return hasher.update(memory_.address(use), static_cast<std::size_t>(use.bytes));
     for (std::int64_t at = 0; at < use.bytes; at += piece) {
       scratch.resize(static_cast<std::size_t>(std::min(piece, use.bytes - at)));
       memory_.copy(scratch.data(), memory_.address(use.buffer, use.offset + at), std::ssize(scratch));
       hasher.update(scratch.data(), scratch.size());
     }
-    return hasher.digest();
   };
   std::vector<CopyDigest> copies;
-  const auto add = [&](std::string_view what, const Unit& unit, const Range& range, const Use& use) {
+  const auto add = [&](std::string_view what, const Unit& unit, const Range& range, const std::vector<Use>& uses) {
     const Group holders = holders_of(plan_.request, unit, range.size() == unit.elements);
-    if (holders.size > 1 && !memory_.on_disk(use.buffer)) copies.push_back({name_of_copy(what, unit, range, holders), digest(use)});
+    if (holders.size < 2 || memory_.on_disk(uses.front().buffer)) return;
+    Hasher hasher;
+    for (const Use& use : uses) join(hasher, use);
+    copies.push_back({name_of_copy(what, unit, range, holders), hasher.digest()});
   };
   for (const Unit& unit : layout().units) {
     const int buffer = schedule().find_buffer("parameters." + unit.name);
     if (buffer < 0) continue;
-    const std::int64_t bytes = unit.elements * static_cast<std::int64_t>(size_of(unit.type(schedule().shape.dtype)));
-    if (schedule().buffers[static_cast<std::size_t>(buffer)].bytes == bytes)
-      add("weights", unit, {0, unit.elements}, {.buffer = buffer, .bytes = bytes});
+    const auto size = static_cast<std::int64_t>(size_of(unit.type(schedule().shape.dtype)));
+    if (schedule().buffers[static_cast<std::size_t>(buffer)].bytes != unit.elements * size) continue;
+    // Between tensors lies what a copy through memory of several uses has left there. Nobody reads it, and a checkpoint does not have it.
+    std::vector<Use> tensors;
+    for (const Slot& slot : unit.slots) tensors.push_back({.buffer = buffer, .offset = slot.offset * size, .bytes = slot.elements * size});
+    if (!tensors.empty()) add("weights", unit, {0, unit.elements}, tensors);
   }
   for (const Held& held : schedule().state)
     if (!held.own && held.of == kernels::Extent::element)
-      add(held.group, layout().units[static_cast<std::size_t>(held.unit)], held.elements, held.use);
+      add(held.group, layout().units[static_cast<std::size_t>(held.unit)], held.elements, {held.use});
   return copies;
 }
 

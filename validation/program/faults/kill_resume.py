@@ -114,10 +114,10 @@ class Chain:
         model, self.axes = chance.choice(MODELS), chance.choice(AXES + [{"mesh__ep": 2}] * 4)
         if ("mesh__ep" in self.axes) != ("model__experts" in model):
             self.axes = {"mesh__ep": 2} if "model__experts" in model and chance.random() < 0.5 else {}
-        spikes = {} if number % 2 else {"guards__spike": chance.choice(["rollback", "rollback", "skip"]), "guards__skip_limit": chance.choice([0, 2]), "guards__window": 12, "guards__threshold": 8.0, "guards__rollback_limit": 50,
+        spikes = {} if number % 2 else {"guards__spike": chance.choice(["rollback", "rollback", "skip"]), "guards__skip_limit": chance.choice([0, 2]), "guards__window": 12, "guards__threshold": 8.0, "guards__rollback_limit": 500,
                                         "data__train": folder.spiking, "optimizer__learning_rate": 1e-2}
         if spikes.get("guards__spike") == "skip":
-            spikes["guards__skip_limit"] = 2
+            spikes["guards__skip_limit"] = 500  # in a row
         self.spikes = bool(spikes)
         self.keys = {**COMMON, **model, **(spikes or data_of(folder, chance))}
         self.reference = Reference(folder, number, self.keys, self.axes)
