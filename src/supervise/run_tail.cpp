@@ -1,6 +1,7 @@
 #include "supervise/run_tail.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <string_view>
@@ -13,6 +14,8 @@ namespace {
 /// The last whole line of a file's last 256 KiB that is taken; false where none is.
 bool take_last_line(const std::string& path, const std::function<bool(const Json&)>& take) {
   constexpr std::streamoff most = 256 << 10;
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return false;  // a pipe would be waited for
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) return false;
   const std::streamoff size = file.tellg(), from = std::max<std::streamoff>(0, size - most);

@@ -10,9 +10,7 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <random>
-#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -20,6 +18,7 @@
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "base/own_files.hpp"
+#include "base/regular_file.hpp"
 #include "io/files/path_state.hpp"
 #include "io/files/posix_file.hpp"
 
@@ -32,11 +31,11 @@ constexpr double leaving_seconds = 3600;  // of a large save on a busy file syst
 constexpr int most_looks = 25;            // somebody who only looks (holder_of) holds a lock for microseconds
 constexpr double late_seconds = 30;       // in which a network file system shows on one node what was written on another
 
+/// Nothing where it cannot be read: a pipe or a device may have no end.
 std::string text_of(const std::string& path) {
-  std::ifstream in(path);
-  std::stringstream text;
-  text << in.rdbuf();
-  return text.str();
+  std::string text, why;
+  constexpr std::int64_t most = 1 << 16;
+  return read_regular(path, most, text, why) ? text : "";
 }
 
 std::string absolute(const std::string& path) { return fs::absolute(path).lexically_normal().string(); }
@@ -129,6 +128,10 @@ int RunLock::open_file() {
     int file = new_file(path().c_str());
     made_file_ = file >= 0;
     if (file < 0 && errno == EEXIST) file = open(path().c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (struct stat there = {}; file >= 0 && (fstat(file, &there) != 0 || !S_ISREG(there.st_mode))) {
+      close(file);
+      fail(ExitCode::storage, "{}: this is no regular file, where a run's lock must lie. Move it away, then run again.", path());
+    }
     if (file >= 0) return file;
     if (errno != ENOENT || tries == 100) io::fail_storage("open", path(), errno);
   }

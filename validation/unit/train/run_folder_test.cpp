@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -496,6 +497,18 @@ TEST_F(Folder, RoomThatSavesNeed) {
   EXPECT_EQ(needed({"checkpoint.every=10", "checkpoint.keep=2", "checkpoint.weights_every=25"}, 0, 0), 30 + 4 * 4) << "weights stay";
   EXPECT_EQ(needed({"checkpoint.every=10", "checkpoint.keep=2"}, 0, 0, 1000), 1030) << "what no step changes is written once";
   EXPECT_EQ(needed({"checkpoint.every=10", "checkpoint.keep=2", "checkpoint.weights_every=25"}, 0, 0, 1000), 30 + 4 * 4 + 2000);
+}
+
+TEST_F(Folder, ALockThatIsNoRegularFileIsRefusedAndNotWaitedFor) {
+  const std::string lock = path_ + "/run.lock";
+  std::filesystem::create_directories(path_);
+  for (const bool pipe : {true, false}) {
+    ASSERT_EQ(pipe ? mkfifo(lock.c_str(), 0600) : mkdir(lock.c_str(), 0700), 0);
+    RunLock run(path_);
+    EXPECT_HAS(test::error_of(ExitCode::storage, [&] { run.wait(0, 0); }), "run.lock");
+    EXPECT_EQ(holder_of(path_), "") << "whoever looks does not wait either";
+    std::filesystem::remove(lock);
+  }
 }
 
 TEST_F(Folder, WhoeverLooksAtALockKeepsNobodyOut) {
