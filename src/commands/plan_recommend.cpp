@@ -272,8 +272,9 @@ std::string memory_text(const TierBytes& bytes, const MemoryLimits& limits) {
 
 std::string slowdown_line(double slowdown) {
   constexpr const char* plain = "the step without ZeRO and offload, were memory no limit";
-  return slowdown < 1 ? fmt::format("speed-up  {:.2f} times as fast as {}", 1 / slowdown, plain)
-                      : fmt::format("slowdown  {:.2f} times {}", slowdown, plain);
+  constexpr double as_written = 0.995;  // what is "1.00 times" is no speed-up
+  return slowdown < as_written ? fmt::format("speed-up  {:.2f} times as fast as {}", 1 / slowdown, plain)
+                               : fmt::format("slowdown  {:.2f} times {}", slowdown, plain);
 }
 
 std::string words_of(const std::vector<Change>& changes) { return changes.empty() ? "the deck as it is" : overrides_of(changes); }
