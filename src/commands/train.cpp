@@ -20,7 +20,7 @@ namespace tessera {
 namespace {
 
 struct TrainOptions {
-  std::string path, resume;
+  std::string path, resume = {};
   std::vector<std::string> overrides;
 };
 
