@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <sstream>
 #include <utility>
 
 #include "base/clock.hpp"
@@ -255,21 +254,22 @@ class Training {
   /// Counts on from the ways back that earlier starts went. Where the last one went back and has saved nothing since, this one leaves out
   /// what that one left out. So a run that is killed meanwhile ends as one that nobody disturbed.
   void follow_way_back(const StartPoint& start) {
-    std::string known;
+    io::WayBack way;
+    std::int64_t saved = 0;
     world_.together([&] {
       if (world_.rank() != 0) return;
       const io::CheckpointLine& line = claim_->lineage().back();
+      way = line.way;
       // Checkpoints that were due decide, as in a run that was not ended between two of them.
       const std::int64_t every = deck_.checkpoint.every, due = every > 0 ? first_step_ / every * every : 0;
-      const bool at_its_begin = line.way.times > 0 && first_step_ == line.from_step && !start.checkpoint.empty() &&
+      if (due > line.from_step) saved = due;
+      const bool at_its_begin = way.times > 0 && first_step_ == line.from_step && !start.checkpoint.empty() &&
                                 io::CheckpointReader(start.checkpoint).digest() == line.from_digest;
-      known = fmt::format("{} {} {} {}", line.way.reached, line.way.times, due > line.from_step ? due : 0,
-                          at_its_begin ? line.way.left_out : 0);
+      if (!at_its_begin) way.left_out = 0;
     });
-    std::istringstream words(world_.broadcast_text(known));
-    std::int64_t reached = 0, times = 0, saved = 0, left_out = 0;
-    words >> reached >> times >> saved >> left_out;
-    ways_back_ = {reached, times, saved};
+    // What rank 0 knows, and the others have as 0.
+    ways_back_ = {world_.sum(way.reached), world_.sum(way.times), world_.sum(saved)};
+    const std::int64_t left_out = world_.sum(way.left_out);
     if (left_out == 0) return;
     engine_->leave_out(left_out);
     proof_.emplace(world_, deck_, start.folder.checkpoints(), "", data_);
