@@ -62,7 +62,8 @@ class English(unittest.TestCase):
         self.assertEqual(self.kinds(f"```\ncode\n```\n\n{LONG}\n"), ["5 long"])
 
     def test_openings(self):
-        found = self.kinds("Of these two count.\n\nIt runs. What it finds is kept.\n\nWhat is it?\n\nWith what it has it ends.\n\nOften it ends.\n")
+        text = "Of these two count.\n\nIt runs. What it finds is kept.\n\nWhat is it?\n\nWith what it has it ends.\n\nOften it ends.\n"
+        found = self.kinds(text)
         self.assertEqual(found, ["1 opening", "3 opening", "7 opening"])
 
     def test_coined_words(self):
