@@ -1,12 +1,39 @@
 # MPI and HDF5: whatever the site has. Of MPI Tessera uses the C interface of MPI 3 with MPI_THREAD_MULTIPLE, which is asked at the start of a run; of
 # HDF5 what a serial build offers, since its ranks write files of their own. A parallel HDF5 serves as well, if it is of the same MPI.
 
+# tessera_ranks_connect(VARIABLE SUFFIX): FALSE if mpiexec.SUFFIX starts two ranks that do not find each other. Ubuntu 24.04's MPICH 4.2.0-5build3 does that
+# (bug 2072338 of Launchpad). A launcher that starts nothing here, for example on a login node, proves nothing.
+function(tessera_ranks_connect variable mpicc suffix)
+  set(${variable} TRUE PARENT_SCOPE)
+  set(probe ${PROJECT_BINARY_DIR}/CMakeFiles/mpi_probe)
+  file(WRITE ${probe}.c "#include <mpi.h>\n#include <stdio.h>\nint main(int count, char** words) {\n  int size = 0;\n  MPI_Init(&count, &words);\n"
+    "  MPI_Comm_size(MPI_COMM_WORLD, &size);\n  printf(\"ranks=%d\\n\", size);\n  return MPI_Finalize();\n}\n")
+  execute_process(COMMAND ${mpicc}${suffix} ${probe}.c -o ${probe} RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET)
+  if(NOT failed)
+    string(REGEX REPLACE "mpicc$" "mpiexec" mpiexec "${mpicc}")
+    execute_process(COMMAND ${mpiexec}${suffix} -n 2 ${probe} OUTPUT_VARIABLE said ERROR_QUIET TIMEOUT 30)
+    if(said MATCHES "ranks=1")
+      set(${variable} FALSE PARENT_SCOPE)
+    endif()
+  endif()
+endfunction()
+
 # Where several MPIs are in one folder, as on Debian (mpicc.mpich, mpicc.openmpi, and mpicc as a link to the one that was installed last), it is
-# MPICH. MPI_HOME, MPI_C_COMPILER or an mpicc that stands before them on PATH choose another.
+# MPICH, if its ranks connect. MPI_HOME, MPI_C_COMPILER or an mpicc that stands before them on PATH choose another.
 if(NOT MPI_C_COMPILER)
   find_program(any_mpicc NAMES mpicc HINTS ${MPI_HOME} ENV MPI_HOME PATH_SUFFIXES bin NO_CACHE)
   if(EXISTS "${any_mpicc}.mpich")
-    set(MPI_C_COMPILER "${any_mpicc}.mpich" CACHE FILEPATH "mpicc of the MPI to take, a path or a name on PATH" FORCE)
+    set(suffix .mpich)
+    tessera_ranks_connect(connect ${any_mpicc} .mpich)
+    if(NOT connect)
+      if(NOT EXISTS "${any_mpicc}.openmpi")
+        message(FATAL_ERROR "The MPICH of this system is broken: mpiexec.mpich starts ranks that do not find each other (Ubuntu bug 2072338). "
+          "Install Open MPI, which is used instead: apt-get install openmpi-bin libopenmpi-dev")
+      endif()
+      message(STATUS "The MPICH of this system starts ranks that do not find each other (Ubuntu bug 2072338): Open MPI is used instead")
+      set(suffix .openmpi)
+    endif()
+    set(MPI_C_COMPILER "${any_mpicc}${suffix}" CACHE FILEPATH "mpicc of the MPI to take, a path or a name on PATH" FORCE)
   endif()
 elseif(NOT IS_ABSOLUTE "${MPI_C_COMPILER}")
   find_program(named_mpicc NAMES ${MPI_C_COMPILER} HINTS ${MPI_HOME} ENV MPI_HOME PATH_SUFFIXES bin NO_CACHE)

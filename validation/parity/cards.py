@@ -68,23 +68,22 @@ def figures_of(kind):
     return {name.strip(): value.strip() for name, value in rows}, text
 
 
-def table(link):
+def table():
     lines = ["| family | `model_type` | notes | logits, worst gradient, ten steps beside transformers |", "|---|---|---|---|"]
     for kind, (title, notes) in FAMILIES.items():
         figures, _ = figures_of(kind)
         far = ", ".join(figures[name] for name in ("logits", "worst gradient of a tensor", "loss of ten steps"))
-        lines.append(f"| {title} | [`{kind}`]({link}{kind}.md) | {notes} | {far} |")
+        lines.append(f"| {title} | [`{kind}`]({kind}.md) | {notes} | {far} |")
     return "\n".join(lines)
 
 
 def documents():
-    """Path, and its text with the table that the cards make."""
-    for name, link in (("huggingface.md", "families/"), ("families/README.md", "")):
-        path = os.path.join(ROOT, "docs", name)
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
-        begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
-        yield path, text, text[:begin] + "\n\n" + table(link) + "\n\n" + text[end:]
+    """Path, its text, and the text with the table that the cards make."""
+    path = os.path.join(CARDS, "README.md")
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
+    return [(path, text, text[:begin] + "\n\n" + table() + "\n\n" + text[end:])]
 
 
 def types_of_program():
