@@ -5,12 +5,12 @@
 
 namespace tessera::kernels {
 
-/// Whose code runs attention on a GPU: ours, cuDNN's (of 16 bits alone), or the faster of the two, which is found while a KernelSearch
-/// lives (ours where none has). The host has its own.
+/// The attention code on a GPU: ours, cuDNN's (16-bit types only), or the faster of the two. A KernelSearch finds the faster one; without a
+/// search ours runs. The host has its own code.
 enum class AttentionPath : std::uint8_t { native, cudnn, fastest };
 
-/// Rows of a sequence from `row` on lie so many tokens further on in it than those before them do: a rank of a ring has two chunks, and
-/// windows and documents count what lies between them.
+/// A gap in a rank's rows: from `row` on, rows are `tokens` further on in the sequence. A rank of a ring has two chunks of a sequence, and
+/// windows and documents count the tokens between them.
 struct AttentionGap {
   std::int64_t row = 0, tokens = 0;
 };
@@ -21,15 +21,14 @@ struct AttentionShape {
   std::int64_t B = 0, T = 0, H = 0, G = 0, D = 0;
   DType dtype = DType::f32;
   AttentionPath path = AttentionPath::native;
-  bool deterministic = false;  ///< cuDNN's backward pass too must give the same bits twice (ours always does); costs T x T of workspace
-  /// A query sees so many keys at most, its own and those right before it (a sliding window); 0: all before it. Key tiles that lie outside
-  /// cost nothing, and our own kernels compute it whatever `path` says.
+  bool deterministic = false;  ///< cuDNN's backward pass must be reproducible (ours always is); costs a T x T workspace
+  /// Sliding window: a query sees at most this many keys, its own and those right before it; 0: all before it. Key tiles outside are
+  /// skipped. Our kernels compute windows for any `path`.
   std::int64_t window = 0;
-  float scale = 0;  ///< of the products of queries and keys; 0: 1 / sqrt(D)
-  /// A scaled product x counts as softcap tanh(x / softcap), which lies within softcap (Gemma 2); 0: as it is. Our own kernels compute it
-  /// whatever `path` says.
+  float scale = 0;  ///< factor of query-key products; 0: 1 / sqrt(D)
+  /// A scaled product x becomes softcap tanh(x / softcap) (Gemma 2); 0: unchanged. Our kernels compute it for any `path`.
   float softcap = 0;
-  AttentionGap gap = {};  ///< of queries, and but for blocks of keys; without windows and documents nothing asks where rows lie
+  AttentionGap gap = {};  ///< of queries and, outside of blocks, of keys; used with windows and documents
 };
 
 struct AttentionForward {
@@ -37,10 +36,12 @@ struct AttentionForward {
   float* lse = nullptr;       ///< (B, H, T) log-sum-exp of the scores, scaled and capped
   const void* qkv = nullptr;  ///< (B*T, (H+2G)*D)
   AttentionShape shape;
-  /// (B, T) or null. With it a query sees the keys of its own document alone, up to its own: those from document_starts[b, t] to t. It is t
-  /// less the tokens of the document before the query, and never falls: with a gap, of a document that begins before it, as many rows back
-  /// as if there were none, below 0 too. Key tiles that lie outside cost nothing: time grows with the sum of squares of documents. Our own
-  /// kernels compute it whatever shape.path says. With a window too a query sees what both let it see.
+  /// (B, T) or null. Row of the first key that a query may see: it attends to keys document_starts[b, t] to t, those of its document.
+  /// The value is t minus the number of tokens of the document before t. For documents of 3 and 2 tokens: 0 0 0 3 3. Without a gap it never
+  /// decreases. With a gap it may point into the gap or below 0: let row 4 be token 12 of the sequence (gap {4, 8}). For row 5, token 13, a
+  /// document that began at token 10 gives 5 - 3 = 2, and one that began at token 0 gives 5 - 13 = -8.
+  /// Key tiles outside are skipped, so time grows with the sum of squared document lengths. Our kernels compute it for any shape.path. With
+  /// a window, both limits hold.
   const std::int32_t* document_starts = nullptr;
 };
 TESSERA_OP(attention_forward, (const Context& context, const AttentionForward& arguments), (context, arguments))
@@ -58,42 +59,42 @@ struct AttentionBackward {
 TESSERA_OP(attention_backward, (const Context& context, const AttentionBackward& arguments), (context, arguments))
 TESSERA_WORKSPACE(attention_backward_workspace_bytes, AttentionShape)
 
-/// Of the T rows of each sequence those from `first` on.
+/// `count` of the T rows of each sequence, from `first` on.
 struct AttentionRows {
   std::int64_t first = 0, count = 0;
 };
 
-/// A block of ring attention (Liu et al., arXiv:2310.01889): a rank's queries against the keys and values of another, packed as kv, one row
-/// per token: (B*T, 2*G*D) = [G key heads | G value heads]. Every query of `queries` sees every key of `keys`, at least one of each; with a
-/// window, which counts from a query's own place in the sequence back, those that are in it: the first query all of them, and each the
-/// last of them. Our own kernels compute blocks whatever shape.path says: cuDNN's read keys and values as they lie in qkv.
+/// A block of ring attention (Liu et al., arXiv:2310.01889): a rank's queries against another rank's keys and values, packed as kv, one row
+/// per token: (B*T, 2*G*D) = [G key heads | G value heads]. Each query of `queries` sees each key of `keys`; neither is empty. With a
+/// window, which counts back from a query's place in the sequence, it sees those in its window: the first query sees all, and every query
+/// sees the last. Our kernels compute blocks for any shape.path, because cuDNN's read keys and values from qkv.
 struct AttentionBlock {
   AttentionShape shape;
   AttentionRows queries, keys;
-  std::int64_t ahead = 0;      ///< so many tokens of the sequence the queries' row 0 lies behind that of the keys; negative: before it
-  AttentionGap keys_gap = {};  ///< of the keys' rows, as shape.gap is of the queries'
+  std::int64_t ahead = 0;      ///< tokens of the sequence from the keys' row 0 to the queries' row 0; negative: queries come first
+  AttentionGap keys_gap = {};  ///< gap of the keys' rows; shape.gap is the queries'
 };
 
 struct AttentionBlockForward {
-  void* out = nullptr;        ///< (B*T, H*D), of which rows `queries` are overwritten
-  float* lse = nullptr;       ///< (B, H, T), the same rows: over the keys of this block alone
-  const void* qkv = nullptr;  ///< (B*T, (H+2G)*D), of which queries are read
+  void* out = nullptr;        ///< (B*T, H*D); overwrites rows `queries`
+  float* lse = nullptr;       ///< (B, H, T), the same rows, over this block's keys alone
+  const void* qkv = nullptr;  ///< (B*T, (H+2G)*D); reads the queries
   const void* kv = nullptr;   ///< (B*T, 2*G*D)
   AttentionBlock block;
-  /// (B, T) of the queries, as AttentionForward has them. A query sees of what the block lets it see the keys of its document: where there
-  /// are none, out is 0 and lse -infinity.
+  /// (B, T) of the queries, as in AttentionForward. A query sees the block's keys of its document. If there are none, out is 0 and lse is
+  /// -infinity.
   const std::int32_t* document_starts = nullptr;
 };
 TESSERA_OP(attention_block_forward, (const Context& context, const AttentionBlockForward& arguments), (context, arguments))
 TESSERA_WORKSPACE(attention_block_forward_workspace_bytes, AttentionBlock)
 
 struct AttentionBlockBackward {
-  void* d_q = nullptr;          ///< (B*T, H*D), of which rows `queries` are overwritten
-  void* d_kv = nullptr;         ///< (B*T, 2*G*D), of which rows `keys` are overwritten
+  void* d_q = nullptr;          ///< (B*T, H*D); overwrites rows `queries`
+  void* d_kv = nullptr;         ///< (B*T, 2*G*D); overwrites rows `keys`
   const void* d_out = nullptr;  ///< (B*T, H*D)
   const void* qkv = nullptr;    ///< as in the forward pass
   const void* kv = nullptr;     ///< as in the forward pass
-  const void* out = nullptr;    ///< (B*T, H*D), over all blocks, not this one alone
+  const void* out = nullptr;    ///< (B*T, H*D), over all blocks
   const float* lse = nullptr;   ///< (B, H, T), over all blocks
   AttentionBlock block;
   const std::int32_t* document_starts = nullptr;  ///< as in the forward pass
@@ -101,21 +102,21 @@ struct AttentionBlockBackward {
 TESSERA_OP(attention_block_backward, (const Context& context, const AttentionBlockBackward& arguments), (context, arguments))
 TESSERA_WORKSPACE(attention_block_backward_workspace_bytes, AttentionBlock)
 
-/// One new token per sequence against a cache, for generate. Its key and value are written into the caches, for `position`, which is that
-/// of all sequences; its queries see them and what lies before, of a window its last keys alone. Token t has row t % capacity of the
-/// caches.
+/// Decode attention for generate: one new token for each sequence against a cache. Writes the token's key and value into the caches at
+/// `position`, which all sequences share. Its queries see them and the keys before, or the window's last keys. Token t has row t %
+/// capacity.
 struct AttentionDecode {
   void* out = nullptr;                     ///< (B, H*D)
   const void* qkv = nullptr;               ///< (B, (H+2G)*D), after RoPE
   void* cache_k = nullptr;                 ///< (B, capacity, G*D)
   void* cache_v = nullptr;                 ///< the same
-  const std::int32_t* position = nullptr;  ///< memory of the backend, so that a CUDA graph serves every one; see holds_a_window()
+  const std::int32_t* position = nullptr;  ///< in the backend's memory, so one CUDA graph serves all positions; see holds_a_window()
   std::int64_t capacity = 0;
-  AttentionShape shape;         ///< T is not used
-  const void* sinks = nullptr;  ///< (H), or null: logits that queries attend to besides, without a value
+  AttentionShape shape;         ///< T is unused
+  const void* sinks = nullptr;  ///< (H), or null: extra logits without a value that queries attend to
 };
 TESSERA_OP(attention_decode, (const Context& context, const AttentionDecode& arguments), (context, arguments))
-/// Pointers are not looked at.
+/// Ignores pointers.
 TESSERA_WORKSPACE(attention_decode_workspace_bytes, AttentionDecode)
 
 }  // namespace tessera::kernels

@@ -39,10 +39,10 @@ enum class Lane : std::uint8_t {
 struct LaneInfo {
   Lane lane;
   const char* name;
-  bool collective;  ///< its tasks wait for other ranks: in a timeline they are communication
-  bool on_host;     ///< its tasks are host code, also where the others are a GPU's
+  bool collective;  ///< its tasks wait for other ranks; timelines count them as communication
+  bool on_host;     ///< its tasks are host code, even in a GPU run
 };
-/// A row a lane, in the order of the enum. Waits, executors, timelines and traces have as many lanes as this has rows.
+/// One row for each lane, in the order of the enum. The number of lanes everywhere is the number of these rows.
 inline constexpr LaneInfo lanes[] = {
     {Lane::compute, "compute", false, false},
     {Lane::gather, "gather", true, false},
@@ -71,7 +71,7 @@ static_assert([] {
   return true;
 }());
 
-/// What the memory table counts.
+/// The rows of the memory table.
 enum class Category : std::uint8_t {
   parameters,
   master,
@@ -89,10 +89,10 @@ enum class Category : std::uint8_t {
 inline constexpr int category_count = 12;
 const char* name_of(Category);
 
-/// How long a buffer's bytes are its own; at other times they may be another's.
+/// How long a buffer owns its bytes. At other times another buffer may use them.
 enum class Life : std::uint8_t {
-  section,  ///< in each section from its first use to its last
-  program,  ///< in each program from its first use to its last; over sections that repeat from begin to end
+  section,  ///< in each section, from first to last use
+  program,  ///< in each program, from first to last use; a section that repeats counts whole
   run       ///< always
 };
 
@@ -103,17 +103,16 @@ struct Buffer {
   std::string name;
   Category category = Category::workspace;
   Tier tier = Tier::host;
-  std::int64_t bytes = 0;  ///< of all slots
+  std::int64_t bytes = 0;  ///< of all slots together
   Life life = Life::section;
-  std::int64_t slots =
-      1;  ///< equal parts, of which micro-batches take one after the other; above 1 only where the life is longer than a section
+  std::int64_t slots = 1;  ///< equal parts that micro-batches use in rotation; above 1 only if the life is longer than a section
   std::int64_t alignment = plan_alignment;  ///< of its place in the tier
 
   std::int64_t slot_bytes() const { return bytes / slots; }
 };
 
-/// Bytes [offset, offset + bytes) of a buffer, or, of a use in a slot, of the slot (micro-batch + shift) modulo slots. Of no bytes: the
-/// task gets a null address.
+/// Bytes [offset, offset + bytes) of a buffer. If `in_slot`, they are relative to slot (micro-batch + shift) modulo slots. A use of 0 bytes
+/// gives the task a null address.
 struct Use {
   int buffer = 0;
   std::int64_t offset = 0, bytes = 0;
@@ -122,7 +121,7 @@ struct Use {
   std::int64_t shift = 0;
 };
 
-/// Of `slots` that are taken in turn, the one of a number that may be negative.
+/// The slot of a micro-batch number, which may be negative.
 constexpr std::int64_t slot_in(std::int64_t slots, std::int64_t number) { return (number % slots + slots) % slots; }
 
 struct Task {
@@ -134,7 +133,7 @@ struct Task {
   double bytes_moved = 0;  ///< by a collective or a copy between tiers, per rank
 };
 
-/// A run of tasks that is built once, however often it repeats.
+/// Tasks that are built once and may repeat.
 struct Section {
   std::string name;
   std::vector<Task> tasks;
@@ -145,28 +144,27 @@ struct Program {
   struct Phase {
     int section = 0;
     std::int64_t repeat = 1;
-    std::optional<std::int64_t> micro =
-        {};  ///< the micro-batch of the first repetition; each later one's is the next; none: no micro-batch
+    std::optional<std::int64_t> micro = {};  ///< micro-batch of the first repetition; later ones follow; none: no micro-batch
   };
-  std::vector<Phase> phases;  ///< none: a schedule has no such program
+  std::vector<Phase> phases;  ///< empty: the schedule does not have this program
 };
 
 enum class ProgramKind : std::uint8_t {
-  train,     ///< one optimizer step; where updates are late, with the update that the step before has left
+  train,     ///< one optimizer step; with late updates, it starts with the update of the step before
   evaluate,  ///< forward passes over validation micro-batches
-  publish,   ///< makes the compute copies from the master weights: after initialisation and loading
-  prompt,    ///< of a text: fills its caches, and says what follows
-  token,     ///< of a text: one token joins it
-  first,     ///< where updates are late: a step that finds none
-  update,    ///< where updates are late: the one that a step has left
-  saving     ///< where saves go on beside steps: a step that copies the state they write before it changes it
+  publish,   ///< makes compute copies from master weights, after initialisation and loading
+  prompt,    ///< generation: fills the caches and gives the next token's logits
+  token,     ///< generation: adds one token
+  first,     ///< with late updates: a step without an update before it
+  update,    ///< with late updates: the pending update alone
+  saving     ///< with asynchronous saves: a step that copies the state before it changes it
 };
 struct ProgramRow {
   ProgramKind kind;
   const char* name;
-  bool often;  ///< runs so often that a graph of it pays
+  bool often;  ///< repeats often enough for a CUDA graph
 };
-/// A row a program, in the order of the enum. Plans, executors and digests have as many programs as this has rows.
+/// One row for each program, in the order of the enum. The number of programs everywhere is the number of these rows.
 inline constexpr ProgramRow program_rows[] = {
     {ProgramKind::train, "train", true},      {ProgramKind::evaluate, "evaluate", true},
     {ProgramKind::publish, "publish", false}, {ProgramKind::prompt, "prompt", false},
@@ -182,64 +180,65 @@ static_assert([] {
   return true;
 }());
 
-/// What a run carries from step to step beside the state of its parameters: the same on all ranks, initialised, saved and loaded by name.
+/// A value that a run carries between steps beside the optimizer state. It is equal on all ranks, and initialised, saved and loaded by
+/// name.
 struct RunValue {
   std::string name;  ///< "loss_scale"; in a checkpoint /run/NAME
   DType type{};      ///< f32 or i64
   double initial = 0;
   Use use;
-  std::int64_t count = 0;  ///< of a list of f32; 0: a number
+  std::int64_t count = 0;  ///< length of a list of f32; 0: a single number
   bool is_list() const { return count > 0; }
 };
 
-/// A unit's part of a group of optimizer state on this rank: what is initialised, saved and loaded, one number an element (in checkpoints
-/// fp32, whatever it is in memory).
+/// This rank's part of a unit in one group of optimizer state. It is initialised, saved and loaded with one number for each element.
+/// Checkpoints hold fp32, whatever the type in memory.
 struct Held {
-  std::string group;  ///< of state_groups
+  std::string group;  ///< one of state_groups
   int unit = 0;
-  Range elements;  ///< of the unit
+  Range elements;  ///< elements of the unit
   Use use;
-  /// Of what is frozen the compute type.
+  /// Type in memory; for frozen tensors the compute type.
   kernels::StateType type = kernels::StateType::f32;
-  /// Else `elements` counts the rows or columns of the unit's tensors, all of them, which each owner has.
+  /// If not `element`, `elements` counts all rows or columns of the unit's tensors, and each owner has all of them.
   kernels::Extent of = kernels::Extent::element;
-  /// Else each rank has numbers of its own, [0, elements), of no tensor: they mean something to as many ranks alone. Not all phases have
-  /// them.
+  /// If true, each rank has its own numbers [0, elements), which belong to no tensor. They are valid only for the same number of ranks, and
+  /// not all phases have them.
   bool own = false;
 
   std::int64_t bytes(std::int64_t count) const { return kernels::state_bytes(type, count); }
 };
 
-/// What of it this one of the unit's owners saves.
+/// The part of it that this owner of the unit saves.
 Range saved_part(const Layout& layout, const Held& held, const Group& owners);
 
 struct Schedule {
   std::vector<Buffer> buffers;
-  std::vector<Held> state;  ///< unit by unit; a unit's master weights first; then, unit by unit, what each rank has of its own
+  std::vector<Held> state;  ///< unit by unit, master weights first; then, unit by unit, each rank's own numbers
   std::vector<RunValue> values;
-  std::vector<Held> copies;  ///< where saves go on beside steps: what of the state this rank saves, as the program saving leaves it
+  std::vector<Held> copies;  ///< with asynchronous saves: the state that this rank saves, as the program `saving` copies it
   std::vector<Section> sections;
   std::array<Program, program_count> programs;  ///< by kind
-  std::vector<Segment> segments;                ///< as training and evaluation read them, then as a prompt does and a token
-  std::vector<SegmentPass> passes;              ///< readings of them
+  std::vector<Segment> segments;                ///< for training and evaluation, then for a prompt and a token
+  std::vector<SegmentPass> passes;              ///< one task each
   ModelShape shape;
 
-  /// What all ranks of a role must agree on: buffers, sections, tasks, lanes, collectives and their sizes; not which shard a rank owns.
+  /// What all ranks of a role must have in common: buffers, sections, tasks, lanes, collectives and their sizes. Shard ownership is left
+  /// out.
   std::vector<std::string> lines() const;
-  /// Their digest.
+  /// Digest of lines().
   Hash128 hash() const;
-  /// The collectives in which ranks meet that differ along this axis, perhaps among others, in order: what such ranks must agree on,
-  /// whatever their roles.
+  /// The collectives between ranks that differ along this axis (and perhaps others), in order. Such ranks must agree on them in any role.
   std::vector<std::string> collectives_along(Axis axis) const;
   const Program& program(ProgramKind kind) const { return programs[static_cast<std::size_t>(kind)]; }
   Program& program(ProgramKind kind) { return programs[static_cast<std::size_t>(kind)]; }
   bool has(ProgramKind kind) const { return !program(kind).phases.empty(); }
-  /// Whether a step leaves its update to the next, which makes each unit's before that unit's first use.
+  /// Whether the next step runs this step's update, each unit before its first use.
   bool updates_late() const { return has(ProgramKind::update); }
-  int find_buffer(const std::string& name) const;  ///< -1 where there is none
+  int find_buffer(const std::string& name) const;  ///< -1 if there is none
 };
 
-/// The tasks of a program as text, one a line: number, lane, name, reads and writes.
+/// The tasks of all programs as text, one a line: number, lane, name, reads and writes.
 std::string print_schedule(const Schedule& schedule);
 
 }  // namespace tessera

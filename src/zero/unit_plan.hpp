@@ -1,4 +1,4 @@
-// What of a unit lies where on this rank, and how its gradient gets there: decided here once, and read by all who ask. Pure functions.
+// Where a unit's data lies on this rank, and the path of its gradient. Decided here once, by pure functions; all others read it.
 #pragma once
 #include <optional>
 #include <vector>
@@ -13,74 +13,75 @@ namespace tessera {
 
 using kernels::Wire;
 
-/// The way of a micro-batch's gradient to the sum of a step.
+/// The path of a micro-batch's gradient to the sum of a step.
 struct GradientPath {
-  DType sum = DType::f32;    ///< of sums while they meet: fp32, bf16, or int64 in fixed point (reproducible mode)
-  DType kept = DType::f32;   ///< of the step's sum, which norm and update read: the same, or bf16
-  bool direct = true;        ///< kernels add into the step's sum; else they write the micro-batch's gradient, fp32, beside it
-  bool scattered = false;    ///< sums of ranks meet at each shard's owner; else all ranks get them whole
-  Wire wire = Wire::plain;   ///< how terms of scattered sums travel; in blocks they are added in fp32
-  bool own = false;          ///< sums of ranks never meet: each keeps that of its micro-batches
-  bool keeps_error = false;  ///< each rank adds to its terms what blocks have taken from those before (LoCo)
+  DType sum = DType::f32;    ///< type during the reduction: fp32, bf16, or int64 fixed point (reproducible mode)
+  DType kept = DType::f32;   ///< type of the step's sum, which norm and update read: the same, or bf16
+  bool direct = true;        ///< kernels add to the step's sum; otherwise they write a separate fp32 gradient
+  bool scattered = false;    ///< reduce-scatter to the shards' owners; otherwise all-reduce
+  Wire wire = Wire::plain;   ///< encoding of scattered terms; blocks are added in fp32
+  bool own = false;          ///< no reduction: each rank keeps the sum of its micro-batches
+  bool keeps_error = false;  ///< error feedback: each rank adds earlier quantisation errors to its terms (LoCo)
+  /// How often ranks reduce it.
   enum class Meeting : std::uint8_t { never, every_micro_batch, once } meeting = Meeting::never;
-  /// Groups of owners that have a sum each, which meet when it is whole; 1: there is one.
+  /// Number of groups of owners with a complete sum each, which are then added up.
   int replicas = 1;
-  Range held;  ///< elements of the step's sum that lie on this rank
-  /// Whether this rank's part goes down to where its optimizer state is: each micro-batch's where sums are not whole, else the step's.
+  Range held;  ///< elements of the step's sum on this rank
+  /// Whether this rank's part moves to the offloaded optimizer state: for each micro-batch if sums are sharded, otherwise once a step.
   bool offloaded = false;
 };
 
 struct UnitPlan {
   Group owners;                       ///< ranks that share the unit's state
-  Group copies;                       ///< of these the ranks that share its compute copy, and gather it, where it is not whole
-  Group sources;                      ///< ranks whose updated shards this rank's part of the compute copy is made of
-  UnitStorage storage;                ///< what of it each keeps whole
+  Group copies;                       ///< the owners that share and gather its compute copy, if it is not whole
+  Group sources;                      ///< ranks whose updated shards form this rank's part of the compute copy
+  UnitStorage storage;                ///< what each rank keeps whole
   std::int64_t shard = 0;             ///< elements of each rank's part
-  Range owned;                        ///< this rank's part; it updates it where state is not whole
-  bool counted = true;                ///< and counts its norm: one of its replicas does
-  Range state, parameters;            ///< elements of the fp32 state and of the compute copy that lie on this rank
-  Wire wire = Wire::plain;            ///< how the compute copy travels to whoever gathers it
-  bool encoded = false;               ///< and so it lies: each update writes the blocks, and kernels read what a gather makes of them
-  CodedParts coded = {};              ///< of matrices that go to products in fp8 alone: so a gather moves it, in place of a wire
-  bool parameters_offloaded = false;  ///< the compute copy lies below the memory that kernels use, and comes up for each use
+  Range owned;                        ///< this rank's part, which it updates if state is sharded
+  bool counted = true;                ///< this rank counts the part's norm (one replica does)
+  Range state, parameters;            ///< elements of the fp32 state and of the compute copy on this rank
+  Wire wire = Wire::plain;            ///< encoding of the compute copy in a gather
+  bool encoded = false;               ///< stored encoded: updates write blocks, and kernels read the gathered, decoded copy
+  CodedParts coded = {};              ///< fp8 matrices that a gather moves as codes, instead of `wire`
+  bool parameters_offloaded = false;  ///< the compute copy is offloaded and uploaded for each use
   GradientPath gradient;
 
   bool is_coded() const { return !coded.parts.empty(); }
 };
 
 struct UnitRules {
-  int stage = 0;                    ///< of ZeRO
+  int stage = 0;                    ///< ZeRO stage
   bool reproducible = false;        ///< gradients are summed in fixed point
-  DType gradients = DType::f32;     ///< or bf16, of the step's sums
-  bool training = true;             ///< false: parameters alone, whole
-  bool offload_optimizer = false;   ///< optimizer state, and the sums of gradients from stage 2 on, lie below the memory that kernels use
-  double offload_ratio = 1;         ///< of the elements, those of the last units, at least
-  bool offload_parameters = false;  ///< and so do the compute copies, but for those of the persistent unit
-  /// ZeRO++: stage 3 gathers weights as blocks of int8 codes (qwZ); terms of scattered gradients travel as blocks of int4 codes (qgZ).
+  DType gradients = DType::f32;     ///< type of the step's sums: f32 or bf16
+  bool training = true;             ///< false: whole parameters alone
+  bool offload_optimizer = false;   ///< optimizer state is offloaded; from stage 2 on gradient sums too
+  double offload_ratio = 1;         ///< least share of the elements to offload, from the last units
+  bool offload_parameters = false;  ///< compute copies are offloaded, except the persistent unit's
+  /// ZeRO++: stage 3 gathers weights as int8 blocks (qwZ); scattered gradients travel as int4 blocks (qgZ).
   bool quantized_weights = false, quantized_gradients = false;
-  bool tied = false;              ///< the embedding is the head too: both ends of a pipeline keep it whole, and no layout quantises it
-  bool own_gradients = false;     ///< ranks keep their own sums, since momenta meet in their place
-  bool error_feedback = false;    ///< of what these blocks take from terms of gradients (LoCo)
-  const Fp8Shape* fp8 = nullptr;  ///< of products in fp8, whose weights stage 3 gathers as codes where a whole matrix has a scale
+  bool tied = false;              ///< embedding and head share weights: both ends of a pipeline keep them whole, never quantised
+  bool own_gradients = false;     ///< no gradient reduction, because momenta are reduced instead (1-bit Adam)
+  bool error_feedback = false;    ///< of quantised gradients (LoCo)
+  const Fp8Shape* fp8 = nullptr;  ///< fp8 products; stage 3 gathers their weights as codes if a matrix has one scale
 };
 
-/// The ranks that a unit concerns, as a rank sees them.
+/// The groups of ranks of a unit, as seen by one rank.
 struct UnitGroups {
   Group owners;         ///< ranks that share the unit's state
-  Group replicas = {};  ///< ranks that have the same part of it in other groups of owners
-  /// Where fewer ranks than the owners share a compute copy: these, and the ranks with the same part of it.
+  Group replicas = {};  ///< ranks with the same part in other groups of owners
+  /// If fewer ranks than the owners share a compute copy: these ranks, and the ranks with the same part of it.
   std::optional<Group> copies = {}, sources = {};
 };
 UnitGroups groups_of_unit(const Mesh& mesh, Axes owners, int world_rank);
 
-/// An exchange in which each of a group sends a part of its terms to each other, and adds the parts that come to the one that is its own.
+/// An all-to-all of gradient terms: each rank of a group adds the received parts to its own.
 struct GradientHop {
   Group among;
   Wire wire;
   std::int64_t elements;  ///< of a rank's terms
 };
-/// Those of a gradient whose terms travel in blocks: inside the groups that gather a compute copy, where there are some, and then between
-/// them, where fewer bytes pass.
+/// The exchanges of a quantised gradient: first inside the groups that gather a compute copy, if there are any, then between groups with
+/// fewer bytes.
 std::vector<GradientHop> gradient_hops(const UnitPlan& plan, std::int64_t elements);
 
 UnitPlan plan_unit(const Layout& layout, int unit, const UnitRules& rules, const UnitGroups& groups);

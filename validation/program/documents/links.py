@@ -10,7 +10,7 @@ import sys
 import pages
 
 TESSERA = os.environ.get("TESSERA", "build/host/tessera")
-MOST_WORDS = {"README.md": 1200, "docs/architecture.md": 3000}
+MOST_WORDS = {"README.md": 1200, "docs/architecture.md": 1500}
 FOLDERS = "src|kernels|io|inputs|slurm|pbs|validation|scripts|docs"
 # What looks like a file of this project and is another's, or made by a run, a build or the reader.
 OTHERS = re.compile(r"(^|/)(libcuda\.so.*|gpu_report\.json|gpu_tests\.json|config\.json)$")
@@ -146,7 +146,8 @@ def check_index():
     def listed(page):
         return {os.path.normpath(os.path.join(os.path.dirname(page), target.partition("#")[0])) for _, target in pages.links(page)}
     index = listed("docs/README.md")
-    for folder in [page for page in index if page.endswith("/README.md")]:  # which lists the pages of its folder
+    # Pages that list the pages of a folder: docs/design is listed by architecture.
+    for folder in [page for page in index if page.endswith("/README.md") or page == "docs/architecture.md"]:
         index |= listed(folder)
     for page in pages.paths():
         if page.startswith("docs/") and page != "docs/README.md" and page not in index:

@@ -190,8 +190,9 @@ class Limit(unittest.TestCase):
         with tempfile.TemporaryDirectory() as tree:
             for path in (".ci/run", "scripts/steps.sh", "scripts/profile_tests", "CMakePresets.json"):
                 copy_to(tree, path)
-            for path, text in (("scripts/test", f"program=test\n. scripts/steps.sh\n{steps}"), ("scripts/setup", ":"), ("scripts/style", ":"), (".ci/newcomer", ":")):
-                write_script(f"{tree}/{path}", text)
+            write_script(f"{tree}/scripts/test", f"program=test\n. scripts/steps.sh\n{steps}")
+            for path in ("scripts/setup", "scripts/style", "scripts/english", ".ci/newcomer"):
+                write_script(f"{tree}/{path}", ":")
             os.makedirs(f"{tree}/build/host")
             with open(f"{tree}/build/host/.ninja_log", "w") as file:
                 file.write("0\t2500\t1\tsrc/slow.cpp.o\t1f\n")
