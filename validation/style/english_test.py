@@ -2,6 +2,7 @@
 """scripts/english finds what it must find, leaves out what holds no sentences, and lets no count grow.
     english_test.py"""
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -85,6 +86,20 @@ class English(unittest.TestCase):
         self.assertIn("english: docs/a.md: 2, 0, 0, 0", self.run_english().stdout)
         self.allow(1, 0, 0, 0)
         self.assertEqual(self.run_english("--quiet").returncode, 1)
+
+    def test_wrap(self):
+        words = "word `code of words` " * 12 + "end."
+        text = f"# {words}\n\n- {words}\n- Short.\n\n> {words}\n> More.\n\n```\n{words}\n```\n\n| {words} |\n\nFirst line.\nSecond line.\n"
+        self.write("docs/a.md", text)
+        self.assertEqual(self.run_english("--wrap", "docs/a.md").returncode, 0)
+        made = self.read("docs/a.md")
+        self.assertEqual(self.run_english("docs/a.md").stdout.count("wide"), 0)
+        self.assertEqual(re.sub(r"\s+(> )?", " ", made), re.sub(r"\s+(> )?", " ", text))  # nothing but breaks of lines
+        for line in (f"# {words}", f"```\n{words}\n```", f"| {words} |", "- Short.", "First line.\nSecond line.", "\n  ", "\n> "):
+            self.assertIn(line, made)
+        self.assertTrue(all(line.count("`") % 2 == 0 for line in made.replace("```", "").split("\n")))
+        self.assertEqual(self.run_english("--wrap", "docs/a.md").returncode, 0)
+        self.assertEqual(self.read("docs/a.md"), made)
 
     def test_lower_lowers_and_does_not_raise(self):
         self.write("docs/a.md", f"{LONG}\n\nOf two it takes one.\n")
