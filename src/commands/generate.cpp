@@ -11,14 +11,15 @@
 #include "commands/named_checkpoint.hpp"
 #include "commands/one_process.hpp"
 #include "deck/tokenizer_python.hpp"
-#include "generate/decoder.hpp"
 #include "generate/inference.hpp"
-#include "generate/sampling.hpp"
 #include "io/files/utf8.hpp"
 #include "io/tokenizer/tokenizer.hpp"
 #include "memory/runtime.hpp"
 #include "train/data/run_tokenizer.hpp"
 #include "train/engine/device.hpp"
+#include "train/text/decoder.hpp"
+#include "train/text/language.hpp"
+#include "train/text/sampling.hpp"
 
 namespace tessera {
 namespace {
@@ -45,21 +46,11 @@ std::vector<std::int32_t> parse_tokens(const std::string& text, std::int64_t voc
   return tokens;
 }
 
-/// How a text becomes tokens, and tokens a text.
-class Language {
- public:
-  virtual ~Language() = default;
-  virtual std::vector<std::int32_t> prompt() = 0;
-  virtual bool ends(std::int32_t) const { return false; }
-  /// What a token adds to the text.
-  virtual std::string say(std::int32_t token) = 0;
-  virtual std::string rest() { return ""; }
-};
-
+/// Numbers are the text.
 class Ids : public Language {
  public:
   explicit Ids(std::vector<std::int32_t> prompt) : prompt_(std::move(prompt)) {}
-  std::vector<std::int32_t> prompt() override { return prompt_; }
+  std::vector<std::int32_t> encode(const std::string&) override { return prompt_; }
   std::string say(std::int32_t token) override { return fmt::format("{}{}", std::exchange(said_, true) ? "," : "", token); }
 
  private:
@@ -67,61 +58,36 @@ class Ids : public Language {
   bool said_ = false;
 };
 
-class Bytes : public Language {
- public:
-  explicit Bytes(std::string text) : text_(std::move(text)) {}
-  std::vector<std::int32_t> prompt() override {
-    std::vector<std::int32_t> tokens{byte_separator};  // a document begins
-    for (char c : text_) tokens.push_back(static_cast<unsigned char>(c));
-    return tokens;
-  }
-  bool ends(std::int32_t token) const override { return token == byte_separator; }
-  std::string say(std::int32_t token) override { return {static_cast<char>(token)}; }
-
- private:
-  std::string text_;
+struct Conversation {
+  std::unique_ptr<Language> language;
+  std::vector<std::int32_t> prompt;
 };
 
-/// Of the model's own tokenizer: a text that goes on, or the answer to a message.
-class Words : public Language {
- public:
-  Words(const GenerateOptions& o, const std::string& folder, std::int64_t vocab)
-      : tokenizer_({.python = tokenizer_python(),
-                    .folder = folder,
-                    .end_token = o.end_token,
-                    .chat_template = o.chat_template,
-                    .memory = o.worker_memory}),
-        prompt_(o.chat.empty() ? tokenizer_.encode_prompt(o.prompt) : tokenizer_.encode_question(o.system, o.chat)) {
-    for (const std::int32_t id : prompt_)
-      if (id >= vocab)
-        fail(ExitCode::data,
-             "{}/tokenizer.json makes token {} of the prompt, and the model has {} tokens: leave what that token stands for out of the "
-             "prompt, or name the tokenizer of this model with --tokenizer DIR.",
-             folder, id, vocab);
-    tokenizer_.begin_text(prompt_);
-  }
-  std::vector<std::int32_t> prompt() override { return prompt_; }
-  bool ends(std::int32_t token) const override {
-    const std::vector<std::int32_t>& stops = tokenizer_.facts().stops;
-    return std::ranges::find(stops, token) != stops.end();
-  }
-  std::string say(std::int32_t token) override { return tokenizer_.next_text(token); }
-  std::string rest() override { return tokenizer_.rest_of_text(); }
+Conversation with_words(const GenerateOptions& o, const std::string& folder, std::int64_t vocab) {
+  auto words = std::make_unique<Words>(io::TokenizerSource{.python = tokenizer_python(),
+                                                           .folder = folder,
+                                                           .end_token = o.end_token,
+                                                           .chat_template = o.chat_template,
+                                                           .memory = o.worker_memory},
+                                       vocab);
+  std::vector<std::int32_t> prompt = o.chat.empty() ? words->encode(o.prompt) : words->encode_question(o.system, o.chat);
+  return {.language = std::move(words), .prompt = std::move(prompt)};
+}
 
- private:
-  io::Tokenizer tokenizer_;
-  std::vector<std::int32_t> prompt_;
-};
+Conversation with(std::unique_ptr<Language> language, const std::string& prompt) {
+  std::vector<std::int32_t> tokens = language->encode(prompt);
+  return {.language = std::move(language), .prompt = std::move(tokens)};
+}
 
-std::unique_ptr<Language> language_of(const GenerateOptions& o, const Deck& deck) {
+Conversation conversation_of(const GenerateOptions& o, const Deck& deck) {
   for (const std::string& text : {o.prompt, o.chat, o.system}) {
     io::Utf8Checker checker;
     if (checker.feed(text) || checker.finish())
       fail(ExitCode::data, "the prompt is no UTF-8. Convert it, for example with iconv -t UTF-8.");
   }
-  if (!o.prompt_tokens.empty()) return std::make_unique<Ids>(parse_tokens(o.prompt_tokens, deck.model.vocab));
+  if (!o.prompt_tokens.empty()) return with(std::make_unique<Ids>(parse_tokens(o.prompt_tokens, deck.model.vocab)), "");
   const std::string folder = choose_tokenizer(o.tokenizer, o.checkpoint);
-  if (!folder.empty()) return std::make_unique<Words>(o, folder, deck.model.vocab);
+  if (!folder.empty()) return with_words(o, folder, deck.model.vocab);
   if (!o.chat.empty())
     fail(ExitCode::usage,
          "--chat needs a chat template, and no tokenizer lies beside this checkpoint's run. Give --tokenizer DIR, the model's folder.");
@@ -131,7 +97,7 @@ std::unique_ptr<Language> language_of(const GenerateOptions& o, const Deck& deck
          "--tokenizer DIR, or the "
          "prompt as --prompt-tokens 1,2,3",
          deck.model.vocab, byte_tokenizer_vocab);
-  return std::make_unique<Bytes>(o.prompt);
+  return with(std::make_unique<Bytes>(), o.prompt);
 }
 
 int generate(const GenerateOptions& o) {
@@ -139,8 +105,7 @@ int generate(const GenerateOptions& o) {
   KernelRuntime runtime(usable_threads(), spaces_of(device));
   // 1. The prompt, which says how much memory the text takes.
   const Deck deck = load_deck(o.checkpoint, device);
-  const std::unique_ptr<Language> language = language_of(o, deck);
-  const std::vector<std::int32_t> prompt = language->prompt();
+  const auto [language, prompt] = conversation_of(o, deck);
   const auto length = static_cast<std::int64_t>(prompt.size());
   const TextSize text{.prompt = length, .capacity = length + o.tokens, .likeliest = o.temperature == 0};
   if (const std::int64_t most = deck.model.learned_positions; most > 0 && text.capacity - 1 > most)
@@ -153,6 +118,7 @@ int generate(const GenerateOptions& o) {
   Decoder decoder(*model.engine);
   // 3. The text.
   std::fputs(o.prompt.c_str(), stdout);
+  language->begin(prompt);
   decoder.start(prompt);
   for (std::int64_t i = 0; i < o.tokens; ++i) {
     const std::int32_t token =

@@ -13,6 +13,7 @@
 #include "schedule/run/make_executor.hpp"
 #include "schedule/run/witness.hpp"
 #include "train/engine/copies.hpp"
+#include "train/engine/evaluation_record.hpp"
 #include "train/engine/router_figures.hpp"
 #include "train/engine/state.hpp"
 
@@ -95,7 +96,10 @@ class Engine {
   void initialise_weights();
   void set_weights(const std::function<void(const Parameter&, std::int64_t, std::span<float>)>& value);
   /// Reads this rank's part of a checkpoint; publish() follows. Not collective, so that a rank's fault can be agreed on.
-  void read_state(const io::CheckpointReader& reader) const { state_.load(reader); }
+  void read_state(const io::CheckpointReader& reader) {
+    state_.load(reader);
+    evaluations_ = EvaluationRecord::of(reader.meta().values);
+  }
   /// The same of weights that stand elsewhere, for a run that begins with them.
   void read_weights(const WeightSource& source) const { state_.read(source); }
   /// Makes the compute copies from the master weights; collective over the group.
@@ -119,7 +123,10 @@ class Engine {
   double waited_for_copies() const { return waited_for_copies_; }
   /// What the run carries beside the state of its parameters, after the last step; and as a checkpoint holds it.
   const kernels::RunValues& run_values() const { return value<kernels::RunValues>("run"); }
-  std::vector<io::CheckpointValue> saved_run_values() const { return state_.values().saved(); }
+  std::vector<io::CheckpointValue> saved_run_values() const;
+  /// What the run remembers of its evaluations: no task reads it, and saves hold it.
+  EvaluationRecord& evaluations() { return evaluations_; }
+  const EvaluationRecord& evaluations() const { return evaluations_; }
   /// Whether this rank begins anew with what a checkpoint holds of each rank alone (ModelState). A pending update may be left: what is read
   /// takes its place.
   bool leaves_own(const io::CheckpointReader& reader) const { return state_.leaves_own(reader); }
@@ -248,6 +255,7 @@ class Engine {
   std::array<int, std::size(input_rows)> inputs_{};  ///< buffers that the host fills, by row
   bool counts_targets_;                              ///< of ranks that have the same targets, along tp, the first counts them
   bool pending_ = false;                             ///< a step has left its update
+  EvaluationRecord evaluations_;
   /// Sums of an evaluation's passes.
   struct Evaluated {
     kernels::FixedSum loss, weight;
