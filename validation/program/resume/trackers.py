@@ -47,7 +47,7 @@ def environment(**more):
 
 
 def weights_and_biases(folder, keys):
-    log = os.path.join(folder.path, "wandb.log")
+    log = os.path.join(folder.path, "wandb.calls")
     environment(FAKE_TRACKER=log)
     folder.train("plain", 2, **{**keys, "run__steps": 2})
     on = {**keys, "metrics__wandb": "words", "metrics__wandb_team": "we", "metrics__wandb_group": "first"}
@@ -61,7 +61,7 @@ def weights_and_biases(folder, keys):
     sent = [call["row"] for call in calls(log, "log")]
     check("it has all rows, those before the key was set too", sent == wanted(folder, "plain"), f"{sent}\n{wanted(folder, 'plain')}")
     check("it is finished", calls(log)[-1] == {"call": "finish", "exit_code": 0}, str(calls(log)[-1]))
-    check("the log names it", "metrics.wandb: this run is" in done.stdout + done.stderr and "https://wandb.invalid/" in done.stdout + done.stderr, done.stderr)
+    check("the log names it", "metrics.wandb: this run is" in done.stdout + done.stderr and "at the address of" in done.stdout + done.stderr, done.stderr)
     folder.train("plain", 1, own_process=True, **{**on, "run__steps": 6})
     begins = calls(log, "init")
     check("a later start goes on with the same run", len(begins) == 2 and begins[1]["id"] == begins[0]["id"] and begins[1]["resume"] == "allow" and
@@ -71,7 +71,7 @@ def weights_and_biases(folder, keys):
 
 
 def mlflow(folder, keys):
-    log = os.path.join(folder.path, "mlflow.log")
+    log = os.path.join(folder.path, "mlflow.calls")
     environment(FAKE_TRACKER=log)
     on = {**keys, "metrics__mlflow": "words", "metrics__mlflow_uri": "file:///elsewhere"}
     folder.train("mlflow", 1, own_process=True, **on)
@@ -86,7 +86,7 @@ def mlflow(folder, keys):
 
 
 def slow(folder, keys):
-    log, gate = os.path.join(folder.path, "slow.log"), os.path.join(folder.path, "gate")
+    log, gate = os.path.join(folder.path, "slow.calls"), os.path.join(folder.path, "gate")
     environment(FAKE_TRACKER=log, FAKE_TRACKER_WAITS=gate)
     begun = folder.start("slow", 1, **{**keys, **runs.ENDLESS, "evaluate__every": 0, "checkpoint__every": 0, "metrics__wandb": "words"})
     begun.wait_for_step(1400)  # more than wait for it: steps go on though nothing is taken
@@ -103,7 +103,7 @@ def slow(folder, keys):
 
 
 def faults(folder, keys):
-    log = os.path.join(folder.path, "faults.log")
+    log = os.path.join(folder.path, "faults.calls")
     environment(FAKE_TRACKER=log, PYTHONPATH="")
     done = runs.tessera(*folder.arguments("missing", **keys, metrics__wandb="words"), own_process=True)
     if "No module named 'wandb'" in done.stderr:

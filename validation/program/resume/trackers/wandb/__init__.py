@@ -19,7 +19,7 @@ def wait():
 
 class Run:
     def __init__(self, name):
-        self.id, self.url = name, f"https://wandb.invalid/{name}"
+        self.id, self.url = name, f"the address of {name}"
 
     def define_metric(self, name, step_metric=None):
         tell(call="define_metric", name=name, step_metric=step_metric)
