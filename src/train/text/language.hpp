@@ -22,7 +22,7 @@ class Language {
 };
 
 /// A token a byte, after the one that begins a document.
-class Bytes : public Language {
+class ByteLanguage : public Language {
  public:
   std::vector<std::int32_t> encode(const std::string& text) override;
   bool ends(std::int32_t token) const override;
@@ -30,9 +30,9 @@ class Bytes : public Language {
 };
 
 /// Of a model's own tokenizer. Error(data) where a prompt has a token that a model of so many does not have.
-class Words : public Language {
+class ModelLanguage : public Language {
  public:
-  Words(const io::TokenizerSource& source, std::int64_t vocab);
+  ModelLanguage(const io::TokenizerSource& source, std::int64_t vocab);
   std::vector<std::int32_t> encode(const std::string& text) override { return checked(tokenizer_.encode_prompt(text)); }
   /// Of a message that is to be answered.
   std::vector<std::int32_t> encode_question(const std::string& system, const std::string& text) {

@@ -35,8 +35,8 @@ std::vector<std::string> prompts_of(const SampleKeys& keys) {
 
 std::unique_ptr<Language> language_of(const Deck& deck, const RunTokenizer& tokenizer) {
   if (!tokenizer.folder.empty())
-    return std::make_unique<Words>(io::TokenizerSource{.python = tokenizer_python(), .folder = tokenizer.folder}, deck.model.vocab);
-  if (tokenizer.digest.empty() && deck.model.vocab == byte_tokenizer_vocab) return std::make_unique<Bytes>();
+    return std::make_unique<ModelLanguage>(io::TokenizerSource{.python = tokenizer_python(), .folder = tokenizer.folder}, deck.model.vocab);
+  if (tokenizer.digest.empty() && deck.model.vocab == byte_tokenizer_vocab) return std::make_unique<ByteLanguage>();
   fail(ExitCode::usage,
        "samples.every: prompts become tokens by the run's tokenizer, and its folder is not known. Name it with data.tokenizer=DIR, or set "
        "samples.every = 0");

@@ -18,7 +18,7 @@ PROMPTS = ["In the", "a\tb"]
 ON = {"samples__every": 3, "samples__prompts": json.dumps(PROMPTS), "samples__tokens": 24}
 LAYOUTS = [(2, {"zero__stage": 1}), (2, {"zero__stage": 3, "zero__param_persistence_threshold": 0}), (2, {"zero__stage": 2, "mesh__replicate": 2}),
            (2, {"zero__stage": 3, "zero__offload_optimizer__device": "host", "zero__offload_param__device": "host"}),
-           (2, {"zero__stage": 2, "zero__offload_optimizer__device": "host"}), (1, {"batch__micro": 2, "activation__recompute": "full"})]
+           (2, {"zero__stage": 2, "zero__offload_optimizer__device": "host"}), (1, {"activation__recompute": "full"})]
 
 
 def rows_of(folder, name):
