@@ -72,11 +72,11 @@ struct Conversation {
 
 Conversation with_words(const GenerateOptions& o, const std::string& folder, std::int64_t vocab) {
   auto words = std::make_unique<ModelLanguage>(io::TokenizerSource{.python = tokenizer_python(),
-                                                           .folder = folder,
-                                                           .end_token = o.end_token,
-                                                           .chat_template = o.chat_template,
-                                                           .memory = o.worker_memory},
-                                       vocab);
+                                                                   .folder = folder,
+                                                                   .end_token = o.end_token,
+                                                                   .chat_template = o.chat_template,
+                                                                   .memory = o.worker_memory},
+                                               vocab);
   std::vector<std::int32_t> prompt = o.chat.empty() ? words->encode(o.prompt) : words->encode_question(o.system, o.chat);
   return {.language = std::move(words), .prompt = std::move(prompt)};
 }
@@ -151,7 +151,8 @@ int generate(const GenerateOptions& o) {
 /// Answers lines with the newest checkpoint of a run, which may be at work.
 class Watching {
  public:
-  Watching(const GenerateOptions& o, std::string run) : o_(o), run_(std::move(run)), device_(choose_device(from_word<RunDevice>(o.device).value())) {}
+  Watching(const GenerateOptions& o, std::string run)
+      : o_(o), run_(std::move(run)), device_(choose_device(from_word<RunDevice>(o.device).value())) {}
 
   /// A line is a message where the run's tokenizer has a chat template; else a text to continue.
   void answer(const std::string& line) {
@@ -167,7 +168,8 @@ class Watching {
   void load_newest() {
     const io::Head head = io::find_head(io::survey_checkpoints(run_ + "/checkpoints"));
     if (!head.fault.empty()) fail(ExitCode::checkpoint, "{}", head.fault);
-    if (!head.entry) fail(ExitCode::checkpoint, "{}: this run has no checkpoint yet. It makes one every checkpoint.every steps and at its end.", run_);
+    if (!head.entry)
+      fail(ExitCode::checkpoint, "{}: this run has no checkpoint yet. It makes one every checkpoint.every steps and at its end.", run_);
     if (head.entry->digest == loaded_) return;
     if (!language_) begin(head.entry->path);
     model_ = {};  // two may have no room
@@ -240,7 +242,8 @@ void add_generate(const Command& app) {
       .excludes(chat);
   command
       .flag("--watch", options->watch,
-            "Answers lines of standard input, each a message of its own, with the newest checkpoint of a run, which may be at work: a newer one "
+            "Answers lines of standard input, each a message of its own, with the newest checkpoint of a run, which may be at work: a "
+            "newer one "
             "is read before the next answer")
       .excludes("--prompt")
       .excludes("--prompt-tokens")

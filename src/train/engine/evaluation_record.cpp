@@ -17,13 +17,18 @@ bool EvaluationRecord::take(std::int64_t step, double loss, std::int64_t of_targ
   const bool comparable = evaluations == 0 || targets == of_targets;
   if (!comparable) *this = {};
   targets = of_targets;
-  if (best_step < 0 || loss < best) best = loss, best_step = step;
+  if (best_step < 0 || loss < best) before = best, before_step = best_step, best = loss, best_step = step;
   if (evaluations == 0 || loss < reference - min_improvement)
     reference = loss, without = 0;
   else
     ++without;
   ++evaluations;
   return comparable;
+}
+
+void EvaluationRecord::lose(std::int64_t step) {
+  if (best_step == step) best = before, best_step = before_step;
+  if (before_step == step || before_step == best_step) before_step = -1;
 }
 
 std::vector<io::CheckpointValue> EvaluationRecord::values() const {

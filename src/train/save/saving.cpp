@@ -284,6 +284,7 @@ void Saver::attempt(const std::function<void()>& piece) {
 
 void Saver::failed(const AgreedError& error) {
   if (claim_) io::discard_checkpoint(root(), step_);
+  if (what_ == SaveOf::state && deck_.checkpoint.keep_best) engine_.evaluations().lose(step_);
   std::string what = fmt::format("{}\nThe weights of step {} were not saved.", error.what(), step_);
   if (what_ == SaveOf::state)
     what = fmt::format("{}\nThe checkpoint of step {} was not written; {}.", error.what(), step_,

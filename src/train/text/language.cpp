@@ -15,7 +15,8 @@ std::vector<std::int32_t> ByteLanguage::encode(const std::string& text) {
 
 bool ByteLanguage::ends(std::int32_t token) const { return token == byte_separator; }
 
-ModelLanguage::ModelLanguage(const io::TokenizerSource& source, std::int64_t vocab) : tokenizer_(source), folder_(source.folder), vocab_(vocab) {}
+ModelLanguage::ModelLanguage(const io::TokenizerSource& source, std::int64_t vocab)
+    : tokenizer_(source), folder_(source.folder), vocab_(vocab) {}
 
 bool ModelLanguage::ends(std::int32_t token) const {
   const std::vector<std::int32_t>& stops = tokenizer_.facts().stops;

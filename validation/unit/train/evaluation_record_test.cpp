@@ -48,8 +48,27 @@ TEST(EvaluationRecord, OtherTargetsBeginAnew) {
   EXPECT_EQ(record.best_step, 50);
 }
 
+// A save that failed leaves the best checkpoint that there is.
+TEST(EvaluationRecord, ABestThatWasNotSavedIsNone) {
+  EvaluationRecord record = after({3, 2, 1});
+  record.lose(30);
+  EXPECT_EQ(record.best_step, 20);
+  EXPECT_EQ(record.best, 2);
+  record.take(40, 1.5, 64, 0);
+  EXPECT_EQ(record.best_step, 40) << "lower than the one that is there";
+  record = after({3, 2, 1});
+  record.lose(20);  // a save beside the steps, which ended later
+  record.lose(30);
+  EXPECT_EQ(record.best_step, -1);
+  record.lose(7);
+  EXPECT_EQ(record.best_step, -1);
+  record.take(50, 9, 64, 0);
+  EXPECT_EQ(record.best_step, 50);
+}
+
 TEST(EvaluationRecord, ACheckpointHoldsAllOfIt) {
-  const EvaluationRecord record = after({3, 0.1, 0.3}, 0.01);
+  EvaluationRecord record = after({3, 0.1, 0.3}, 0.01);
+  record.before_step = -1, record.before = 0;  // what only this start knows
   EXPECT_EQ(EvaluationRecord::of(record.values()), record);
   EXPECT_EQ(io::best_step_of(record.values()), 20);
   for (const io::CheckpointValue& value : record.values()) EXPECT_TRUE(EvaluationRecord::names(value.name)) << value.name;
