@@ -122,6 +122,11 @@ struct CheckpointValue {
   friend bool operator==(const CheckpointValue&, const CheckpointValue&) = default;
 };
 
+/// The value that names the step of the best evaluation up to the checkpoint.
+inline constexpr std::string_view best_step_value = "best_step";
+/// That step; -1: no evaluation came before.
+std::int64_t best_step_of(const std::vector<CheckpointValue>& values);
+
 struct CheckpointMeta {
   std::int64_t step = 0;           // steps finished
   std::int64_t sample_cursor = 0;  // samples consumed: the whole state of the data order
@@ -165,6 +170,7 @@ struct ShardSlice {
 struct Retention {
   std::int64_t newest = 0;  ///< so many of the run's line; 0: all
   std::int64_t every = 0;   ///< and for ever those of steps that it divides, on the way to the one just saved; 0: none
+  bool best = false;        ///< and what those that stay name as their best (best_step_value); `best` leads to that of the one just saved
 };
 
 /// "step-00001000"
@@ -207,6 +213,8 @@ void remove_unfinished(const std::string& root);
 /// Makes `latest` lead to root/NAME, a step folder. Where a copy of the run (cp -rL, scp -r) has made `latest` a folder, that folder first
 /// takes its place among the steps, or is removed where its step stands there whole.
 void point_latest(const std::string& root, const std::string& name);
+/// Makes `best` lead to the checkpoint of a step; where there is none, there is no `best`.
+void point_best(const std::string& root, std::int64_t step);
 
 /// A run may save faster than its checkpoints can be read.
 constexpr int most_checkpoints_tried = 16;

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <optional>
+#include <set>
 
 #include "base/log.hpp"
 #include "io/checkpoint/format.hpp"
@@ -87,10 +88,13 @@ std::vector<std::string> superfluous(const CheckpointSurvey& survey, const Check
   const std::int64_t keep = retention.newest;
   std::int64_t whole = 1;  // the one just saved
   std::vector<std::string> out;
+  std::set<std::int64_t> best{saved.best_step};  // of what stays
   for (const CheckpointEntry& entry : survey.entries) {
     if (!entry.fault.empty() || entry.step >= saved.step) continue;
     if (entry.line() == saved.line() && whole < keep)
-      whole += whole_digest(entry.path).has_value();
+      whole += whole_digest(entry.path).has_value(), best.insert(entry.best_step);
+    else if (retention.best && best.contains(entry.step) && is_ancestor(entry, saved))
+      continue;
     else if (retention.every == 0 || entry.step % retention.every != 0 || !is_ancestor(entry, saved))
       out.push_back(entry.path);
   }
@@ -109,6 +113,14 @@ void prune(const std::string& root, std::int64_t step, const Retention& retentio
     } catch (const std::exception& e) {
       warning("{}: an old checkpoint could not be removed: {}. Remove it by hand.", path, e.what());
     }
+}
+
+/// Of a run that once kept its best checkpoint and does no more.
+void drop_dangling_best(const std::string& root) {
+  const std::string link = root + "/best";
+  std::error_code no_link;
+  const fs::path target = fs::read_symlink(link, no_link);
+  if (!no_link && look_at_link(root + "/" + target.string()).nothing()) ::unlink(link.c_str());
 }
 
 }  // namespace
@@ -141,8 +153,10 @@ void commit_checkpoint(const std::string& root, std::int64_t step, const Retenti
   move_into_place(partial, final);
   sync_folder(root);
   point_latest(root, checkpoint_name(step));
+  if (retention.best) point_best(root, best_step_of(CheckpointReader(final).meta().values));
   discard_checkpoint(root, step);  // after an exchange: the step's older save
   if (retention.newest > 0) prune(root, step, retention);
+  if (!retention.best) drop_dangling_best(root);
 }
 
 void discard_checkpoint(const std::string& root, std::int64_t step) noexcept {
@@ -150,13 +164,27 @@ void discard_checkpoint(const std::string& root, std::int64_t step) noexcept {
   fs::remove_all(partial_folder(root, step), ignored);
 }
 
-void point_latest(const std::string& root, const std::string& name) {
-  const std::string link = root + "/latest", fresh = root + "/latest.partial";
+namespace {
+
+/// Makes root/LINK lead to root/NAME, at once.
+void point(const std::string& root, const std::string& link_name, const std::string& name) {
+  const std::string link = root + "/" + link_name, fresh = link + ".partial";
   if (look_at_link(link).kind == PathState::Kind::folder) settle_copy(root, link);
   ::unlink(fresh.c_str());  // left by a kill
   if (::symlink(name.c_str(), fresh.c_str()) != 0) fail_storage("make the link", fresh, errno);
   rename_path(fresh, link);
   sync_folder(root);
+}
+
+}  // namespace
+
+void point_latest(const std::string& root, const std::string& name) { point(root, "latest", name); }
+
+void point_best(const std::string& root, std::int64_t step) {
+  const std::string name = step < 0 ? "" : checkpoint_name(step);
+  if (step >= 0 && look_at(root + "/" + name).kind == PathState::Kind::folder) return point(root, "best", name);
+  const std::string link = root + "/best";
+  if (look_at_link(link).kind == PathState::Kind::other) ::unlink(link.c_str());
 }
 
 }  // namespace tessera::io

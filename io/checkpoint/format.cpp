@@ -251,6 +251,11 @@ auto parsing(const std::string& file, F&& parse) {
 
 }  // namespace
 
+std::int64_t best_step_of(const std::vector<CheckpointValue>& values) {
+  const auto found = std::ranges::find(values, best_step_value, &CheckpointValue::name);
+  return found == values.end() ? -1 : static_cast<std::int64_t>(found->number);
+}
+
 std::string values_text(const std::vector<CheckpointValue>& values) { return values_json(values).dump(); }
 
 std::string place_of(const CheckpointLayout& layout, int shard) { return layout.files.empty() ? "" : fmt::format("/shard-{}", shard); }

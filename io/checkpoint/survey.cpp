@@ -24,7 +24,7 @@ CheckpointEntry read_entry(std::int64_t step, const std::string& path) {
   }
   try {
     const CheckpointReader reader(path);
-    entry.digest = reader.digest(), entry.lineage = reader.meta().lineage;
+    entry.digest = reader.digest(), entry.lineage = reader.meta().lineage, entry.best_step = best_step_of(reader.meta().values);
     if (step < 0) entry.step = reader.meta().step;
     if (entry.step != reader.meta().step)
       entry.fault = fmt::format("{}: it holds step {}. Give the folder its own name again.", path, reader.meta().step);

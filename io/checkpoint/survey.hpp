@@ -15,6 +15,7 @@ struct CheckpointEntry {
   std::string fault;   ///< why its index cannot be read, with path and reason; "" where it was read
   std::string digest;  ///< CheckpointReader::digest
   Lineage lineage = Lineage(1);
+  std::int64_t best_step = -1;  ///< best_step_of its values
 
   std::int64_t line() const { return lineage.back().number; }
 };

@@ -84,12 +84,13 @@ std::string with_rows_alone(const std::string& path, std::int64_t first_step) {
 MetricsFile::MetricsFile(const std::string& path, std::int64_t first_step)
     : file_(with_rows_alone(path, first_step), [&](const PosixFile& file) { return kept_bytes(file, first_step); }) {}
 
-void MetricsFile::write(const MetricRow& row) {
+std::string line_of(const MetricRow& row) {
   std::string line = "{";
   for (auto& [key, value] : row) line += fmt::format("{}{}: {}", line.size() > 1 ? ", " : "", json_text(key), value_text(value));
-  line += "}\n";
-  file_.write(line);
+  return line + "}\n";
 }
+
+void MetricsFile::write(const MetricRow& row) { file_.write(line_of(row)); }
 
 std::optional<double> row_number(const MetricRow& row, std::string_view key) {
   const auto found = std::ranges::find(row, key, &MetricRow::value_type::first);

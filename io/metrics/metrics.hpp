@@ -20,6 +20,9 @@ using MetricRow = std::vector<std::pair<std::string, MetricValue>>;  // keys in 
 /// None where the row has no such number. A double that is whole may have been read as an integer.
 std::optional<double> row_number(const MetricRow& row, std::string_view key);
 
+/// As it stands in the file, with its end.
+std::string line_of(const MetricRow& row);
+
 /// Adds rows to a file; see LineFile. On opening an existing file for a resume at `first_step`, rows whose "step" is >= first_step and a
 /// torn last line are cut off, and lines that are no rows go to PATH.damaged, with a warning.
 class MetricsFile {

@@ -127,6 +127,8 @@ void Child::set_patience(std::chrono::seconds patience) {
       fail(ExitCode::environment, "cannot limit how long {} is waited for: {}", name_, std::strerror(errno));
 }
 
+void Child::cut() { shutdown(socket_, SHUT_RDWR); }
+
 void Child::send(const void* data, std::size_t bytes) {
   const char* at = static_cast<const char*>(data);
   while (bytes > 0) {

@@ -28,6 +28,8 @@ class Child {
   void set_patience(std::chrono::seconds patience);
   void send(const void* data, std::size_t bytes);
   void receive(void* data, std::size_t bytes);
+  /// Ends the conversation at once, for another thread: whoever sends or receives fails as of a child that has ended.
+  void cut();
 
  private:
   [[noreturn]] void fail_ended();

@@ -13,6 +13,7 @@ class Child;
 
 extern const char* const worker_text;   ///< the tokenizer of a model: model_files.py, chat_template.py, worker.py
 extern const char* const parquet_text;  ///< rows of Parquet files: io/tokens/parquet.py
+extern const char* const tracker_text;  ///< rows for services that keep figures: io/metrics/tracker.py
 
 /// How long a worker may take for a request, besides the time for its bytes: a start of Python from a busy disk, or a whole batch.
 inline constexpr std::chrono::seconds worker_patience{600};

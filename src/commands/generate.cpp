@@ -1,24 +1,31 @@
 // tessera generate CHECKPOINT --prompt TEXT
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <filesystem>
+#include <iostream>
 #include <memory>
 #include <utility>
 
 #include "base/byte_tokenizer.hpp"
 #include "base/control_groups.hpp"
+#include "base/log.hpp"
 #include "commands/commands.hpp"
 #include "commands/named_checkpoint.hpp"
 #include "commands/one_process.hpp"
 #include "deck/tokenizer_python.hpp"
-#include "generate/decoder.hpp"
 #include "generate/inference.hpp"
-#include "generate/sampling.hpp"
+#include "io/checkpoint/survey.hpp"
 #include "io/files/utf8.hpp"
 #include "io/tokenizer/tokenizer.hpp"
 #include "memory/runtime.hpp"
 #include "train/data/run_tokenizer.hpp"
 #include "train/engine/device.hpp"
+#include "train/text/decoder.hpp"
+#include "train/text/language.hpp"
+#include "train/text/sampling.hpp"
 
 namespace tessera {
 namespace {
@@ -27,6 +34,7 @@ struct GenerateOptions {
   std::string checkpoint, prompt, prompt_tokens, chat, system, chat_template, tokenizer, end_token, device = "auto";
   std::int64_t tokens = 200, top_k = 0, seed = 1, worker_memory = io::worker_memory;
   double temperature = 0.8;
+  bool watch = false;
 };
 
 std::vector<std::int32_t> parse_tokens(const std::string& text, std::int64_t vocab) {
@@ -45,21 +53,11 @@ std::vector<std::int32_t> parse_tokens(const std::string& text, std::int64_t voc
   return tokens;
 }
 
-/// How a text becomes tokens, and tokens a text.
-class Language {
- public:
-  virtual ~Language() = default;
-  virtual std::vector<std::int32_t> prompt() = 0;
-  virtual bool ends(std::int32_t) const { return false; }
-  /// What a token adds to the text.
-  virtual std::string say(std::int32_t token) = 0;
-  virtual std::string rest() { return ""; }
-};
-
+/// Numbers are the text.
 class Ids : public Language {
  public:
   explicit Ids(std::vector<std::int32_t> prompt) : prompt_(std::move(prompt)) {}
-  std::vector<std::int32_t> prompt() override { return prompt_; }
+  std::vector<std::int32_t> encode(const std::string&) override { return prompt_; }
   std::string say(std::int32_t token) override { return fmt::format("{}{}", std::exchange(said_, true) ? "," : "", token); }
 
  private:
@@ -67,61 +65,36 @@ class Ids : public Language {
   bool said_ = false;
 };
 
-class Bytes : public Language {
- public:
-  explicit Bytes(std::string text) : text_(std::move(text)) {}
-  std::vector<std::int32_t> prompt() override {
-    std::vector<std::int32_t> tokens{byte_separator};  // a document begins
-    for (char c : text_) tokens.push_back(static_cast<unsigned char>(c));
-    return tokens;
-  }
-  bool ends(std::int32_t token) const override { return token == byte_separator; }
-  std::string say(std::int32_t token) override { return {static_cast<char>(token)}; }
-
- private:
-  std::string text_;
+struct Conversation {
+  std::unique_ptr<Language> language;
+  std::vector<std::int32_t> prompt;
 };
 
-/// Of the model's own tokenizer: a text that goes on, or the answer to a message.
-class Words : public Language {
- public:
-  Words(const GenerateOptions& o, const std::string& folder, std::int64_t vocab)
-      : tokenizer_({.python = tokenizer_python(),
-                    .folder = folder,
-                    .end_token = o.end_token,
-                    .chat_template = o.chat_template,
-                    .memory = o.worker_memory}),
-        prompt_(o.chat.empty() ? tokenizer_.encode_prompt(o.prompt) : tokenizer_.encode_question(o.system, o.chat)) {
-    for (const std::int32_t id : prompt_)
-      if (id >= vocab)
-        fail(ExitCode::data,
-             "{}/tokenizer.json makes token {} of the prompt, and the model has {} tokens: leave what that token stands for out of the "
-             "prompt, or name the tokenizer of this model with --tokenizer DIR.",
-             folder, id, vocab);
-    tokenizer_.begin_text(prompt_);
-  }
-  std::vector<std::int32_t> prompt() override { return prompt_; }
-  bool ends(std::int32_t token) const override {
-    const std::vector<std::int32_t>& stops = tokenizer_.facts().stops;
-    return std::ranges::find(stops, token) != stops.end();
-  }
-  std::string say(std::int32_t token) override { return tokenizer_.next_text(token); }
-  std::string rest() override { return tokenizer_.rest_of_text(); }
+Conversation with_words(const GenerateOptions& o, const std::string& folder, std::int64_t vocab) {
+  auto words = std::make_unique<ModelLanguage>(io::TokenizerSource{.python = tokenizer_python(),
+                                                                   .folder = folder,
+                                                                   .end_token = o.end_token,
+                                                                   .chat_template = o.chat_template,
+                                                                   .memory = o.worker_memory},
+                                               vocab);
+  std::vector<std::int32_t> prompt = o.chat.empty() ? words->encode(o.prompt) : words->encode_question(o.system, o.chat);
+  return {.language = std::move(words), .prompt = std::move(prompt)};
+}
 
- private:
-  io::Tokenizer tokenizer_;
-  std::vector<std::int32_t> prompt_;
-};
+Conversation with(std::unique_ptr<Language> language, const std::string& prompt) {
+  std::vector<std::int32_t> tokens = language->encode(prompt);
+  return {.language = std::move(language), .prompt = std::move(tokens)};
+}
 
-std::unique_ptr<Language> language_of(const GenerateOptions& o, const Deck& deck) {
+Conversation conversation_of(const GenerateOptions& o, const Deck& deck) {
   for (const std::string& text : {o.prompt, o.chat, o.system}) {
     io::Utf8Checker checker;
     if (checker.feed(text) || checker.finish())
       fail(ExitCode::data, "the prompt is no UTF-8. Convert it, for example with iconv -t UTF-8.");
   }
-  if (!o.prompt_tokens.empty()) return std::make_unique<Ids>(parse_tokens(o.prompt_tokens, deck.model.vocab));
+  if (!o.prompt_tokens.empty()) return with(std::make_unique<Ids>(parse_tokens(o.prompt_tokens, deck.model.vocab)), "");
   const std::string folder = choose_tokenizer(o.tokenizer, o.checkpoint);
-  if (!folder.empty()) return std::make_unique<Words>(o, folder, deck.model.vocab);
+  if (!folder.empty()) return with_words(o, folder, deck.model.vocab);
   if (!o.chat.empty())
     fail(ExitCode::usage,
          "--chat needs a chat template, and no tokenizer lies beside this checkpoint's run. Give --tokenizer DIR, the model's folder.");
@@ -131,7 +104,24 @@ std::unique_ptr<Language> language_of(const GenerateOptions& o, const Deck& deck
          "--tokenizer DIR, or the "
          "prompt as --prompt-tokens 1,2,3",
          deck.model.vocab, byte_tokenizer_vocab);
-  return std::make_unique<Bytes>(o.prompt);
+  return with(std::make_unique<ByteLanguage>(), o.prompt);
+}
+
+/// Writes what follows a prompt that the decoder has taken.
+void write_text(Decoder& decoder, Language& language, const GenerateOptions& o) {
+  for (std::int64_t i = 0; i < o.tokens; ++i) {
+    const std::int32_t token =
+        o.temperature > 0 ? sample_token(decoder.logits(), o.temperature, o.top_k, static_cast<std::uint64_t>(o.seed), decoder.length())
+                          : decoder.likeliest();
+    if (language.ends(token)) break;
+    const std::string said = language.say(token);
+    std::fwrite(said.data(), 1, said.size(), stdout);
+    std::fflush(stdout);
+    if (i + 1 < o.tokens) decoder.next(token);
+  }
+  const std::string rest = language.rest() + "\n";
+  std::fwrite(rest.data(), 1, rest.size(), stdout);
+  std::fflush(stdout);
 }
 
 int generate(const GenerateOptions& o) {
@@ -139,8 +129,7 @@ int generate(const GenerateOptions& o) {
   KernelRuntime runtime(usable_threads(), spaces_of(device));
   // 1. The prompt, which says how much memory the text takes.
   const Deck deck = load_deck(o.checkpoint, device);
-  const std::unique_ptr<Language> language = language_of(o, deck);
-  const std::vector<std::int32_t> prompt = language->prompt();
+  const auto [language, prompt] = conversation_of(o, deck);
   const auto length = static_cast<std::int64_t>(prompt.size());
   const TextSize text{.prompt = length, .capacity = length + o.tokens, .likeliest = o.temperature == 0};
   if (const std::int64_t most = deck.model.learned_positions; most > 0 && text.capacity - 1 > most)
@@ -153,19 +142,83 @@ int generate(const GenerateOptions& o) {
   Decoder decoder(*model.engine);
   // 3. The text.
   std::fputs(o.prompt.c_str(), stdout);
+  language->begin(prompt);
   decoder.start(prompt);
-  for (std::int64_t i = 0; i < o.tokens; ++i) {
-    const std::int32_t token =
-        o.temperature > 0 ? sample_token(decoder.logits(), o.temperature, o.top_k, static_cast<std::uint64_t>(o.seed), decoder.length())
-                          : decoder.likeliest();
-    if (language->ends(token)) break;
-    const std::string said = language->say(token);
-    std::fwrite(said.data(), 1, said.size(), stdout);
-    std::fflush(stdout);
-    if (i + 1 < o.tokens) decoder.next(token);
+  write_text(decoder, *language, o);
+  return 0;
+}
+
+/// Answers lines with the newest checkpoint of a run, which may be at work.
+class Watching {
+ public:
+  Watching(const GenerateOptions& o, std::string run)
+      : o_(o), run_(std::move(run)), device_(choose_device(from_word<RunDevice>(o.device).value())) {}
+
+  /// A line is a message where the run's tokenizer has a chat template; else a text to continue.
+  void answer(const std::string& line) {
+    load_newest();
+    const std::vector<std::int32_t> prompt = tokens_of(line);
+    if (prompt.empty() || std::ssize(prompt) > capacity_ - o_.tokens)
+      return warning("a line of {} tokens is left out: there is room for 1 to {}", prompt.size(), capacity_ - o_.tokens);
+    language_->begin(prompt);
+    Decoder decoder(*model_.engine);
+    for (const std::int32_t token : prompt) decoder.next(token);
+    write_text(decoder, *language_, o_);
   }
-  const std::string rest = language->rest() + "\n";
-  std::fwrite(rest.data(), 1, rest.size(), stdout);
+  void load_newest() {
+    const io::Head head = io::find_head(io::survey_checkpoints(run_ + "/checkpoints"));
+    if (!head.fault.empty()) fail(ExitCode::checkpoint, "{}", head.fault);
+    if (!head.entry)
+      fail(ExitCode::checkpoint, "{}: this run has no checkpoint yet. It makes one every checkpoint.every steps and at its end.", run_);
+    if (head.entry->digest == loaded_) return;
+    if (!language_) begin(head.entry->path);
+    model_ = {};  // two may have no room
+    model_ = load_model(run_ + "/checkpoints/latest", device_, {.text = {.capacity = capacity_, .likeliest = o_.temperature == 0}});
+    loaded_ = head.entry->digest;
+    info("answers are those of step {}", model_.step);
+  }
+
+ private:
+  void begin(const std::string& checkpoint) {
+    const Deck deck = load_deck(checkpoint, device_);
+    capacity_ = deck.batch.sequence_length + o_.tokens;
+    if (const std::int64_t most = deck.model.learned_positions; most > 0) capacity_ = std::min(capacity_, most + 1);
+    if (capacity_ <= o_.tokens)
+      fail(ExitCode::usage, "--tokens {} leave no room for a message: the model has {} positions. Give fewer", o_.tokens, capacity_ - 1);
+    GenerateOptions first = o_;
+    first.checkpoint = checkpoint;
+    language_ = conversation_of(first, deck).language;
+  }
+  std::vector<std::int32_t> tokens_of(const std::string& line) {
+    auto* model = dynamic_cast<ModelLanguage*>(language_.get());
+    if (!model || !chats_) return language_->encode(line);
+    try {
+      return model->encode_question(o_.system, line);
+    } catch (const Error& error) {
+      if (error.code != ExitCode::usage) throw;
+      info("lines are texts to continue, and no messages: {}", error.what());
+      chats_ = false;
+      return language_->encode(line);
+    }
+  }
+
+  const GenerateOptions& o_;
+  std::string run_, loaded_;
+  RunDevice device_;
+  std::int64_t capacity_ = 0;
+  bool chats_ = true;
+  std::unique_ptr<Language> language_;
+  LoadedModel model_;
+};
+
+int watch(const GenerateOptions& o, const std::string& run) {
+  KernelRuntime runtime(usable_threads(), spaces_of(choose_device(from_word<RunDevice>(o.device).value())));
+  Watching watching(o, run);
+  watching.load_newest();
+  const bool person = isatty(STDIN_FILENO) == 1;
+  std::string line;
+  while ((person ? std::fputs("> ", stdout), std::fflush(stdout) : 0), std::getline(std::cin, line))
+    if (!line.empty()) watching.answer(line);
   return 0;
 }
 
@@ -187,6 +240,14 @@ void add_generate(const Command& app) {
   command.option("--prompt-tokens", options->prompt_tokens, "Token ids to continue, 1,2,3 (any model); prints ids")
       .excludes("--prompt")
       .excludes(chat);
+  command
+      .flag("--watch", options->watch,
+            "Answers lines of standard input, each a message of its own, with the newest checkpoint of a run, which may be at work: a "
+            "newer one "
+            "is read before the next answer")
+      .excludes("--prompt")
+      .excludes("--prompt-tokens")
+      .excludes(chat);
   command.option("--tokens", options->tokens, "Tokens to add").between(1, 1000000000).shows_default();
   command.option("--temperature", options->temperature, "0 takes the likeliest token each time").between(0.0, 1e6).shows_default();
   command.option("--top-k", options->top_k, "Draw from the k likeliest tokens; 0: from all").not_negative().shows_default();
@@ -196,9 +257,14 @@ void add_generate(const Command& app) {
       .shows_default();
   command.footer(
       "Example:\n  tessera generate runs/quickstart --prompt \"In the beginning\" --tokens 200\n  tessera generate "
-      "runs/ft --chat \"Why is the sky blue?\"");
+      "runs/ft --chat \"Why is the sky blue?\"\n  tessera generate runs/ft --watch");
   command.does([options] {
     require_one_process("generate");
+    if (options->watch) {
+      if (!std::filesystem::is_directory(options->checkpoint + "/checkpoints"))
+        fail(ExitCode::usage, "--watch takes the folder of a run, with checkpoints/ in it, and {} is none", options->checkpoint);
+      return watch(*options, options->checkpoint);
+    }
     options->checkpoint = named_checkpoint(options->checkpoint);
     return generate(*options);
   });

@@ -343,6 +343,7 @@ struct TopologyKeys {
 
 struct CheckpointKeys {
   std::int64_t every = 0, keep = 0, keep_every = 0;  // steps; checkpoints; steps
+  bool keep_best = false;                            // that of the lowest validation loss is saved, and stays
   std::int64_t weights_every = 0;                    // steps between saves of weights alone; 0: none
   bool async = false;                                // saves are written beside the steps
   std::string files = "rank";                        // "rank", "node" or a number: how many a save has
@@ -372,6 +373,10 @@ struct GuardKeys {
 
 struct EvaluateKeys {
   std::int64_t every = 0, batches = 0;  // steps; micro-batches
+  std::int64_t patience = 0;            // evaluations in a row without an improvement that end the run; 0: none do
+  double min_improvement = 0;           // of the loss
+  /// Whether the step is evaluated, of a run of so many.
+  bool due(std::int64_t step, std::int64_t steps) const { return every > 0 && (step % every == 0 || step == steps); }
   friend bool operator==(const EvaluateKeys&, const EvaluateKeys&) = default;
 };
 
@@ -380,7 +385,21 @@ struct MetricsKeys {
   bool csv = false, tensorboard = false;
   std::string prometheus;         ///< HOST:PORT where rank 0 serves /metrics; empty: nowhere
   std::string prometheus_folder;  ///< where a node exporter reads files; empty: none
+  std::string wandb;              ///< a project of Weights & Biases; empty: none
+  std::string wandb_team, wandb_group;
+  std::string mlflow;      ///< an experiment of MLflow; empty: none
+  std::string mlflow_uri;  ///< where MLflow keeps it; empty: where its environment says
   friend bool operator==(const MetricsKeys&, const MetricsKeys&) = default;
+};
+
+/// Texts that a run makes on its way, for people to read.
+struct SampleKeys {
+  std::int64_t every = 0, tokens = 0;  // steps; tokens of a text, its prompt included
+  std::vector<std::string> prompts = {};
+  std::string file;  // of prompts, one a line
+  double temperature = 0;
+  std::int64_t top_k = 0;
+  friend bool operator==(const SampleKeys&, const SampleKeys&) = default;
 };
 
 struct KernelKeys {
@@ -418,6 +437,7 @@ struct Deck {
   CheckpointKeys checkpoint;
   EvaluateKeys evaluate;
   GuardKeys guards;
+  SampleKeys samples;
   MetricsKeys metrics;
   KernelKeys kernels;
   MemoryKeys memory;

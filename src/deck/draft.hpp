@@ -80,6 +80,10 @@ void check_precision(Draft& draft);
 void check_lora(Draft& draft);
 /// Where figures are served.
 void check_metrics(Draft& draft);
+/// What goes with the best evaluation, and with the one that ends a run.
+void check_best(Draft& draft);
+/// What goes with [samples].
+void check_samples(Draft& draft);
 void check_guards(Draft& draft);
 /// What travels as blocks of codes.
 void check_quantized(Draft& draft);

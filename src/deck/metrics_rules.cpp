@@ -7,6 +7,10 @@
 namespace tessera {
 
 void check_metrics(Draft& draft) {
+  for (const auto& [key, choice] : {std::pair{"metrics.wandb_team", "metrics.wandb"}, std::pair{"metrics.wandb_group", "metrics.wandb"},
+                                    std::pair{"metrics.mlflow_uri", "metrics.mlflow"}})
+    if (draft.good({key, choice}) && draft.differs(key) && !draft.differs(choice))
+      draft.idle(key, choice, fmt::format("has no effect without {}; set that, or leave this key out", choice));
   if (!draft.good({"metrics.prometheus"})) return;
   const std::string& address = draft.deck.metrics.prometheus;
   if (!address.empty() && !parse_listen_address(address))

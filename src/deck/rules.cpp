@@ -436,6 +436,8 @@ void check_rules(Draft& draft) {
   check_moments(draft);
   check_signs(draft);
   check_evaluation(draft);
+  check_best(draft);
+  check_samples(draft);
   check_metrics(draft);
   check_guards(draft);
   check_lanes(draft);

@@ -12,6 +12,9 @@ std::vector<Key> saves_keys() {
        .help = "Newest whole checkpoints of the run's line of descent that stay on disk; 0: all."},
       {KEY(checkpoint.keep_every), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",
        .help = "Checkpoints of steps that it divides stay for ever beside those; 0: none. A multiple of checkpoint.every."},
+      {KEY(checkpoint.keep_best), .type = boolean, .fallback = "false",
+       .help = "An evaluation with the lowest validation loss so far saves a checkpoint. It stays until a better one comes, and "
+               "RUN/checkpoints/best leads to it."},
       {KEY(checkpoint.weights_every), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",
        .help = "Steps between saves of the weights alone, a third of a checkpoint, in RUN/weights, where they stay; 0: none."},
       {KEY(checkpoint.async), .type = boolean, .fallback = "false",
@@ -44,6 +47,25 @@ std::vector<Key> saves_keys() {
        .help = "Steps between evaluations on data.validation; 0: none."},
       {KEY(evaluate.batches), .type = integer, .unit = "micro-batches", .limits = {.least = 1, .most = 1e9}, .fallback = "16",
        .help = "Micro-batches of one evaluation over all ranks, the same ones each time."},
+      {KEY(evaluate.patience), .type = integer, .unit = "evaluations", .limits = {.least = 0, .most = 1e9}, .fallback = "0",
+       .help = "The run saves and ends with status 0 after so many evaluations in a row without an improvement; 0: it never ends early."},
+      {KEY(evaluate.min_improvement), .type = real, .unit = "nats a token", .limits = {.least = 0, .most = 1e6}, .fallback = "0.0",
+       .help =
+           "evaluate.patience counts a lower validation loss as an improvement if it is lower than that of the last improvement by more "
+           "than this."},
+
+      // [samples]
+      {KEY(samples.every), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",
+       .help = "Steps between texts that the model continues, in the log and in RUN/samples.jsonl; 0: none."},
+      {KEY(samples.prompts), .type = texts, .fallback = "[]", .help = "What the texts begin with."},
+      {KEY(samples.file), .type = text, .unit = "path", .fallback = "\"\"",
+       .help = "A file of such prompts, one a line, after those of samples.prompts. Empty lines are left out."},
+      {KEY(samples.tokens), .type = integer, .unit = "tokens", .limits = {.least = 2, .most = 1 << 20}, .fallback = "128",
+       .help = "Tokens of a text, its prompt included."},
+      {KEY(samples.temperature), .type = real, .limits = {.least = 0, .most = 1e6}, .fallback = "0.0",
+       .help = "0 takes the likeliest token each time. Above 0 tokens are drawn, by run.seed and the step."},
+      {KEY(samples.top_k), .type = integer, .unit = "tokens", .limits = {.least = 0, .most = max_dim}, .fallback = "0",
+       .help = "They are drawn from so many of the likeliest tokens; 0: from all."},
 
       // [metrics]
       {KEY(metrics.csv), .type = boolean, .fallback = "false",
@@ -58,7 +80,17 @@ std::vector<Key> saves_keys() {
                "RUN/prometheus.json name. Empty: nowhere."},
       {KEY(metrics.prometheus_folder), .type = text, .unit = "path", .fallback = "\"\"",
        .help = "An existing folder, relative to the current directory, where rank 0 keeps a file of the latest figures, with a name of the "
-               "run's own: that of a node exporter's textfile collector. Empty: none."}};
+               "run's own: that of a node exporter's textfile collector. Empty: none."},
+      {KEY(metrics.wandb), .type = text, .unit = "project", .fallback = "\"\"",
+       .help = "Sends the rows of metrics.jsonl to this project of Weights & Biases, by the Python package wandb and a process of its own. "
+               "Steps never wait for it: rows that it has no room for are dropped and counted. Empty: nothing is sent."},
+      {KEY(metrics.wandb_team), .type = text, .fallback = "\"\"",
+       .help = "The team or user whose project it is (wandb's entity). Empty: the default of the account."},
+      {KEY(metrics.wandb_group), .type = text, .fallback = "\"\"", .help = "The group of runs that this run belongs to. Empty: none."},
+      {KEY(metrics.mlflow), .type = text, .unit = "experiment", .fallback = "\"\"",
+       .help = "Sends the rows to this experiment of MLflow in the same way, by the Python package mlflow. Empty: nothing is sent."},
+      {KEY(metrics.mlflow_uri), .type = text, .unit = "URI", .fallback = "\"\"",
+       .help = "Where MLflow keeps its runs (its tracking URI). Empty: where MLFLOW_TRACKING_URI says, else MLflow's own default."}};
 }
 
 }  // namespace tessera::schema

@@ -10,11 +10,11 @@
 
 #include "base/backend.hpp"
 #include "deck/kinds_of_layers.hpp"
-#include "generate/decoder.hpp"
 #include "kernels/cuda/devices.hpp"
 #include "memory/runtime.hpp"
 #include "train/engine/device.hpp"
 #include "train/engine/engine.hpp"
+#include "train/text/decoder.hpp"
 #include "validation/parity/fixture.hpp"
 #include "validation/test_run.hpp"
 #include "validation/unit/sample.hpp"

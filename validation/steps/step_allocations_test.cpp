@@ -12,10 +12,10 @@
 #include <cstring>
 #include <string_view>
 
-#include "generate/decoder.hpp"
 #include "memory/runtime.hpp"
 #include "topology/communicators/make_communicator.hpp"
 #include "train/engine/engine.hpp"
+#include "train/text/decoder.hpp"
 
 extern "C" {
 void* __libc_malloc(std::size_t);                 // NOLINT

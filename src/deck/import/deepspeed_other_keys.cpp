@@ -31,8 +31,10 @@ std::vector<ForeignKey> monitor_keys() {
        unneeded("tensorboard.job_name", text, in_folder)});
   add({mapped("csv_monitor.enabled", boolean, "metrics.csv"), unneeded("csv_monitor.output_path", text, in_folder),
        unneeded("csv_monitor.job_name", text, in_folder)});
-  add(section_of(unneeded("wandb", section, metrics),
-                 {{"wandb.enabled", boolean}, {"wandb.group", text}, {"wandb.team", text}, {"wandb.project", text}}));
+  add({together(mapped("wandb.enabled", boolean, "metrics.wandb", "true is the project's name")),
+       together(mapped("wandb.project", text, "metrics.wandb", "of an enabled section; \"deepspeed\" where it is missing")),
+       together(mapped("wandb.team", text, "metrics.wandb_team", "of an enabled section")),
+       together(mapped("wandb.group", text, "metrics.wandb_group", "of an enabled section"))});
   add(section_of(unneeded("comet", section, metrics), {{"comet.enabled", boolean},
                                                        {"comet.samples_log_interval", integer},
                                                        {"comet.project", text},

@@ -390,6 +390,7 @@ void import_profilers(Importer& in) {
 
 void import_rest(Importer& in) {
   import_profilers(in);
+  import_wandb(in);
   std::int64_t warmup = 0;
   if (const ImportedLine* line = in.line("learning_rate.warmup_steps")) warmup = std::strtoll(line->value.c_str(), nullptr, 10);
   if (!in.line("run.epochs") && !in.overridden("run.epochs"))

@@ -134,7 +134,11 @@ void put_interval(Importer& in, std::string_view strategy, std::string_view step
     return;
   }
   const double count = number(in, steps, fallback);
-  if (word == "no") {
+  if (word == "best" && ours == "checkpoint.every") {
+    in.put(ours, "0", strategy);
+    in.put("checkpoint.keep_best", "true", strategy);
+    if (in.given(steps)) in.note(steps, fmt::format("{} \"best\" leaves it without effect", strategy));
+  } else if (word == "no") {
     in.put(ours, "0", strategy);
     if (in.given(steps)) in.note(steps, fmt::format("{} \"no\" leaves it without effect", strategy));
   } else if (word != "steps") {
@@ -172,15 +176,32 @@ void put_events(Importer& in) {
     in.assume("data.validation", "\"data/validation.h5\"", "FILL IN: tokens to evaluate on");
 }
 
-/// `report_to` is a word or a list of some.
-void put_reports(Importer& in) {
-  const JsonNode* node = in.given("report_to");
-  if (!node) return;
-  const auto shows = [](const JsonNode& word) { return word.is("tensorboard") || word.is("all"); };
-  if (shows(*node) || std::ranges::any_of(node->children, shows))
-    in.put("metrics.tensorboard", "true", "report_to");
+/// The best checkpoint is that of the lowest validation loss.
+void put_best(Importer& in) {
+  constexpr std::string_view load = "load_best_model_at_end", metric = "metric_for_best_model", greater = "greater_is_better";
+  const bool saves_best = in.given("save_strategy") && in.word_of("save_strategy") == "best";
+  if (in.given(load) && !saves_best) in.put("checkpoint.keep_best", in.is_true(load) ? "true" : "false", load);
+  if (in.given(load) && saves_best) in.note(load, "save_strategy \"best\" keeps it already");
+  const bool chooses = in.is_true(load) || in.given("early_stopping_patience") || saves_best;
+  const bool said = in.overridden("checkpoint.keep_best");
+  for (const std::string_view key : {metric, greater})
+    if (in.given(key) && (said || !chooses))
+      in.note(key, said ? "checkpoint.keep_best of the command line takes its place"
+                        : "nothing is chosen by it: load_best_model_at_end is not true");
+  if (said || !chooses) return;
+  if (const JsonNode* node = in.given(metric)) {
+    if (node->is("loss") || node->is("eval_loss"))
+      in.note(metric, "the best checkpoint is that of the lowest validation loss");
+    else
+      in.fault(metric, fmt::format("{} is refused: the validation loss is all that an evaluation measures; write \"loss\", or say "
+                                   "checkpoint.keep_best=false on the command line and compare checkpoints with `tessera evaluate`",
+                                   shortened(node->literal.str())));
+  }
+  if (!in.given(greater)) return;
+  if (in.is_true(greater))
+    in.fault(greater, "true is refused: a lower loss is better; set it to false, or say checkpoint.keep_best=false on the command line");
   else
-    in.note("report_to", "metrics.jsonl in the run's folder holds every step; nothing is sent anywhere");
+    in.note(greater, "a lower loss is better");
 }
 
 /// The words of `fsdp`: a text of them, a list, or a truth.
@@ -239,7 +260,8 @@ void import_trainer_keys(Importer& in) {
   put_schedule(in);
   put_precision(in);
   put_events(in);
-  put_reports(in);
+  put_best(in);
+  import_reports(in);
   import_shards(in, {.words = "fsdp", .reshard = "fsdp_config.reshard_after_forward", .offload = "fsdp_config.cpu_offload"});
 }
 

@@ -116,6 +116,10 @@ void import_error_feedback(Importer& in);
 void import_activation(Importer& in);
 /// What no file of another program holds.
 void import_rest(Importer& in);
+/// DeepSpeed's `wandb`.
+void import_wandb(Importer& in);
+/// The Trainer's `report_to`: a word or a list of some.
+void import_reports(Importer& in);
 void import_shards(Importer& in, const ShardNames& names);
 bool is_of_accelerate(const JsonNode& root);
 /// What of a configuration of Accelerate is not translated by itself.

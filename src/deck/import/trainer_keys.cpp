@@ -15,7 +15,6 @@ constexpr std::string_view what_logs = "a line every run.log_every steps, and me
 constexpr std::string_view of_hub = "push_to_hub, which it belongs to, is refused where it is true";
 constexpr std::string_view of_loading = "samples are read from token files ahead of the step, without processes of their own";
 constexpr std::string_view of_evaluation = "an evaluation is the mean loss over evaluate.batches micro-batches of batch.micro sequences";
-constexpr std::string_view of_best = "it chooses the best checkpoint, which load_best_model_at_end asks for";
 constexpr std::string_view of_ddp = "a step's collectives are a schedule made before the run";
 constexpr std::string_view kernels_are_compiled = "kernels are compiled with the program, and a step is a schedule made before the run";
 constexpr std::string_view of_fsdp = "parameters are gathered by unit (embedding, a layer, the head), and a step's schedule says when";
@@ -165,13 +164,13 @@ Rows logging_and_evaluation() {
                                 {"include_num_input_tokens_seen", any},
                                 {"include_tokens_per_second", boolean},
                                 {"debug", any}}));
+  add({together(mapped(
+      "report_to", any, "metrics.tensorboard",
+      "true where it names \"tensorboard\" or \"all\"; \"wandb\" is `metrics.wandb` and \"mlflow\" `metrics.mlflow`, by name alone"))});
   add({together(
-      mapped("report_to", any, "metrics.tensorboard", "true where it names \"tensorboard\" or \"all\"; nothing is sent anywhere"))});
-  add(unneeded_rows(nothing_sent, {{"logging_dir", text},
-                                   {"project", text},
-                                   {"trackio_space_id", text},
-                                   {"trackio_bucket_id", text},
-                                   {"trackio_static_space_id", any}}));
+      mapped("project", text, "metrics.wandb", "where report_to names \"wandb\" or \"mlflow\"; \"huggingface\" where it is missing"))});
+  add(unneeded_rows(nothing_sent,
+                    {{"logging_dir", text}, {"trackio_space_id", text}, {"trackio_bucket_id", text}, {"trackio_static_space_id", any}}));
   add(unneeded_rows(of_evaluation, {{"per_device_eval_batch_size", integer},
                                     {"per_gpu_eval_batch_size", integer},
                                     {"eval_batch_size", integer},
@@ -189,8 +188,8 @@ Rows logging_and_evaluation() {
 
 Rows saving() {
   Rows all = {
-      together(
-          mapped("save_strategy", text, "checkpoint.every", "\"steps\" takes save_steps, \"no\" is 0; \"epoch\" and \"best\" are refused")),
+      together(mapped("save_strategy", text, "checkpoint.every",
+                      "\"steps\" takes save_steps, \"no\" is 0, \"best\" is 0 with `checkpoint.keep_best`; \"epoch\" is refused")),
       together(mapped("save_steps", real, "checkpoint.every", "500 where it is missing; whole steps alone")),
       mapped("save_total_limit", integer, "checkpoint.keep", "all where it is missing"),
       refused("save_only_model", boolean, "false",
@@ -200,8 +199,16 @@ Rows saving() {
       unneeded("enable_jit_checkpoint", boolean, "a signal always saves before the run ends, with status 75"),
       unneeded("save_safetensors", boolean, "`tessera consolidate` writes safetensors of any checkpoint"),
       unneeded("overwrite_output_dir", boolean, "a folder of another run is refused; run.overwrite=true moves that run aside"),
-      refused("load_best_model_at_end", boolean, "false",
-              "no checkpoint is chosen by its loss: metrics.jsonl has each val_loss; set it to false"),
+      together(
+          mapped("load_best_model_at_end", boolean, "checkpoint.keep_best",
+                 "true keeps the checkpoint of the lowest validation loss, to which RUN/checkpoints/best leads; the run itself ends with "
+                 "its last weights")),
+      together(mapped("metric_for_best_model", text, "checkpoint.keep_best", "\"loss\" and \"eval_loss\"; no other metric is measured")),
+      together(mapped("greater_is_better", boolean, "checkpoint.keep_best", "false: a lower loss is better")),
+      mapped("early_stopping_patience", integer, "evaluate.patience",
+             "of EarlyStoppingCallback, as files of programs around the Trainer hold it"),
+      mapped("early_stopping_threshold", real, "evaluate.min_improvement",
+             "the same; measured from the last improvement, where the Trainer measures from the lowest loss"),
       refused(
           "resume_from_checkpoint", any, "true",
           "a checkpoint of the Trainer's is none of Tessera's: leave it out, and say run.init=FOLDER where its weights are to begin with"),
@@ -211,7 +218,6 @@ Rows saving() {
               "nothing is sent anywhere; set it to false (`tessera consolidate` writes the folder that the Hub takes)"),
   };
   const auto add = [&](const Rows& rows) { all.insert(all.end(), rows.begin(), rows.end()); };
-  add(unneeded_rows(of_best, {{"metric_for_best_model", text}, {"greater_is_better", boolean}}));
   add(unneeded_rows(of_hub, {{"hub_token", text},
                              {"hub_private_repo", boolean},
                              {"hub_model_id", text},

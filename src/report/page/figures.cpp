@@ -72,7 +72,8 @@ RunFigures figures_of_run(const RunHistory& run, const std::optional<StepTraces>
   f.loss = last_finite(loss);
   f.without_loss = loss ? std::ranges::count_if(*loss, [](double v) { return !std::isfinite(v); }) : 0;
   for (const EvaluationRow& row : run.evaluations)
-    if (std::isfinite(row.loss) && (!f.best_validation || row.loss < *f.best_validation)) f.best_validation = row.loss;
+    if (std::isfinite(row.loss) && (!f.best_validation || row.loss < *f.best_validation))
+      f.best_validation = row.loss, f.best_step = row.step;
   f.shares = shares_of_parts(steps);
   if (const Goodput g = goodput(run.events, run.work); g.wall > 0) f.goodput = g;
   double stall = 0, saves = 0, seconds = 0;

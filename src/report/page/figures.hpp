@@ -32,6 +32,7 @@ struct RunFigures {
   double step_seconds = 0;                                     ///< median of the last thousand
   double tokens_per_second = 0, mfu_full = 0, mfu_causal = 0;  ///< medians of the same
   std::optional<double> loss = {}, best_validation = {};
+  std::int64_t best_step = 0;     ///< of best_validation
   std::int64_t without_loss = 0;  ///< steps whose loss is no number
   /// Shares of a step by part of run.breakdown_every, means over the rows that have them; none without it.
   std::map<std::string, double> shares = {};

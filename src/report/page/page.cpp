@@ -64,6 +64,7 @@ Json figures_json(const PageInput& in, const RunFigures& f) {
            {"killed", f.killed},
            {"loss", optional_number(f.loss)},
            {"best_val_loss", optional_number(f.best_validation)},
+           {"best_step", f.best_validation ? Json(f.best_step) : Json()},
            {"steps_without_loss", f.without_loss},
            {"step_seconds", f.step_seconds},
            {"tokens_per_second", f.tokens_per_second},

@@ -59,7 +59,8 @@ std::string head_section(const PageInput& in, const RunFigures& f) {
   add(in.run.folder);
   std::string text = fmt::format("<header><h1>{}</h1>\n<p class=\"facts\">{}</p>\n<dl class=\"tiles\">\n", html(name), facts);
   if (f.loss) text += tile("loss", fmt::format("{:.4g}", *f.loss), "last step");
-  if (f.best_validation) text += tile("validation", fmt::format("{:.4g}", *f.best_validation), "best");
+  if (f.best_validation)
+    text += tile("validation", fmt::format("{:.4g}", *f.best_validation), fmt::format("best, of step {}", f.best_step));
   if (f.tokens_per_second > 0) text += tile("throughput", human_count(f.tokens_per_second), "tokens/s");
   if (f.step_seconds > 0) text += tile("step", span_text(f.step_seconds), "median");
   if (f.mfu_causal > 0) text += tile("MFU", percent(f.mfu_causal), fmt::format("{} with all of attention", percent(f.mfu_full)));

@@ -118,7 +118,7 @@ std::string event_text(const io::Event& event) {
     if (lost > 0) text += fmt::format(", {:.0f} steps are made again", lost);
     return text;
   }
-  if (event.event == "warning") return io::field_text(e, "text");
+  if (event.event == "warning" || event.event == "early_stop") return io::field_text(e, "text");
   if (event.event == "end") return io::field_text(e, "reason");
   if (event.event == "evaluation") return fmt::format("loss {:.4g}", io::field_number(e, "val_loss").value_or(std::nan("")));
   std::string text = seconds_text(event, "seconds");

@@ -86,6 +86,9 @@ BuildRequest request_for(const Deck& deck, const Mesh& mesh, int world_rank, Pur
   if (purpose == Purpose::training && deck.evaluate.every > 0)
     evaluations = evaluation_pass(ceil_div(deck.evaluate.batches, data.size), stage.count);
   const std::int64_t files = std::ssize(deck.data.train);
+  TextSize text;
+  if (purpose == Purpose::training && deck.samples.every > 0)
+    text = {.prompt = 1, .capacity = deck.samples.tokens, .likeliest = deck.samples.temperature == 0};
   return {.deck = deck,
           .purpose = purpose,
           .layout = layout_for(deck, mesh, world_rank),
@@ -94,7 +97,8 @@ BuildRequest request_for(const Deck& deck, const Mesh& mesh, int world_rank, Pur
           .data = data,
           .stage = stage,
           .evaluation_micro_batches = evaluations,
-          .loss_groups = purpose == Purpose::training && files > 1 ? files : 0};
+          .loss_groups = purpose == Purpose::training && files > 1 ? files : 0,
+          .text = text};
 }
 
 BuildRequest request_like(const BuildRequest& like, int world_rank) {

@@ -41,8 +41,8 @@ struct BuildRequest {
   bool training() const { return purpose == Purpose::training; }
 };
 
-/// What the rank `world_rank` of a mesh builds. A training run evaluates as its deck says, an evaluation runs one micro-batch at a time,
-/// a generation none; how long its text is its user says.
+/// What the rank `world_rank` of a mesh builds. A training run evaluates and makes texts as its deck says, an evaluation runs one
+/// micro-batch at a time, a generation none; how long its text is its user says.
 BuildRequest request_for(const Deck& deck, const Mesh& mesh, int world_rank, Purpose purpose);
 
 /// What another rank of the same run builds.

@@ -329,6 +329,12 @@ std::string Engine::digest_of_state(const World& world) {
   return Hash128{.high = sum[0], .low = sum[1]}.hex();
 }
 
+std::vector<io::CheckpointValue> Engine::saved_run_values() const {
+  std::vector<io::CheckpointValue> values = state_.values().saved();
+  for (io::CheckpointValue& value : evaluations_.values()) values.push_back(std::move(value));
+  return values;
+}
+
 void Engine::leave_out(std::int64_t samples) {
   if (samples == 0) return;
   const auto whole = [](const char* name, std::int64_t number) {

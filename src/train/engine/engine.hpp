@@ -14,6 +14,7 @@
 #include "schedule/run/make_executor.hpp"
 #include "schedule/run/witness.hpp"
 #include "train/engine/copies.hpp"
+#include "train/engine/evaluation_record.hpp"
 #include "train/engine/router_figures.hpp"
 #include "train/engine/state.hpp"
 
@@ -96,7 +97,10 @@ class Engine {
   void initialise_weights();
   void set_weights(const std::function<void(const Parameter&, std::int64_t, std::span<float>)>& value);
   /// Reads this rank's part of a checkpoint; call publish() next. Not collective, so ranks can agree on one rank's error.
-  void read_state(const io::CheckpointReader& reader) const { state_.load(reader); }
+  void read_state(const io::CheckpointReader& reader) {
+    state_.load(reader);
+    evaluations_ = EvaluationRecord::of(reader.meta().values);
+  }
   /// The same for weights from another source, at the start of a run.
   void read_weights(const WeightSource& source) const { state_.read(source); }
   /// Makes compute copies from master weights; collective over the group.
@@ -120,7 +124,10 @@ class Engine {
   double waited_for_copies() const { return waited_for_copies_; }
   /// The run's values after the last step, and in the form of a checkpoint.
   const kernels::RunValues& run_values() const { return value<kernels::RunValues>("run"); }
-  std::vector<io::CheckpointValue> saved_run_values() const { return state_.values().saved(); }
+  std::vector<io::CheckpointValue> saved_run_values() const;
+  /// What the run remembers of its evaluations. No task reads it, and saves hold it.
+  EvaluationRecord& evaluations() { return evaluations_; }
+  const EvaluationRecord& evaluations() const { return evaluations_; }
   /// Whether this rank restarts the state that a checkpoint holds for each rank alone (ModelState). A pending update may exist; reading
   /// replaces it.
   bool leaves_own(const io::CheckpointReader& reader) const { return state_.leaves_own(reader); }
@@ -248,6 +255,7 @@ class Engine {
   std::array<int, std::size(input_rows)> inputs_{};  ///< buffers that the host fills, by row of input_rows
   bool counts_targets_;                              ///< among tp ranks with the same targets, the first counts them
   bool pending_ = false;                             ///< an update is pending
+  EvaluationRecord evaluations_;
   /// Sums over the passes of an evaluation.
   struct Evaluated {
     kernels::FixedSum loss, weight;

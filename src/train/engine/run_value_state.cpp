@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/log.hpp"
+#include "train/engine/evaluation_record.hpp"
 
 namespace tessera {
 namespace {
@@ -88,7 +89,9 @@ void RunValueState::load(const io::CheckpointReader& reader) const {
   }
   std::vector<std::string> left;
   for (const io::CheckpointValue& saved : meta.values)
-    if (std::ranges::find(plan_.schedule.values, saved.name, &RunValue::name) == plan_.schedule.values.end()) left.push_back(saved.name);
+    if (std::ranges::find(plan_.schedule.values, saved.name, &RunValue::name) == plan_.schedule.values.end() &&
+        !EvaluationRecord::names(saved.name))
+      left.push_back(saved.name);
   if (plan_.request.rank == 0 && !left.empty())
     info("{} has values that this deck's run keeps none of; they are left: {}", reader.folder(), names_of(left));
   if (plan_.request.rank == 0 && !anew.empty())

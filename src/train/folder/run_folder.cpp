@@ -112,6 +112,8 @@ void point_to_start(const std::string& checkpoints, const std::string& checkpoin
     io::point_latest(checkpoints, io::checkpoint_name(io::CheckpointReader(checkpoint).meta().step));
   else if (io::step_of_name(path.filename().string()))
     io::point_latest(checkpoints, path.filename().string());
+  if (!io::look_at_link(checkpoints + "/best").nothing())
+    io::point_best(checkpoints, io::best_step_of(io::CheckpointReader(checkpoint).meta().values));
 }
 
 /// Whether run.resume = never would mix a new run with an earlier one: what cannot be read is taken for a checkpoint.
@@ -190,7 +192,10 @@ void RunClaim::go_back(const std::string& checkpoint, const std::string& why, co
   const std::int64_t before = lineage_.back().number;
   lineage_ = lineage_from(checkpoint, true, folder_.checkpoints());
   if (io::CheckpointLine& line = lineage_.back(); line.number != before) line.why = why, line.way = way;
-  if (!checkpoint.empty()) point_to_start(folder_.checkpoints(), checkpoint);
+  if (!checkpoint.empty())
+    point_to_start(folder_.checkpoints(), checkpoint);
+  else
+    io::point_best(folder_.checkpoints(), -1);
   write();
 }
 

@@ -22,6 +22,10 @@ struct RunFolder {
   std::string tensorboard() const { return path + "/tensorboard"; }
   /// Where its figures are served, as Prometheus reads lists of what it is to look at.
   std::string prometheus() const { return path + "/prometheus.json"; }
+  /// What a service of metrics.wandb or metrics.mlflow calls the run.
+  std::string tracker(const std::string& package) const { return path + "/" + package + ".json"; }
+  /// Texts of [samples].
+  std::string samples() const { return path + "/samples.jsonl"; }
   std::string deck() const { return path + "/deck.toml"; }
   /// Of a step that run.trace names: a file each rank.
   std::string trace(std::int64_t step) const { return fmt::format("{}/trace/step-{:08}", path, step); }

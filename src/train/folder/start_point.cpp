@@ -74,6 +74,16 @@ bool began_from(const std::string& named, const Record& record, const io::Head& 
   return current_lineage(record, head).front().from == fs::weakly_canonical(named, ignored).string();
 }
 
+/// Whether `best` is named, and leads to what the run has saved since it last went back: a command that is started again goes on.
+bool is_best_of_current_line(const std::string& named, const io::CheckpointSurvey& survey, const io::Lineage& lineage) {
+  fs::path path = fs::absolute(named).lexically_normal();
+  if (path.filename().empty()) path = path.parent_path();
+  std::error_code no_link;
+  const auto step = io::step_of_name(fs::read_symlink(path, no_link).filename().string());
+  const io::CheckpointEntry* entry = path.filename() == "best" && step ? survey.at_step(*step) : nullptr;
+  return entry && entry->fault.empty() && lineage.size() > 1 && entry->line() == lineage.back().number;
+}
+
 Origin go_on(const io::Head& head) {
   if (!head.fault.empty()) refuse(head.fault);
   return {.checkpoint = head.entry ? head.entry->path : "", .candidates = {}};
@@ -112,6 +122,11 @@ Origin find_origin(const std::string& resume, const std::string& checkpoints) {
   if (resume == "auto") return go_on(head);
   const std::optional<std::int64_t> own = own_step(resume, checkpoints);
   if (own == -1) return go_on(head);
+  if (own && is_best_of_current_line(resume, survey, current_lineage(record, head))) {
+    info("run.resume: this run went back to its best checkpoint already, and step {} is the best since; to go back there name {}/{}", *own,
+         checkpoints, io::checkpoint_name(*own));
+    return go_on(head);
+  }
   if (own) {
     if (!went_back_to(current_lineage(record, head), *own, survey)) return {.checkpoint = resume, .candidates = {}, .goes_back = true};
     info(

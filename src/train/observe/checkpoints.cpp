@@ -1,5 +1,9 @@
 #include "train/observe/checkpoints.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
 #include "train/observe/ledger.hpp"
 
 namespace tessera {
@@ -29,6 +33,12 @@ Verdict Checkpoints::after(const StepEnd& end) {
   if (end.last && run_.claim) run_.claim->say_leaving();
   // A resume that is not proven yet must not take the place of what it went on from.
   const std::vector<SaveOf> due = saver_.due(end.done, end.last, !proof_.open());
+  if (EvaluationRecord& record = run_.engine.evaluations();
+      run_.deck.checkpoint.keep_best && record.best_step == end.done && std::ranges::find(due, SaveOf::state) == due.end()) {
+    record.lose(end.done);
+    progress_.note(
+        fmt::format("step {} is not kept as the best: no state is saved while a resume is compared (checkpoint.verify_resume)", end.done));
+  }
   if (due.empty()) return Verdict::go_on;
   if (due.front() == SaveOf::state) proof_.save_begins(end.done);
   saver_.save(end.done, end.last, due);

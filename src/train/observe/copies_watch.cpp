@@ -35,7 +35,7 @@ CopiesWatch::CopiesWatch(const RunParts& run, const Saver& saver, ProgressLog& p
 
 Verdict CopiesWatch::after(const StepEnd& end) {
   const std::int64_t every = run_.deck.guards.digest_every;
-  if (every == 0 || (end.done % every != 0 && saver_.due(end.done, end.last, true).empty())) return Verdict::go_on;
+  if (every == 0 || (end.done % every != 0 && !saver_.may_be_due(end.done, end.last))) return Verdict::go_on;
   run_.position.turn_to("the comparison of copies");
   std::vector<CopyDigest> mine = run_.engine.digest_copies();
   const std::vector<DifferentCopies> differing = compare_copies(run_.world, mine);

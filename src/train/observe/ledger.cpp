@@ -111,6 +111,8 @@ void Ledger::evaluated(std::int64_t done, double seconds, double loss) {
   write(done, "evaluation", {{"seconds", seconds}, {"val_loss", loss}});
 }
 
+void Ledger::ended_early(std::int64_t done, const std::string& why) { write(done, "early_stop", {{"text", why}}); }
+
 void Ledger::warned(std::int64_t done, const std::string& text) { write(done, "warning", {{"text", text}}); }
 
 void Ledger::entered_phase(std::int64_t done, std::size_t phase, double seconds, const std::string& text) {

@@ -21,6 +21,8 @@ class Ledger : public Observer {
   /// After so many steps; where the time has gone since the first launch.
   Goodput saved(std::int64_t done, const Saved& save);
   void evaluated(std::int64_t done, double seconds, double loss);
+  /// Before its last step, since evaluations got no better.
+  void ended_early(std::int64_t done, const std::string& why);
   void warned(std::int64_t done, const std::string& text);
   void entered_phase(std::int64_t done, std::size_t phase, double seconds, const std::string& text);
   /// By the run's last step, a signal, or a failure, once.

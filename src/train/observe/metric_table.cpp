@@ -167,6 +167,7 @@ constexpr Metric table[] = {
      "Of each expert, over layers.",
      {.many = "expert", .name = "expert_load_choices"}},
     {"val_loss", "nats a token", MetricOf::evaluation, nullptr, "Mean over the validation tokens that were read."},
+    {"best_val_loss", "nats a token", MetricOf::evaluation, nullptr, "The lowest of these so far."},
     {"saved", "steps", MetricOf::save, nullptr, "The step whose state now stands as a checkpoint.", {.name = "checkpoint_step"}},
     {"saved_weights", "steps", MetricOf::save, nullptr, "The step whose weights now stand.", {.name = "saved_weights_step"}},
     {"save_seconds", "s", MetricOf::save, nullptr, "From the beginning of the save until it was on the disk."},

@@ -35,6 +35,7 @@ MetricsLog::MetricsLog(const RunParts& run, io::MetricsSink& live) : run_(run), 
     if (run.deck.metrics.csv) sinks_.push_back(std::make_unique<io::CsvFile>(run.folder.csv(), metric_columns(), run.folder.metrics()));
     if (run.deck.metrics.tensorboard)
       sinks_.push_back(std::make_unique<io::EventFile>(run.folder.tensorboard(), unix_seconds(), run.folder.metrics()));
+    trackers_ = trackers_of(run);
     record(start_row(run));
   });
 }
@@ -44,6 +45,10 @@ Verdict MetricsLog::after(const StepEnd& end) {
   return Verdict::go_on;
 }
 
+void MetricsLog::finish(std::int64_t) {
+  for (const auto& tracker : trackers_) tracker->end(true);
+}
+
 void MetricsLog::record(const io::MetricRow& row) {
   if (!file_) return;
   run_.claim->renew();
@@ -51,6 +56,7 @@ void MetricsLog::record(const io::MetricRow& row) {
   timed.insert(timed.begin() + 1, {"time", unix_seconds()});
   file_->write(timed);
   for (const auto& sink : sinks_) sink->write(timed);
+  for (const auto& tracker : trackers_) tracker->write(timed);
   live_.write(timed);
 }
 

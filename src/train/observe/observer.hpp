@@ -21,6 +21,7 @@ class MetricsEndpoint;
 }
 
 class Ledger;
+struct SampleTexts;
 
 /// Why a run goes back to a checkpoint before the step that is made, by itself.
 struct GoingBack {
@@ -51,6 +52,7 @@ struct RunParts {
   RunPosition& position;
   Neighbours* neighbours = nullptr;  ///< null without checkpoint.neighbour_every
   CopiesRecord copies = {};          ///< where their copies lie
+  SampleTexts* samples = nullptr;    ///< null without samples.every
   GoingBack& going_back;             ///< of who answers roll_back
   AgreedCopies& agreed;              ///< what a checkpoint must hold, where copies are compared
   std::string went_back = {};        ///< why this start began; empty where somebody has started it
@@ -62,7 +64,8 @@ io::NamedNumbers loss_of_files(const RunParts& run);
 /// What becomes of the run.
 enum class Verdict : std::uint8_t {
   go_on,
-  stop,      ///< its state is saved, and no step follows
+  enough,    ///< its state is saved, and it is at its end before its last step
+  stop,      ///< its state is saved, and no step follows in this start
   roll_back  ///< it goes on from a checkpoint before the step, which nobody sees any more
 };
 

@@ -55,20 +55,26 @@ StepLoop::StepLoop(const RunParts& run, ResumeProof& proof, const std::string& c
                return !report.not_finite;
              }),
       evaluation_(run, guards_, metrics_, progress_),
+      samples_(run, progress_),
       neighbours_(run, checkpoints_.saver(), data, progress_),
       // What strangers see of a step that ends the run, what ends it or takes it back, what is seen of a step before what it leads to, and
       // saves last.
-      observers_{&exposition_, &replays_, &guards_, &copies_,  &breakdown_,  &metrics_,    &run.ledger,  &progress_,
-                 &warnings_,   &proof_,   &trace_,  &profile_, &evaluation_, &neighbours_, &checkpoints_},
+      observers_{&exposition_, &replays_, &guards_, &copies_,  &breakdown_,  &metrics_, &run.ledger,  &progress_,
+                 &warnings_,   &proof_,   &trace_,  &profile_, &evaluation_, &samples_, &neighbours_, &checkpoints_},
       began_from_(checkpoint) {}
 
 std::optional<ExitCode> StepLoop::run() {
   const std::int64_t steps = run_.deck.run.steps;
   std::int64_t done = run_.first_step;
   if (done >= steps) info("all {} steps are done already; raise run.steps (or run.epochs) to go on", steps);
-  if (done < steps) run_.ledger.training();
-  checkpoints_.catch_up();
   Verdict verdict = Verdict::go_on;
+  if (run_.engine.evaluations().exhausts(run_.deck.evaluate.patience) && done < steps) {
+    info("the run ended after step {}: its evaluations got no better. Raise evaluate.patience to go on", done);
+    verdict = Verdict::enough;
+  } else if (done < steps) {
+    run_.ledger.training();
+  }
+  checkpoints_.catch_up();
   const WatchdogKeys& keys = run_.deck.watchdog;
   const StillnessWatch watch(run_.world, {.on = keys.action != WatchdogAction::off,
                                           .ends = keys.action == WatchdogAction::end,
@@ -85,7 +91,7 @@ std::optional<ExitCode> StepLoop::run() {
     return {};
   }
   for (Observer* observer : observers_ | std::views::reverse) observer->finish(done);
-  if (verdict == Verdict::go_on) return ExitCode::ok;
+  if (verdict == Verdict::go_on || verdict == Verdict::enough) return ExitCode::ok;
   info("stopped by {} after saving; start the same command again to go on",
        stop_signal() ? signal_name(stop_signal()) : "a signal to another rank");
   return ExitCode::interrupted;
@@ -115,7 +121,7 @@ Verdict StepLoop::step_after(std::int64_t done) {
   if (breakdown_.wants_timeline(done)) end.breakdown = break_down(timeline, run_.engine.schedule(), run_.engine.planned().request.mesh);
   run_.position.end_step(seconds, own_seconds(end, run_.engine.times(), run_.deck.run.device == RunDevice::cuda));
   for (Observer* observer : observers_) {
-    end.last = ends || end.verdict == Verdict::stop;
+    end.last = ends || end.verdict == Verdict::enough || end.verdict == Verdict::stop;
     end.verdict = std::max(end.verdict, observer->after(end));
     if (end.verdict == Verdict::roll_back) break;
   }

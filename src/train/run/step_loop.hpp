@@ -12,6 +12,7 @@
 #include "train/observe/progress_log.hpp"
 #include "train/observe/proof_of_steps.hpp"
 #include "train/observe/replays.hpp"
+#include "train/observe/samples.hpp"
 #include "train/observe/step_breakdown.hpp"
 #include "train/observe/step_profile.hpp"
 #include "train/observe/step_trace.hpp"
@@ -52,8 +53,9 @@ class StepLoop {
   CopiesWatch copies_;
   ProofOfSteps proof_;
   Evaluation evaluation_;
+  Samples samples_;
   NeighbourCopies neighbours_;
-  std::array<Observer*, 15> observers_;
+  std::array<Observer*, 16> observers_;
   std::string began_from_;  ///< the checkpoint, or ""
 };
 

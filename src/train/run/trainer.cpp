@@ -47,6 +47,7 @@
 #include "train/save/resume_proof.hpp"
 #include "train/save/save_room.hpp"
 #include "train/save/saving.hpp"
+#include "train/text/sample_texts.hpp"
 
 namespace tessera {
 namespace {
@@ -113,6 +114,7 @@ class Training {
     start.checkpoint = world_.broadcast_text(start.checkpoint);
     RunTokenizer tokenizer;  // rank 0's
     together([&] { tokenizer = agree_on_tokenizer(start); });
+    samples_ = read_sample_texts(world_, deck_, tokenizer);
     parsed_.deck.data.tokenizer = world_.broadcast_text(tokenizer.digest);  // what the run's folder and its checkpoints carry
     read_initial(start);                                                    // where the data have said that the run begins anew
     // 4. Plan, memory, lanes.
@@ -120,7 +122,7 @@ class Training {
     // 5. State: a checkpoint, a model that run.init names, or new weights.
     copies_.emplace(world_, deck_, *engine_, start);
     const std::optional<std::int64_t> copied = copies_->restore(start, data_, position_);
-    first_step_ = copied ? *copied : restore(start.checkpoint);
+    first_step_ = copied ? *copied : restore(start);
     proof_.emplace(world_, deck_, start.folder.checkpoints(), copied ? "" : start.checkpoint, data_);
     // 6. Nothing can be refused any more: the folder is ours.
     std::string staged;  // where the last start did, by rank 0
@@ -134,6 +136,7 @@ class Training {
       keep_files(tokenizer, start.folder.path);
       foresee_full_disk(*engine_, world_.ranks(), deck_, first_step_, start.folder.checkpoints(), claim_->lineage());
     });
+    require_best(start);
     clear_last_staging(world_, world_.broadcast_text(staged), deck_, start.folder);
     copies_->claim(start);
     follow_way_back(start);
@@ -178,6 +181,7 @@ class Training {
                          .position = position_,
                          .neighbours = copies_->neighbours(),
                          .copies = copies_->record(),
+                         .samples = samples_ ? &*samples_ : nullptr,
                          .going_back = going_back_,
                          .agreed = agreed_,
                          .went_back = std::exchange(going_back_.why, "")};
@@ -214,7 +218,7 @@ class Training {
     do {
       start.checkpoint = choose_verified(world_, "the run, which goes back by itself,", candidates);
       read_initial(start);
-      first_step_ = restore(start.checkpoint);
+      first_step_ = restore(start);
     } while (holds_what_no_task_wrote(start.checkpoint, candidates));
     const std::int64_t left_out = going_back_.leaves_data_out ? taken - engine_->run_values().sample_cursor : 0;
     engine_->leave_out(left_out);
@@ -249,6 +253,18 @@ class Training {
              going_back_.why, checkpoint);
     });
     return true;
+  }
+
+  /// Where the checkpoint of the best evaluation is gone, the next one is the best again.
+  void require_best(const StartPoint& start) {
+    EvaluationRecord& record = engine_->evaluations();
+    if (!deck_.checkpoint.keep_best || record.best_step < 0 || record.best_step == first_step_) return;
+    const std::string path = fmt::format("{}/{}", start.folder.checkpoints(), io::checkpoint_name(record.best_step));
+    const bool gone = world_.rank() == 0 && io::look_at(path).nothing();
+    if (world_.sum(std::int64_t{gone}) == 0) return;
+    if (world_.rank() == 0)
+      info("{}, the checkpoint of the best evaluation so far ({:.4f}), is gone: the next evaluation is the best again", path, record.best);
+    record.best_step = -1;
   }
 
   /// Counts on from the ways back that earlier starts went. Where the last one went back and has saved nothing since, this one leaves out
@@ -389,7 +405,9 @@ class Training {
         [=] { return measure_gemm_rate(dtype, backend, small); }, world_.ranks() == 1 && backend == kernels::Backend::host ? 3 : 0);
   }
 
-  std::int64_t restore(const std::string& checkpoint) {
+  std::int64_t restore(const StartPoint& start) {
+    const std::string& checkpoint = start.checkpoint;
+    engine_->evaluations() = {};
     if (checkpoint.empty()) {
       if (!initial_) return engine_->initialise_weights(), 0;
       position_.turn_to("the reading of initial weights");
@@ -412,6 +430,7 @@ class Training {
     engine_->begin_in(phase_after(deck_, step));
     position_.turn_to("the loading of a checkpoint");
     load_checkpoint(world_, *engine_, checkpoint);
+    if (!is_of_folder(start)) engine_->evaluations() = {};  // of another run, whose checkpoints are not here
     info("resumed from {} at step {} of {}", checkpoint, step, deck_.run.steps);
     return step;
   }
@@ -428,6 +447,7 @@ class Training {
   std::optional<InitialWeights> initial_;  ///< until they are read
   std::optional<TrainingData> train_;
   std::optional<SampleFile> validation_;
+  std::optional<SampleTexts> samples_;
   std::vector<io::CheckpointData> data_;           ///< rank 0's: what the files hold
   std::optional<RunClaim> claim_;                  ///< rank 0's
   std::unique_ptr<io::MetricsEndpoint> endpoint_;  ///< rank 0's; goes before whoever waits for the folder may want its port

@@ -27,11 +27,15 @@ namespace {
 /// Of the saves of so many steps.
 std::int64_t bytes_at_once(const Deck& deck, std::int64_t steps, std::int64_t own, const SaveBytes& bytes) {
   const std::int64_t keep = deck.checkpoint.keep;
-  const std::int64_t saves = deck.checkpoint.every > 0 ? ceil_div(steps, deck.checkpoint.every) : std::min<std::int64_t>(steps, 1);
+  // At most each evaluation is the best so far; of those one stays beside what comes and goes.
+  const std::int64_t bests = deck.checkpoint.keep_best ? steps / deck.evaluate.every : 0;
+  const std::int64_t saves =
+      bests + (deck.checkpoint.every > 0 ? ceil_div(steps, deck.checkpoint.every) : std::min<std::int64_t>(steps, 1));
   // Those that stay for ever are such steps that are saved, all but the newest of them beside those that come and go.
   const std::int64_t milestones =
       deck.checkpoint.keep_every > 0 && deck.checkpoint.every > 0 ? steps / std::lcm(deck.checkpoint.keep_every, deck.checkpoint.every) : 0;
-  const std::int64_t at_once = keep == 0 ? saves : std::min(saves, std::max<std::int64_t>(keep + 1 - own, 1) + milestones);
+  const std::int64_t at_once =
+      keep == 0 ? saves : std::min(saves, std::max<std::int64_t>(keep + 1 - own, 1) + milestones + (bests > 0 ? 1 : 0));
   const std::int64_t weights = deck.checkpoint.weights_every > 0 ? steps / deck.checkpoint.weights_every : 0;
   const std::int64_t roots = (at_once > 0 ? 1 : 0) + (weights > 0 ? 1 : 0);
   return at_once * bytes.changing + weights * ceil_div(bytes.changing, 3) + roots * bytes.constant;  // of weights and two moments

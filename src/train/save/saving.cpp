@@ -80,9 +80,15 @@ std::vector<SaveOf> Saver::due(std::int64_t step, bool last_of_run, bool state_t
     return (every > 0 && step % every == 0) || std::ranges::find(failed_, what) != failed_.end();
   };
   std::vector<SaveOf> due;
-  if (last_of_run || (state_too && wanted(SaveOf::state, deck_.checkpoint.every))) due.push_back(SaveOf::state);
+  if (last_of_run || (state_too && (is_best(step) || wanted(SaveOf::state, deck_.checkpoint.every)))) due.push_back(SaveOf::state);
   if (wanted(SaveOf::weights, deck_.checkpoint.weights_every)) due.push_back(SaveOf::weights);
   return due;
+}
+
+bool Saver::is_best(std::int64_t step) const { return deck_.checkpoint.keep_best && engine_.evaluations().best_step == step; }
+
+bool Saver::may_be_due(std::int64_t step, bool last_of_run) const {
+  return !due(step, last_of_run, true).empty() || (deck_.checkpoint.keep_best && deck_.evaluate.due(step, deck_.run.steps));
 }
 
 void Saver::save(std::int64_t step, bool last_of_run, const std::vector<SaveOf>& what) {
@@ -116,7 +122,7 @@ std::vector<SaveOf> Saver::missing(std::int64_t step) const {
     return io::find_head(io::survey_checkpoints(folder)).entry.value_or(io::CheckpointEntry{}).step;
   };
   const bool from_memory = claim_ && (last_.empty() || io::CheckpointReader(last_).meta().step != step);
-  const bool state = from_memory && due(deck_.checkpoint.every),
+  const bool state = from_memory && (due(deck_.checkpoint.every) || is_best(step)),
              weights = claim_ && due(deck_.checkpoint.weights_every) && newest(weights_root_) != step;
   std::vector<SaveOf> missing;
   if (world_.sum(std::int64_t{state}) > 0) missing.push_back(SaveOf::state);
@@ -255,7 +261,7 @@ void Saver::write_index() {
   io::CheckpointMeta meta = meta_of_save(deck_, claim_->lineage(), data_);
   meta.step = step_, meta.sample_cursor = sample_cursor_, meta.values = values_;
   io::write_index(root(), layout_, meta, linked);
-  const io::Retention retention{.newest = deck_.checkpoint.keep, .every = deck_.checkpoint.keep_every};
+  const io::Retention retention{.newest = deck_.checkpoint.keep, .every = deck_.checkpoint.keep_every, .best = deck_.checkpoint.keep_best};
   io::commit_checkpoint(root(), step_, what_ == SaveOf::state ? retention : io::Retention());
 }
 
@@ -278,6 +284,7 @@ void Saver::attempt(const std::function<void()>& piece) {
 
 void Saver::failed(const AgreedError& error) {
   if (claim_) io::discard_checkpoint(root(), step_);
+  if (what_ == SaveOf::state && deck_.checkpoint.keep_best) engine_.evaluations().lose(step_);
   std::string what = fmt::format("{}\nThe weights of step {} were not saved.", error.what(), step_);
   if (what_ == SaveOf::state)
     what = fmt::format("{}\nThe checkpoint of step {} was not written; {}.", error.what(), step_,

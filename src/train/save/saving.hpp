@@ -43,6 +43,8 @@ class Saver {
   /// What is to be saved after `step` steps: by the deck, at the run's end, or since it has failed before. `state_too`: of the state, a
   /// save that is not the last may be made.
   std::vector<SaveOf> due(std::int64_t step, bool last_of_run, bool state_too) const;
+  /// The same before the step is evaluated: whether a save of the state may follow it.
+  bool may_be_due(std::int64_t step, bool last_of_run) const;
   /// Saves what the state after `step` steps is, or begins to; at the run's end it waits until all stands. Saves under way go before.
   void save(std::int64_t step, bool last_of_run, const std::vector<SaveOf>& what);
   /// At the start of a run that goes on after `step`: what was due then and does not stand, since a kill came before. Collective.
@@ -63,6 +65,8 @@ class Saver {
 
   /// Where the saves to come are from a copy that the step since has made, or would have: begins with them.
   void begin_copied();
+  /// Whether the run's best evaluation is that of this step, and its checkpoint is kept.
+  bool is_best(std::int64_t step) const;
   /// Begins with what is saved next of `queue_`; it has taken `seconds` so far, in `stalled` of which steps waited.
   void next(double seconds = 0, double stalled = 0);
   void start();

@@ -23,7 +23,7 @@ VALUES = {
     "model.kv_heads": [..., "1", "2"],
     "model.head_dim": [..., "4", "6", "16"],
     "model.ff_width": ["48", "8", "25"],
-    "model.vocab": ["259", "64", "97"],
+    "model.vocab": ["259", "64", "97", "257"],
     "model.norm_eps": [..., "1e-3"],
     "model.init_std": [..., "0.1"],
     "model.rope_theta": [..., "500.0"],
@@ -154,6 +154,14 @@ VALUES = {
     "checkpoint.retries": [..., "0"],
     "evaluate.every": [..., "1", "4"],
     "evaluate.batches": [..., "1", "3"],
+    "evaluate.patience": [..., "50"],  # rounding may say which evaluation is an improvement, so none ends a run here: validation/program/resume/best.py
+    "evaluate.min_improvement": [..., "0.01"],
+    "samples.every": [..., "1", "3"],
+    "samples.prompts": [..., '["a"]', '["ab", "c"]'],
+    "samples.file": [..., '"{folder}/prompts.txt"'],
+    "samples.tokens": [..., "8", "17"],
+    "samples.temperature": [..., "0.7"],
+    "samples.top_k": [..., "1", "5"],
     "run.breakdown_every": [..., "1", "2"],
     "run.profile": [..., "true"],
     "metrics.csv": [..., "true"],
@@ -185,6 +193,8 @@ NOT_DRAWN = {
     **{f"preflight.{leaf}": "is read by tessera preflight alone" for leaf in ("slower", "slower_exchange", "slower_disk", "temperature", "throttled", "mended_errors",
                                                                               "memory_errors", "free_space", "same_nodes")},
     "checkpoint.allow_same_node": "the driver says so where checkpoint.neighbour_every is drawn",
+    **{f"metrics.{leaf}": "sends figures to a service, by a package of Python: validation/program/resume/trackers.py" for leaf in ("wandb", "wandb_team", "wandb_group",
+                                                                                                                          "mlflow", "mlflow_uri")},
     "data.chat_template": "is kept beside a tokenizer: validation/tokenizers/check_chats.py",
 }
 

@@ -135,6 +135,8 @@ class Place:
             faults.append(("data.train", "data.document_mask needs documents in data.train and data.validation"))
         if "plain.bin" in both and self.schema.value(deck, "data.bin_ids") == '"uint32"':
             faults.append(("data.bin_ids", "data.train and data.validation have ids of 16 bits"))
+        if self.schema.value(deck, "samples.every") != "0" and vocab != 257:
+            faults.append(("samples.every", "samples.every needs a tokenizer, or the model.vocab of bytes"))
         steps = values["run"]["steps"] if values else "auto"
         if steps != "auto" and not STEPS[0] <= steps <= STEPS[1]:
             faults.append(("run.epochs", f"makes {steps} steps of batch.global, batch.sequence_length and data.train"))
@@ -178,5 +180,7 @@ def make_files(folder):
         subprocess.run([runs.TESSERA, "tokenize", path, os.path.join(folder.path, name)], stdin=subprocess.DEVNULL, capture_output=True, check=True)
         os.replace(os.path.join(folder.path, name, "train.h5"), os.path.join(folder.path, name + ".h5"))
         os.rmdir(os.path.join(folder.path, name))
+    with open(os.path.join(folder.path, "prompts.txt"), "w") as out:
+        out.write("bad\ncab a\n")
     for name in ("disk", "disk2", "staging", "tmp", "memory"):
         os.mkdir(os.path.join(folder.path, name))

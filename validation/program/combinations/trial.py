@@ -18,7 +18,7 @@ ROUNDING = 4  # times what a millionth of an update makes: so much may be roundi
 STATUSES = (2, 3, 4, 5, 6)  # of ExitCode: those of a run that is refused before its first step
 FIGURES = ("val_loss", "targets", "document_squares", "dropped", "expert_load", "router_balance", "router_z", "samples_of_files", "targets_of_files", "loss_of_files")
 OF_RUN = {"metrics.jsonl", "events.jsonl", "profile.json", "metrics.csv", "tensorboard", "deck.toml", "run.lock", "checkpoints", "weights", "trace", "tokenizer",
-          "neighbours.json"}
+          "neighbours.json", "samples.jsonl"}
 
 
 class Fault(Exception):
@@ -131,7 +131,7 @@ class Trial:
             raise Fault("losses that are not finite", str(losses))
         left = {entry.name for entry in os.scandir(self.folder.run(name))} - OF_RUN
         saves = os.path.join(self.folder.run(name), "checkpoints")
-        left |= {entry for entry in os.listdir(saves) if not re.fullmatch(r"step-\d{8}|latest|line\.json", entry)}
+        left |= {entry for entry in os.listdir(saves) if not re.fullmatch(r"step-\d{8}|latest|best|line\.json", entry)}
         for folder in ("disk", "disk2", "tmp"):
             left |= {f"{folder}/{entry}" for entry in os.listdir(os.path.join(self.place.path, folder))}
         left |= {os.path.relpath(path, self.place.path) for path in glob.glob(os.path.join(self.place.path, "staging", "**"), recursive=True) if os.path.isfile(path)}

@@ -347,6 +347,7 @@ class Rule:
 RULES = [
     Rule(r"srun .*tessera |srun .*apptainer", named_files, "there is no second node"),
     Rule(r"tessera supervise ", supervise, "faults.supervise runs it, with ranks of this machine and with pretended nodes"),
+    Rule(r"tessera train .*metrics\.(wandb|mlflow)=", options_alone, "asks a service by its package; resume.trackers has packages that pretend"),
     Rule(r"tessera train ", train, "trains the quickstart's model, cut down"),
     Rule(r"tessera resume ", options_alone, "faults.run_folders goes on with a run by its folder"),
     Rule(r"tessera plan ", plan, "needs no GPU and no second rank"),
@@ -355,6 +356,8 @@ RULES = [
     Rule(r"tessera runs report .*--machine", options_alone, "wants a profile of the machine that the run was on; pages.report has one"),
     Rule(r"tessera runs report ", page, "takes milliseconds"),
     Rule(r"tessera tokenize .*(--tokenizer models/|--train-bpe|\.parquet|--chat)", with_tokenizer, "asks Python's tokenizers, jinja2 or pyarrow"),
+    Rule(r"tessera generate .*checkpoints/best", options_alone, "no run here keeps its best; resume.best asks one that does"),
+    Rule(r"tessera generate .*--watch", options_alone, "resume.watch talks to a run"),
     Rule(r"tessera generate .*(runs/ft|runs/llama)", with_tokenizer, "asks Python's tokenizers"),
     Rule(r"tessera (--version|version|report|tokenize|import|consolidate|generate|evaluate|inspect|verify|runs|deck|slurm)\b", as_it_stands, "takes milliseconds"),
     Rule(r"sbatch ", sbatch, "there is no Slurm; label slurm runs the scripts on a cluster of its own"),

@@ -1,5 +1,5 @@
 // The token-by-token path against the training path, and the prompt in one pass against token by token.
-#include "generate/decoder.hpp"
+#include "train/text/decoder.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Drawing of tokens.
-#include "generate/sampling.hpp"
+#include "train/text/sampling.hpp"
 
 #include <gtest/gtest.h>
 

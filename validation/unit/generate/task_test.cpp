@@ -9,8 +9,8 @@
 #include "../model/random_models.hpp"
 #include "../scratch.hpp"
 #include "../sharded_checkpoint.hpp"
-#include "generate/decoder.hpp"
 #include "memory/runtime.hpp"
+#include "train/text/decoder.hpp"
 
 namespace tessera::task_test {
 namespace {

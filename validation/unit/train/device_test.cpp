@@ -10,11 +10,11 @@
 #include "../relative_difference.hpp"
 #include "../scratch.hpp"
 #include "../sharded_checkpoint.hpp"
-#include "generate/decoder.hpp"
 #include "generate/inference.hpp"
-#include "generate/sampling.hpp"
 #include "kernels/cuda/devices.hpp"
 #include "train/engine/fit.hpp"
+#include "train/text/decoder.hpp"
+#include "train/text/sampling.hpp"
 #include "validation/watched_device.hpp"
 #ifdef TESSERA_EMULATED_GPU
 #include <emulator.hpp>

@@ -1,4 +1,4 @@
-#include "generate/sampling.hpp"
+#include "train/text/sampling.hpp"
 
 #include <vector>
 

@@ -1,8 +1,8 @@
-#include "generate/decoder.hpp"
+#include "train/text/decoder.hpp"
 
 #include <algorithm>
 
-#include "generate/sampling.hpp"
+#include "train/text/sampling.hpp"
 
 namespace tessera {
 
