@@ -12,6 +12,7 @@
 #include "train/observe/progress_log.hpp"
 #include "train/observe/proof_of_steps.hpp"
 #include "train/observe/replays.hpp"
+#include "train/observe/stalls.hpp"
 #include "train/observe/step_breakdown.hpp"
 #include "train/observe/step_profile.hpp"
 #include "train/observe/step_trace.hpp"
@@ -43,6 +44,7 @@ class StepLoop {
   MetricsLog metrics_;
   ProgressLog progress_;
   StepTrace trace_;
+  Stalls stalls_;
   StepBreakdown breakdown_;
   StepProfile profile_;
   Warnings warnings_;
@@ -53,7 +55,7 @@ class StepLoop {
   ProofOfSteps proof_;
   Evaluation evaluation_;
   NeighbourCopies neighbours_;
-  std::array<Observer*, 15> observers_;
+  std::array<Observer*, 16> observers_;
   std::string began_from_;  ///< the checkpoint, or ""
 };
 

@@ -156,6 +156,8 @@ VALUES = {
     "evaluate.batches": [..., "1", "3"],
     "run.breakdown_every": [..., "1", "2"],
     "run.profile": [..., "true"],
+    "run.notify": [..., '"cat > /dev/null"', '"exit 3"'],
+    "run.notify_limit": [..., '"5 s"'],
     "metrics.csv": [..., "true"],
     "metrics.tensorboard": [..., "true"],
     "metrics.prometheus": [..., '"0"'],
