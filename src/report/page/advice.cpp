@@ -227,7 +227,7 @@ Found stood_still(const RunFigures& f, const Deck& deck) {
            .found = fmt::format("{} stood still, for {} in all{}. The longest: {}.",
                                 f.stalls.size() == 1 ? "A step" : fmt::format("{} steps", f.stalls.size()), span_text(excess),
                                 wall > 0 ? fmt::format(", {} of the run's time", percent(excess / wall)) : "", longest.text),
-           .remedy = {}};
+           .remedy = "Look at the log of that time."};
   if (deck.run.notify.empty()) a.remedy = "Let a command tell you when it happens.", a.change = "run.notify=COMMAND";
   a.of_step = false;
   return a;

@@ -14,7 +14,7 @@ namespace tessera {
 namespace {
 
 constexpr double gap_seconds = 1;            // between looks: where it is more this process did not run
-constexpr double awaited_look_seconds = 1;           // between looks for whom the others wait
+constexpr double awaited_look_seconds = 1;   // between looks for whom the others wait
 constexpr double read_seconds = 1;           // for the stacks of a rank
 constexpr double report_seconds = 1.5;       // for those of all, before what there is is said
 constexpr std::size_t most_stacks = 4;       // ranks whose stacks are shown

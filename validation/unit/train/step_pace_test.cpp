@@ -68,7 +68,7 @@ TEST(RankPace, IsAMeanOverWhatARankHasToldSince) {
   EXPECT_EQ(pace.since_last(ranks), (io::NamedNumbers{{"0", 0.5}, {"1", 1.0}}));
   ranks[1].steps = 12, ranks[1].seconds["forward"] = 20;
   EXPECT_EQ(pace.since_last(ranks), (io::NamedNumbers{{"1", 3.0}})) << "rank 0 has told nothing new";
-  EXPECT_TRUE(RankPace().since_last(std::vector<Spent>(most_paced_ranks + 1, {.steps = 1})).empty());
+  EXPECT_TRUE(RankPace().since_last(std::vector<Spent>(most_paced_ranks + 1, Spent{.steps = 1, .seconds = {}})).empty());
 }
 
 }  // namespace
