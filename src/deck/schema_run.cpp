@@ -74,9 +74,10 @@ std::vector<Key> run_keys() {
            "the joined file of run.trace holds the step that the simulator predicts for rank 0 beside those that were measured. Empty: "
            "no prediction, and steps are compared with a product that is measured at the start."},
       {KEY(run.notify), .type = text, .unit = "command", .fallback = "\"\"",
-       .help = "Command that /bin/sh calls on rank 0's node when the run ends, stalls or goes back, with one JSON object on its standard "
-               "input (docs/monitoring.md). A process of its own calls it, so that no step waits. Empty: none. The deck is stored with the "
-               "run, so keep secrets in a file that the command reads."},
+       .help =
+           "A command for /bin/sh on rank 0's node: it is called when the run ends, stalls or goes back. Its standard input is one JSON "
+           "object (docs/monitoring.md). A process of its own calls it, so that no step waits. Empty: none. The deck is stored with the "
+           "run, so keep secrets in a file that the command reads."},
       {KEY(run.notify_limit), .type = duration, .unit = "time", .limits = {.least = 1, .most = 3600}, .fallback = "\"10 s\"",
        .help = "How long a call of run.notify may take before it is ended. The end of a run waits no longer for its own call."}};
 }
