@@ -28,25 +28,33 @@ std::string folder_of(const std::string& path) {
 }
 
 /// Of the file system that was full: room, or names for files.
-std::string full_disk(const std::string& path) {
+std::string full_disk(const std::string& path, std::int64_t asked) {
   constexpr const char* what_to_do = "free some space or write to another file system, then run again.";
   struct statvfs s;
   if (::statvfs(path.c_str(), &s) != 0 && ::statvfs(folder_of(path).c_str(), &s) != 0)
     return fmt::format("The disk is full: {}", what_to_do);
-  const std::string room = human_bytes(static_cast<double>(s.f_bavail) * static_cast<double>(s.f_frsize));
+  const double free = static_cast<double>(s.f_bavail) * static_cast<double>(s.f_frsize);
+  const std::string room = human_bytes(free);
   // A file system that makes them as it needs them says that it has none at all.
   if (s.f_files > 0 && s.f_favail == 0)
     return fmt::format(
         "The file system holds as many files as it can ({} inodes, none free; {} free for their content): remove files or write to another "
         "file system, then run again.",
         s.f_files, room);
-  return fmt::format("The disk is full ({} free): {}", room, what_to_do);
+  // Looked at after the refusal, whose file may have given room back.
+  if (asked > 0 && free >= static_cast<double>(asked))
+    return fmt::format(
+        "The disk is full ({} are refused, and {} are counted as free just after that): other files of the save gave room back meanwhile, "
+        "or a quota is used up that this count leaves out (quota -s, lfs quota), or the file system keeps the rest for itself. Free some "
+        "space or write to another file system, then run again.",
+        human_bytes(static_cast<double>(asked)), room);
+  return fmt::format("The disk is full ({} free for users; what the file system keeps for itself does not count): {}", room, what_to_do);
 }
 
-std::string advice(int error_number, const std::string& path) {
+std::string advice(int error_number, const std::string& path, std::int64_t asked) {
   switch (error_number) {
     case ENOSPC:
-      return full_disk(path);
+      return full_disk(path, asked);
     case EDQUOT:
       return "Your quota is used up: remove files or ask for more, then run again.";
     case EFBIG:
@@ -74,8 +82,8 @@ mode_t mode_for(Readers readers) { return readers == Readers::owner ? 0600 : 066
 
 }  // namespace
 
-void fail_storage(const std::string& action, const std::string& path, int error_number) {
-  fail(ExitCode::storage, "{}: cannot {}: {}. {}", path, action, std::strerror(error_number), advice(error_number, path));
+void fail_storage(const std::string& action, const std::string& path, int error_number, std::int64_t asked) {
+  fail(ExitCode::storage, "{}: cannot {}: {}. {}", path, action, std::strerror(error_number), advice(error_number, path, asked));
 }
 
 PosixFile::PosixFile(int descriptor, std::string path, ExitCode on_error)
@@ -181,7 +189,8 @@ void PosixFile::reserve(std::int64_t bytes, std::int64_t offset) {
   do r = ::fallocate(descriptor_, 0, offset, bytes);
   while (r != 0 && errno == EINTR);
   // A file system without fallocate is no failure: there a full disk shows at the write itself.
-  if (r != 0 && errno != EOPNOTSUPP && errno != ENOSYS) fail_storage(fmt::format("reserve {}", human_bytes(bytes)), path_, errno);
+  if (r != 0 && errno != EOPNOTSUPP && errno != ENOSYS)
+    fail_storage(fmt::format("reserve {}", human_bytes(static_cast<double>(bytes))), path_, errno, bytes);
 }
 
 void PosixFile::leave_hole(std::int64_t offset, std::int64_t bytes) {

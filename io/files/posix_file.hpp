@@ -90,8 +90,8 @@ constexpr std::int64_t small_file_bytes = 64 << 20;  ///< what a deck, a record 
 /// a pipe, a device without end, or terabytes of a hole. Else Error(on_error).
 std::string read_small_file(const std::string& path, ExitCode on_error, std::int64_t most = small_file_bytes);
 
-/// Error(storage): what failed, where, the system's reason and what to do about it.
-[[noreturn]] void fail_storage(const std::string& action, const std::string& path, int error_number);
+/// Error(storage): what failed, where, the system's reason and what to do about it. `asked`: bytes that were wanted at once; 0: not known.
+[[noreturn]] void fail_storage(const std::string& action, const std::string& path, int error_number, std::int64_t asked = 0);
 /// Makes the entries of a folder durable.
 void sync_folder(const std::string& path);
 /// rename(2), reported as above.

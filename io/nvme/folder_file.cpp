@@ -120,7 +120,7 @@ void FolderFile::reserve(std::int64_t bytes) {
     do r = ::ftruncate(descriptor_, bytes);
     while (r != 0 && errno == EINTR);
   }
-  if (r != 0) fail_storage(fmt::format("reserve {}", human_bytes(static_cast<double>(bytes))), path_, errno);
+  if (r != 0) fail_storage(fmt::format("reserve {}", human_bytes(static_cast<double>(bytes))), path_, errno, bytes);
 }
 
 void FolderFile::go_direct(const std::string& folder) {

@@ -18,11 +18,6 @@ std::string human_duration(double seconds) {
   return fmt::format("{} s", s);
 }
 
-std::string mfu_text(double full, double causal) {
-  return fmt::format("{:.1f} % ({:.1f} % causal{})", 100 * full, 100 * causal,
-                     causal > 1 ? ": no share, since the product was measured on a busy machine" : "");
-}
-
 Progress::Progress(std::int64_t first_step, std::int64_t steps, std::int64_t log_every, std::string memory,
                    std::function<double(std::int64_t)> left)
     : steps_(steps),
@@ -37,9 +32,9 @@ void Progress::step(const StepFigures& f, std::span<const std::pair<std::string,
   const double seconds = f.seconds / (left_(done_ - 1) - left_(done_));
   seconds_of_unit_ = seconds_of_unit_ == 0 ? seconds : 0.9 * seconds_of_unit_ + 0.1 * seconds;
   if (f.step % log_every_ == 0 || f.step == steps_)
-    note(fmt::format("step {:>{}}/{}  loss {:.4f}  grad norm {:.3f}  lr {:.2e}  {} tokens/s  MFU {}  memory {}  left {}", f.step,
+    note(fmt::format("step {:>{}}/{}  loss {:.4f}  grad norm {:.3f}  lr {:.2e}  {} tokens/s  {}  memory {}  left {}", f.step,
                      std::to_string(steps_).size(), steps_, f.loss, f.grad_norm, f.learning_rate, human_count(f.tokens_per_second),
-                     mfu_text(f.mfu_full, f.mfu_causal), memory_, human_duration(seconds_left())));
+                     mfu_text(f.mfu), memory_, human_duration(seconds_left())));
   if (!loss_of_files.empty() && (f.step % log_every_ == 0 || f.step == steps_)) {
     std::string line = "  loss of files";
     for (const auto& [path, loss] : loss_of_files)

@@ -6,20 +6,18 @@
 #include <string>
 #include <utility>
 
+#include "base/mfu.hpp"
+
 namespace tessera {
 
 /// "2 h 05 min", "3 min 20 s", "12 s".
 std::string human_duration(double seconds);
 
-/// "43.1 % (40.2 % causal)". More than all cannot be, and is said to be no share: steps do no more than products where both have the
-/// machine.
-std::string mfu_text(double full, double causal);
-
 /// The figures of one step.
 struct StepFigures {
   std::int64_t step = 0;  ///< 1-based, as people count
   double loss = 0, grad_norm = 0, learning_rate = 0, tokens_per_second = 0, seconds = 0;
-  double mfu_full = 0, mfu_causal = 0;  ///< of the measured GEMM rate, by both FLOP counts
+  Mfu mfu = {};
 };
 
 class Progress {

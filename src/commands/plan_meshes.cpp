@@ -102,7 +102,7 @@ int recommend_mesh(const PlanOptions& o, const MachineProfile& machine) {
   if (!o.write.empty())
     write_recommended(o, first.choice.changes,
                       fmt::format("{:.0f} tokens/s are predicted, a step of {}, MFU {:.1f} %; memory: {}", p.tokens_per_second,
-                                  time_text(p.step.seconds), 100 * p.mfu_causal, memory_text(first)),
+                                  time_text(p.step.seconds), 100 * p.mfu_full, memory_text(first)),
                       p.ranks, machine.name);
   if (o.json) {
     Json out = {{"deck", o.path}, {"machine", machine.name}, {"profile", o.machine}};
@@ -134,7 +134,7 @@ int sweep_meshes(const PlanOptions& o, const MachineProfile& machine) {
     const MeshChoice& first = s.found.choices.front();
     const Prediction& p = first.choice.prediction;
     put("{:>6} {:>6} {:>12.0f} {:>9.0f} {:>5.1f} %  {}: {}", ranks, p.nodes, p.tokens_per_second, p.tokens_per_second / ranks,
-        100 * p.mfu_causal, mesh_text(first.mesh), words_of(first.choice.changes));
+        100 * p.mfu_full, mesh_text(first.mesh), words_of(first.choice.changes));
     if (s.found.choices.size() > 1) {
       const MeshChoice& second = s.found.choices[1];
       put("; {:+.1f} % with {}", 100 * (second.choice.prediction.tokens_per_second / p.tokens_per_second - 1), mesh_text(second.mesh));

@@ -125,7 +125,7 @@ void write_deck(const Searched& s) {
   const Prediction& p = s.found.first->prediction;
   write_recommended(s.options, s.found.first->changes,
                     fmt::format("{:.0f} tokens/s are predicted, a step of {}, MFU {:.1f} %; memory: {}", p.tokens_per_second,
-                                time_text(p.step.seconds), 100 * p.mfu_causal, memory_text(*s.found.first)),
+                                time_text(p.step.seconds), 100 * p.mfu_full, memory_text(*s.found.first)),
                     p.ranks, s.machine.name);
 }
 
@@ -243,7 +243,7 @@ int sweep(const PlanOptions& options, const MachineProfile& machine) {
     }
     const Prediction& p = s.found.first->prediction;
     put("{:>6} {:>6} {:>12.0f} {:>9.0f} {:>5.1f} %  {}{}\n", ranks, p.nodes, p.tokens_per_second, p.tokens_per_second / ranks,
-        100 * p.mfu_causal, words(*s.found.first), cost_text(o, p));
+        100 * p.mfu_full, words(*s.found.first), cost_text(o, p));
   }
   if (options.json) put("{}\n", Json({{"deck", options.path}, {"machine", machine.name}, {"sweep", rows}}).dump(2, BadText::replace));
   return any ? 0 : static_cast<int>(ExitCode::memory);

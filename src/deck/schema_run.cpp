@@ -51,10 +51,11 @@ std::vector<Key> run_keys() {
        .help = "Steps between two progress lines; metrics.jsonl holds every step."},
       {KEY(run.breakdown_every), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",
        .help =
-           "Steps between two tables of where the time goes on rank 0: forward, backward, optimizer, each kind of collective, copies, "
-           "disks, "
-           "exposed and hidden, with bytes a second; 0: none. On the host every step is timed and a table has their means. On a GPU it is "
-           "that of one step, which issues its tasks one by one where others may be one CUDA graph."},
+           "Steps between two measurements of where the time goes on rank 0: forward, backward, optimizer, each kind of collective, "
+           "copies, "
+           "disks, exposed and hidden, with bytes a second; 0: none. metrics.jsonl and the report page have each. The log prints tables of "
+           "means: after the first measurement, after the second, the fourth, the eighth and so on, and at the end. On the host every step "
+           "is timed. On a GPU one step is, which issues its tasks one by one where others may be one CUDA graph."},
       {KEY(run.profile), .type = boolean, .fallback = "false",
        .help = "Times each kernel of the host in all steps but the first of a start: at the end rank 0 prints how far which is from its "
                "floor, its FLOPs over a product's rate or its bytes over a copy's, and writes profile.json into the output folder."},
@@ -68,9 +69,17 @@ std::vector<Key> run_keys() {
            "graph: "
            "times of tasks are close to those in the graph, gaps between them are not."},
       {KEY(run.machine), .type = text, .unit = "path", .fallback = "\"\"", .silent = true,
-       .help = "Machine profile (`tessera report --measure`, inputs/machines/*.toml) of what the run runs on: the joined file of run.trace "
-               "then "
-               "holds the step that the simulator predicts for rank 0 beside those that were measured; empty: no prediction."}};
+       .help =
+           "Machine profile (`tessera report --measure`, inputs/machines/*.toml) of what the run runs on. MFU is a share of its peak, and "
+           "the joined file of run.trace holds the step that the simulator predicts for rank 0 beside those that were measured. Empty: "
+           "no prediction, and steps are compared with a product that is measured at the start."},
+      {KEY(run.notify), .type = text, .unit = "command", .fallback = "\"\"",
+       .help =
+           "A command for /bin/sh on rank 0's node: it is called when the run ends, stalls or goes back. Its standard input is one JSON "
+           "object (docs/monitoring.md). A process of its own calls it, so that no step waits. Empty: none. The deck is stored with the "
+           "run, so keep secrets in a file that the command reads."},
+      {KEY(run.notify_limit), .type = duration, .unit = "time", .limits = {.least = 1, .most = 3600}, .fallback = "\"10 s\"",
+       .help = "How long a call of run.notify may take before it is ended. The end of a run waits no longer for its own call."}};
 }
 
 }  // namespace tessera::schema

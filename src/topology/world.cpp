@@ -329,6 +329,10 @@ std::vector<Straggler> World::take_stragglers() const {
   return handles_->watch ? handles_->watch->take_stragglers() : std::vector<Straggler>();
 }
 
+AwaitedRanks World::awaited_since(double begin) const { return handles_->watch ? handles_->watch->awaited_since(begin) : AwaitedRanks(); }
+
+std::vector<Spent> World::spent_of_ranks() const { return handles_->watch ? handles_->watch->spent_of_ranks() : std::vector<Spent>(); }
+
 std::string name_mpi(std::string_view library_text) {
   constexpr std::string_view word = " Version", between = " \t:";
   const std::string_view line = library_text.substr(0, library_text.find_first_of(",\n"));

@@ -8,6 +8,7 @@
 
 #include "base/check.hpp"
 #include "base/identity.hpp"
+#include "topology/failure/awaited.hpp"
 #include "topology/failure/start.hpp"
 #include "topology/failure/stragglers.hpp"
 #include "topology/failure/watchdog.hpp"
@@ -63,6 +64,10 @@ class World {
   void watch_progress(const WatchdogOptions& options) const;
   /// Ranks that were found to be slow since the last call. On rank 0; elsewhere none.
   std::vector<Straggler> take_stragglers() const;
+  /// Whom the others have waited for since `begin` of now_seconds(). On rank 0; elsewhere nobody.
+  AwaitedRanks awaited_since(double begin) const;
+  /// What each rank has said last of what it has computed. On rank 0 of several; elsewhere none.
+  std::vector<Spent> spent_of_ranks() const;
   /// Calls `part` when the world ends as it should, the last one first: what was changed of the process for it is put back. This rank only.
   void at_end(std::function<void()> part) const;
   /// From now on a collective of this world, or of a communicator made in it, that waits longer is an error. This rank only.

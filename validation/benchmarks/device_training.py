@@ -160,7 +160,7 @@ class Ours:
         full = flops_per_token(self.shape)[0]
         # Tokens a second over all steps that count, as the peer is timed. The program's utilisation is of the rate that it measured of its own products.
         return {"stage": stage, "tokens_per_second": statistics.harmonic_mean([row["tokens_per_second"] for row in counted]),
-                "matmul_flops": statistics.median(row["tokens_per_second"] * full / row["mfu"] for row in counted), "timeline": summary,
+                "matmul_flops": statistics.median(row["tokens_per_second"] * full / row["of_product"] for row in counted), "timeline": summary,
                 "overhead_bytes": overhead_bytes(said), "used": (used, used_by), "choices_kept": self.count > 1, "notes": list(rows_said(f"training {self.name}", said)),
                 "start_seconds": start_seconds if start_seconds is not None else time.monotonic() - begin}
 

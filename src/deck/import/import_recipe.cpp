@@ -320,7 +320,9 @@ void import_schedule(Importer& in, bool trainer) {
                                  shortened(in.given(type)->literal.str())));
     return in.assume(ours, "\"constant\"", "");
   }
-  in.put(ours, toml_string(word), type);
+  const bool from_zero = word == "warmup_lr" || word == "warmup_decay_lr";
+  in.put(ours, toml_string(word), type,
+         from_zero ? "by DeepSpeed's own design the first two steps have warmup_min_lr; where that is 0, weights stand still in them" : "");
   std::vector<std::string_view> parameters = scheduler->parameters;
   for (const std::string_view leaf : all_parameters())
     if (in.given(parameter(leaf)) && std::ranges::find(parameters, leaf) == parameters.end())

@@ -217,6 +217,22 @@ Found stalls(const RunFigures& f, const Deck& deck) {
   return a;
 }
 
+Found stood_still(const RunFigures& f, const Deck& deck) {
+  if (f.stalls.empty()) return {};
+  double excess = 0;
+  for (const StalledStep& stall : f.stalls) excess += stall.seconds - stall.usual;
+  const StalledStep& longest = *std::ranges::max_element(f.stalls, {}, &StalledStep::seconds);
+  const double wall = f.goodput ? f.goodput->wall : 0;
+  Advice a{.share = wall > 0 ? excess / wall : 0,
+           .found = fmt::format("{} stood still, for {} in all{}. The longest: {}.",
+                                f.stalls.size() == 1 ? "A step" : fmt::format("{} steps", f.stalls.size()), span_text(excess),
+                                wall > 0 ? fmt::format(", {} of the run's time", percent(excess / wall)) : "", longest.text),
+           .remedy = "Look at the log of that time."};
+  if (deck.run.notify.empty()) a.remedy = "Let a command tell you when it happens.", a.change = "run.notify=COMMAND";
+  a.of_step = false;
+  return a;
+}
+
 Found lost_work(const RunFigures& f, const Deck& deck) {
   if (!f.goodput || f.goodput->wall <= 0) return {};
   const double share = f.goodput->lost / f.goodput->wall;
@@ -266,6 +282,7 @@ constexpr AdviceRule rules[] = {{"no_number", no_number},
                                 {"waits", waits},
                                 {"slow_ranks", slow},
                                 {"saves", stalls},
+                                {"stalls", stood_still},
                                 {"lost_work", lost_work},
                                 {"starts", starts},
                                 {"free_memory", free_memory}};

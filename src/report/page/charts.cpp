@@ -25,30 +25,25 @@ struct ChartRow {
 /// Each stands where one of its columns has a number, or where it says why none has.
 const std::vector<ChartRow>& chart_rows() {
   static const std::vector<ChartRow> rows = {
-      {"loss",
-       "Loss",
-       "nats a token",
-       {{"loss", "training"}},
-       false,
-       "No step in metrics.jsonl has it.",
-       "Mean over a batch's targets; points are evaluations."},
-      {"speed",
-       "Throughput",
-       "tokens/s",
-       {{"tokens_per_second", "tokens/s"}},
-       false,
-       "No step in metrics.jsonl has it.",
-       "Of all ranks, padding included."},
+      {"loss", "Loss", "nats a token", {{"loss", "training"}}, false, "", "Mean over a batch's targets; points are evaluations."},
+      {"speed", "Throughput", "tokens/s", {{"tokens_per_second", "tokens/s"}}, false, "", "Of all ranks, padding included."},
       {"mfu",
        "MFU",
        "",
        {{"mfu", "all of attention"}, {"mfu_causal", "causal attention"}},
        false,
-       "No step has an MFU: the rate of products on this machine was not measured.",
-       "Share of the measured rate of products, under both counts of attention."},
+       "",
+       "Share of the peak of the machine's profile, under both counts of attention."},
+      {"product",
+       "Share of the measured product",
+       "",
+       {{"of_product", "all of attention"}, {"of_product_causal", "causal attention"}},
+       false,
+       "",
+       "No MFU: of the rate of a product that the run measured at its start. run.machine names a profile, whose peak MFU is a share of."},
       {"seconds", "Time of a step", "s", {{"seconds", "seconds"}}, false, "", "From the reading of a batch to the end of its step."},
-      {"norm", "Norm of the gradient", "", {{"grad_norm", "before clipping"}}, true, "No step in metrics.jsonl has it.", ""},
-      {"rate", "Learning rate", "", {{"lr", "rate"}}, false, "No step in metrics.jsonl has it.", ""},
+      {"norm", "Norm of the gradient", "", {{"grad_norm", "before clipping"}}, true, "", ""},
+      {"rate", "Learning rate", "", {{"lr", "rate"}}, false, "", ""},
       {"scale", "Loss scale", "", {{"loss_scale", "scale"}}, true, "", "What losses are multiplied by in fp16."},
       {"router",
        "Routers",
@@ -73,7 +68,7 @@ Chart chart_of_sources(const RunHistory& run) {
               .title = "Loss by data source",
               .unit = "nats a token",
               .series = {},
-              .absent = "All data are of one source: data.train with several files has a line for each."};
+              .absent = "Loss by data source: `data.train` with several files."};
   for (const auto& [path, column] : run.steps.group("loss_of_files/"))
     if (chart.series.size() < most_sources)
       chart.series.emplace_back("loss_of_files/" + path, std::filesystem::path(path).filename().string());
@@ -85,13 +80,17 @@ Chart chart_of_sources(const RunHistory& run) {
 }
 
 Chart chart_of_parts(const RunHistory& run) {
-  Chart chart{.id = "parts",
-              .title = "Where the time of a step goes",
-              .unit = "s",
-              .series = {},
-              .stacked = true,
-              .absent = "No step was broken down: run.breakdown_every=50 does it, at no cost on the host and for one step in 50 on a GPU.",
-              .help = "On rank 0; communication and copies only as far as no compute hides them."};
+  Chart chart{
+      .id = "parts",
+      .title = "Where the time of a step goes",
+      .unit = "s",
+      .series = {},
+      .stacked = true,
+      .clipped = true,
+      .absent =
+          "Where the time of a step goes, and how long each rank computes: `run.breakdown_every=50`, at no cost on the host and for one "
+          "step in 50 on a GPU.",
+      .help = "On rank 0; communication and copies only as far as no compute hides them."};
   for (const auto& [part, column] : run.steps.group("seconds_of/"))
     if (has_number(run.steps, "seconds_of/" + part)) chart.series.emplace_back("seconds_of/" + part, part);
   return chart;
@@ -128,6 +127,7 @@ std::vector<Chart> charts_of(const RunHistory& run) {
                 .unit = row.unit,
                 .series = {},
                 .logarithmic = row.logarithmic,
+                .clipped = row.id == std::string_view("seconds"),
                 .absent = row.absent,
                 .help = row.help};
     for (const auto& [column, name] : row.series)
@@ -138,6 +138,23 @@ std::vector<Chart> charts_of(const RunHistory& run) {
   if (Chart memory = chart_of_memory(run); !memory.series.empty()) charts.push_back(std::move(memory));
   charts.push_back(chart_of_parts(run));
   return charts;
+}
+
+Json charts_json(const std::vector<Chart>& charts) {
+  Json list = Json::array();
+  for (const Chart& chart : charts) {
+    if (chart.series.empty()) continue;
+    Json series = Json::array();
+    for (const auto& [column, name] : chart.series) series.push_back(Json::array({column, name}));
+    list.push_back({{"id", chart.id},
+                    {"title", chart.title},
+                    {"unit", chart.unit},
+                    {"stacked", chart.stacked},
+                    {"log", chart.logarithmic},
+                    {"clip", chart.clipped},
+                    {"series", series}});
+  }
+  return list;
 }
 
 std::string chart_numbers(const RunHistory& run, const std::vector<Chart>& charts) {
@@ -156,7 +173,7 @@ std::string chart_numbers(const RunHistory& run, const std::vector<Chart>& chart
   bool first = true;
   for (const Chart& chart : charts)
     for (const auto& [name, label] : chart.series) {
-      const ReducedColumn column = reduce_column(*steps.find(name), ends);
+      const ReducedColumn column = reduce_column(*steps.find(name), ends, chart.logarithmic);
       text += fmt::format("{}{}:{{\"mean\":{}", first ? "" : ",", Json(name).dump(-1, BadText::replace), number_list(column.mean));
       if (reduced && !chart.stacked) text += fmt::format(",\"low\":{},\"high\":{}", number_list(column.low), number_list(column.high));
       text += "}";

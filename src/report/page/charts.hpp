@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json.hpp"
 #include "report/page/run_history.hpp"
 
 namespace tessera {
@@ -11,12 +12,16 @@ struct Chart {
   std::string id, title, unit;
   std::vector<std::pair<std::string, std::string>> series;  ///< a column, and what it is called
   bool stacked = false, logarithmic = false;
-  std::string absent = {};  ///< said in its place where no column has a number
+  bool clipped = false;     ///< few steps far above the others may not flatten it
+  std::string absent = {};  ///< what records it, where no column has a number
   std::string help = {};
 };
 
-/// All of them; those without a column say why, or are left out where nobody would look for them.
+/// All of them; those without a column say what records it, or are left out where nobody would look for them.
 std::vector<Chart> charts_of(const RunHistory& run);
+
+/// As a page's script reads them.
+Json charts_json(const std::vector<Chart>& charts);
 
 /// A point a bucket of rows: at most so many numbers in all, and at most so many points a column.
 inline constexpr std::size_t most_points = 2000, most_numbers = 240'000;

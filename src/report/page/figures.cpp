@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "report/runs/run_summary.hpp"
+
 namespace tessera {
 namespace {
 
@@ -67,7 +69,11 @@ RunFigures figures_of_run(const RunHistory& run, const std::optional<StepTraces>
   f.ranks = std::max(1, static_cast<int>(run.ranks()));
   f.step_seconds = recent_median(steps, "seconds");
   f.tokens_per_second = recent_median(steps, "tokens_per_second");
-  f.mfu_full = recent_median(steps, "mfu"), f.mfu_causal = recent_median(steps, "mfu_causal");
+  for (const bool of_peak : {false, true})
+    if (const char* full = of_peak ? "mfu" : "of_product"; steps.find(full))
+      f.mfu = Mfu{.full = recent_median(steps, full),
+                  .causal = recent_median(steps, of_peak ? "mfu_causal" : "of_product_causal"),
+                  .of_peak = of_peak};
   const std::vector<double>* loss = steps.find("loss");
   f.loss = last_finite(loss);
   f.without_loss = loss ? std::ranges::count_if(*loss, [](double v) { return !std::isfinite(v); }) : 0;
@@ -87,6 +93,13 @@ RunFigures figures_of_run(const RunHistory& run, const std::optional<StepTraces>
     if (event.event == "start") f.killed += open && io::field_text(event.fields, "went_back").empty(), open = true;
     if (event.event == "end") open = false;
   }
+  f.warnings = warnings_of_last_start(run.events);
+  for (const io::Event& event : run.events)
+    if (event.event == "stall")
+      f.stalls.push_back({.step = event.step,
+                          .seconds = io::field_number(event.fields, "seconds").value_or(0),
+                          .usual = io::field_number(event.fields, "usual").value_or(0),
+                          .text = io::field_text(event.fields, "text")});
   if (traced) f.slow = slow_ranks(traced->ranks);
   return f;
 }

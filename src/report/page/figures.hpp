@@ -19,6 +19,13 @@ struct TierUse {
   std::vector<std::pair<std::string, std::int64_t>> categories = {};
 };
 
+/// A step that stood still.
+struct StalledStep {
+  std::int64_t step = 0;
+  double seconds = 0, usual = 0;
+  std::string text;  ///< a sentence
+};
+
 /// A rank that computed longer than the others in a traced step.
 struct SlowRank {
   int rank = 0;
@@ -28,9 +35,10 @@ struct SlowRank {
 struct RunFigures {
   std::int64_t steps_done = 0;
   int ranks = 1;
-  int ranks_per_node = 0;                                      ///< 0: not known
-  double step_seconds = 0;                                     ///< median of the last thousand
-  double tokens_per_second = 0, mfu_full = 0, mfu_causal = 0;  ///< medians of the same
+  int ranks_per_node = 0;        ///< 0: not known
+  double step_seconds = 0;       ///< median of the last thousand
+  double tokens_per_second = 0;  ///< median of the same
+  std::optional<Mfu> mfu = {};   ///< medians of the same
   std::optional<double> loss = {}, best_validation = {};
   std::int64_t best_step = 0;     ///< of best_validation
   std::int64_t without_loss = 0;  ///< steps whose loss is no number
@@ -41,7 +49,9 @@ struct RunFigures {
   double save_seconds = 0;              ///< of a save that blocks, mean
   std::int64_t starts = 0, killed = 0;
   std::vector<TierUse> memory = {};
-  std::vector<SlowRank> slow = {};  ///< the slowest first
+  std::vector<SlowRank> slow = {};         ///< the slowest first
+  std::vector<StalledStep> stalls = {};    ///< in their order
+  std::vector<std::string> warnings = {};  ///< of the last start, as `tessera runs` counts them
 
   double share(const std::string& part) const {
     const auto found = shares.find(part);

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
+#include <filesystem>
 
 #include "base/check.hpp"
 #include "base/version.hpp"
@@ -16,27 +16,11 @@ namespace {
 
 Json optional_number(const std::optional<double>& number) { return number ? Json(*number) : Json(); }
 
-Json charts_json(const std::vector<Chart>& charts) {
-  Json list = Json::array();
-  for (const Chart& chart : charts) {
-    if (chart.series.empty()) continue;
-    Json series = Json::array();
-    for (const auto& [column, name] : chart.series) series.push_back(Json::array({column, name}));
-    list.push_back({{"id", chart.id},
-                    {"title", chart.title},
-                    {"unit", chart.unit},
-                    {"stacked", chart.stacked},
-                    {"log", chart.logarithmic},
-                    {"series", series}});
-  }
-  return list;
-}
-
 /// What stands in charts as an upright line.
 Json marks_json(const RunHistory& run) {
   Json marks = Json::array();
   for (const io::Event& event : events_of(run))
-    if ((event.event == "start" && event.step > 0) || event.event == "warning" || event.event == "phase")
+    if ((event.event == "start" && event.step > 0) || event.event == "warning" || event.event == "phase" || event.event == "stall")
       if (marks.size() < 500) marks.push_back({{"step", event.step}, {"event", event.event}});
   return marks;
 }
@@ -68,9 +52,14 @@ Json figures_json(const PageInput& in, const RunFigures& f) {
            {"steps_without_loss", f.without_loss},
            {"step_seconds", f.step_seconds},
            {"tokens_per_second", f.tokens_per_second},
-           {"mfu", f.mfu_full},
-           {"mfu_causal", f.mfu_causal},
+           {"warnings", Json(f.warnings)},
+           {"health", in.health},
            {"stall_share", f.stall_share}};
+  if (f.mfu) out[f.mfu->of_peak ? "mfu" : "of_product"] = f.mfu->full;
+  if (f.mfu) out[f.mfu->of_peak ? "mfu_causal" : "of_product_causal"] = f.mfu->causal;
+  Json stalls = Json::array();
+  for (const StalledStep& stall : f.stalls) stalls.push_back({{"step", stall.step}, {"seconds", stall.seconds}, {"usual", stall.usual}});
+  out["stalls"] = stalls;
   Json shares = Json::object();
   for (const auto& [part, share] : f.shares) shares[part] = share;
   out["shares"] = shares;
@@ -129,44 +118,46 @@ Json RunPage::data() const {
   return out;
 }
 
-std::string RunPage::html() const {
+std::string title_of_run(const std::string& folder) {
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::absolute(folder, error).lexically_normal();
+  if (error) return folder;
+  return path.has_filename() ? path.filename().string() : path.parent_path().filename().string();
+}
+
+std::string html_document(const std::string& title, const std::string& body, const Json& drawn, int reload_seconds) {
   if (!can_draw_pages())
     fail(ExitCode::usage,
          "this build has no library for charts, so it writes no page: install dygraphs 2.2.1 (Debian's libjs-dygraphs, or scripts/setup) "
          "and build "
          "again. `tessera runs report RUN --json` gives what the page would show.");
-  const std::string name = in_.deck && !in_.deck->run.name.empty() ? in_.deck->run.name : in_.run.folder;
-  std::string charts;
-  std::string parts;
-  for (const Chart& chart : charts_of(in_.run)) (chart.stacked ? parts : charts) += chart_figure(chart, in_.run);
   // Nothing may be fetched, whatever stands in a text.
   std::string text = fmt::format(
-      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta http-equiv=\"Content-Security-Policy\" "
+      "<!DOCTYPE html>\n<html lang=\"en\"{}>\n<head>\n<meta charset=\"utf-8\">\n<meta http-equiv=\"Content-Security-Policy\" "
       "content=\"default-src 'none'; "
       "script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:\">\n<meta name=\"viewport\" content=\"width=device-width, "
       "initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n<meta name=\"generator\" content=\"tessera "
       "{}\">\n<title>{}</title>\n<style>\n",
-      version(), tessera::html(name));
+      reload_seconds > 0 ? fmt::format(" data-reload=\"{}\"", reload_seconds) : "", version(), tessera::html(title));
   text += page_style;
-  text += "</style>\n</head>\n<body>\n<main>\n" + head_section(in_, figures_) + advice_section(advice_, figures_, in_.deck.has_value());
-  text +=
-      "<section id=\"curves\"><h2>Curves</h2>\n<p class=\"choose\" id=\"choose\" hidden><label>over <select id=\"axis\"><option "
-      "value=\"step\">steps</option>"
-      "<option value=\"time\">hours</option></select></label> Drag over a chart to look nearer, double-click to see all.</p>\n<div "
-      "class=\"charts\">\n" +
-      charts + "</div></section>\n";
-  text += "<section id=\"breakdown\"><h2>Time</h2>\n" + parts + parts_table(figures_) + "</section>\n";
-  text += step_section(in_, figures_) + ranks_section(in_, figures_) + memory_section(in_) + goodput_section(figures_) +
-          events_section(in_.run) + deck_section(in_) + environment_section(in_.run) + licence_section();
-  text +=
-      "</main>\n<noscript><p>Charts need JavaScript; all else on this page does not.</p></noscript>\n<script type=\"application/json\" "
-      "id=\"data\">";
-  text += script_json(drawn_json(in_).dump(-1, BadText::replace));
+  text += "</style>\n</head>\n<body>\n<main>\n" + body + licence_section() +
+          "</main>\n<noscript><p>Charts need JavaScript; all else on this page does not.</p></noscript>\n<script "
+          "type=\"application/json\" id=\"data\">";
+  text += script_json(drawn.dump(-1, BadText::replace));
   text += "</script>\n<script>\n";
   text += chart_library;
   text += "\n</script>\n<script>\n";
   text += page_script;
   return text + "</script>\n</body>\n</html>\n";
+}
+
+std::string RunPage::html() const {
+  const std::vector<Chart> charts = charts_of(in_.run);
+  std::string body = head_section(in_, figures_) + advice_section(in_, figures_, advice_) + curves_section(charts, in_.run);
+  body += time_section(charts, in_.run, figures_) + rank_times_section(in_.run) + step_section(in_, figures_) +
+          ranks_section(in_, figures_) + memory_section(in_) + goodput_section(figures_) + events_section(in_.run) + deck_section(in_) +
+          environment_section(in_.run) + unmeasured_section(in_, figures_, charts);
+  return html_document(title_of_run(in_.run.folder), body, drawn_json(in_), in_.reload_seconds);
 }
 
 }  // namespace tessera

@@ -18,6 +18,9 @@ struct Forecast {
 
 struct PageInput {
   RunHistory run;
+  std::string state = {};   ///< as `tessera runs` says it; empty: what the events tell
+  std::string health = {};  ///< the same
+  int reload_seconds = 0;   ///< the page is written again while the run goes on; 0: it is not
   std::optional<StepTraces> traced = {};
   std::optional<Deck> deck = {};     ///< where deck.toml can be read
   std::vector<TierUse> memory = {};  ///< of the plan
@@ -41,6 +44,12 @@ class RunPage {
   RunFigures figures_;
   std::vector<Advice> advice_;
 };
+
+/// The last part of a run's folder, however that was written.
+std::string title_of_run(const std::string& folder);
+
+/// Of a document: its head up to the style, then `body`, then the data and what draws it.
+std::string html_document(const std::string& title, const std::string& body, const Json& drawn, int reload_seconds);
 
 /// Whether this build carries the library that draws charts; without it html() throws Error(usage) that says what to install.
 bool can_draw_pages();

@@ -4,7 +4,14 @@
   const data = JSON.parse(document.getElementById('data').textContent);
   const numbers = data.numbers;
   const charts = [];
-  let axis = 'step', zooming = false;
+  const select = document.getElementById('axis'), reload = Number(document.documentElement.dataset.reload || 0);
+  let zooming = false;
+
+  // What was chosen stays as it is while a page that is live loads again.
+  const keep = (name, value) => { try { if (reload) sessionStorage.setItem('tessera-' + name, value); } catch (e) { /* a browser may forbid it */ } };
+  const kept = (name) => { try { return reload ? sessionStorage.getItem('tessera-' + name) : null; } catch (e) { return null; } };
+  if (select && kept('axis')) select.value = kept('axis');
+  let axis = select && select.value ? select.value : 'step';
 
   const colour = (i) => getComputedStyle(document.documentElement).getPropertyValue(typeof i === 'string' ? i : '--s' + i % 12).trim();
   const element = (name, text, className) => {
@@ -33,22 +40,38 @@
     return numbers.time[low] / 3600;
   }
 
+  // Places on the axis, and columns of numbers at them. Several runs have a table for each axis, since each run has places of its own.
+  const columnsNow = () => (numbers.axes ? numbers.axes[axis].columns : numbers.columns);
+  const places = () => (numbers.axes ? numbers.axes[axis].at : numbers.step.map(place));
+
   // dygraphs' rows: a place, then of each series a number, or with bands three.
   function rows(chart) {
-    const columns = chart.series.map((s) => numbers.columns[s[0]]);
-    const bands = chart.bands, points = chart.id === 'loss' && numbers.evaluations.step.length > 0;
+    const columns = chart.series.map((s) => columnsNow()[s[0]]);
+    const bands = chart.bands, points = hasPoints(chart);
     const cell = (column, i) => {
       const mean = column.mean[i];
       if (mean === null) return null;
       return bands ? [column.low ? column.low[i] : mean, mean, column.high ? column.high[i] : mean] : mean;
     };
-    const list = numbers.step.map((step, i) => [place(step)].concat(columns.map((c) => cell(c, i)), points ? [null] : []));
+    const list = places().map((at, i) => [at].concat(columns.map((c) => cell(c, i)), points ? [null] : []));
     if (!points) return list;
     numbers.evaluations.step.forEach((step, i) => {
       const loss = numbers.evaluations.loss[i];
       if (loss !== null) list.push([place(step)].concat(columns.map(() => null), [bands ? [loss, loss, loss] : loss]));
     });
     return list.sort((a, b) => a[0] - b[0]);
+  }
+
+  const hasPoints = (chart) => chart.id === 'loss' && !numbers.axes && numbers.evaluations.step.length > 0;
+
+  // Where few steps are far above all others, the end of a scale that shows the others; null where there are none such.
+  function clipAt(chart) {
+    if (!chart.clip || chart.log || chart.whole) return null;
+    const columns = chart.series.map((s) => columnsNow()[s[0]].mean);
+    const tops = columns[0].map((_, i) => columns.reduce((top, c) => (chart.stacked ? top + (c[i] || 0) : Math.max(top, c[i] || 0)), 0)).filter((v) => v > 0);
+    tops.sort((a, b) => a - b);
+    const usual = tops[Math.floor(0.95 * (tops.length - 1))] * 1.25;
+    return tops.length > 2 && tops[tops.length - 1] > 1.6 * usual ? usual : null;
   }
 
   function drawMarks(context, area, graph) {
@@ -80,21 +103,22 @@
         if (shown.x !== undefined) part.append(' ', element('b', short(series.y)));
         target.append(part);
       });
-      if (shown.x !== undefined) target.append(element('span', axis === 'step' ? 'step ' + Math.round(shown.x) : shown.x.toFixed(2) + ' h'));
+      if (shown.x !== undefined) target.append(element('span', axis === 'step' ? 'step ' + Math.round(shown.x) : axis === 'tokens' ? short(shown.x) + ' tokens' : shown.x.toFixed(2) + ' h'));
       return '';
     };
   }
 
   function options(chart) {
     const labels = [axis].concat(chart.series.map((s) => s[1]));
-    const evaluated = chart.id === 'loss' && numbers.evaluations.step.length > 0;
+    const evaluated = hasPoints(chart), top = clipAt(chart);
     if (evaluated) labels.push('validation');
     return {
+      valueRange: top === null ? null : [0, top],
       labels: labels, customBars: chart.bands, stackedGraph: chart.stacked, stackedGraphNaNFill: 'none', logscale: chart.log,
       colors: labels.slice(1).map((_, i) => colour(i)), fillAlpha: chart.stacked ? 0.6 : Number(colour('--band')), strokeWidth: chart.stacked ? 0.7 : 1.3, connectSeparatedPoints: true,
       series: evaluated ? {validation: {drawPoints: true, pointSize: 2.5, strokeWidth: 1}} : {},
       axisLineColor: colour('--line'), gridLineColor: colour('--line'), highlightCircleSize: 3, includeZero: chart.stacked,
-      axes: {y: {axisLabelWidth: 56, axisLabelFormatter: short}, x: {axisLabelFormatter: (v) => short(v) + (axis === 'step' ? '' : ' h'), pixelsPerLabel: 70}},
+      axes: {y: {axisLabelWidth: 56, axisLabelFormatter: short}, x: {axisLabelFormatter: (v) => short(v) + (axis === 'time' ? ' h' : ''), pixelsPerLabel: 70}},
       legend: 'always', legendFormatter: legend(chart), labelsDiv: document.createElement('div'), underlayCallback: drawMarks, animatedZooms: false,
       zoomCallback: (from, to) => zoomAll(chart, from, to)
     };
@@ -112,18 +136,25 @@
 
   function drawCurves() {
     data.charts.forEach((chart) => {
-      chart.bands = !chart.stacked && chart.series.some((s) => numbers.columns[s[0]].low);
+      chart.bands = !chart.stacked && chart.series.some((s) => columnsNow()[s[0]].low);
       const target = document.getElementById('chart-' + chart.id);
       chart.graph = new Dygraph(target, rows(chart), options(chart));
-      target.dataset.points = numbers.step.length;
+      target.dataset.points = places().length;
       charts.push(chart);
       const box = document.querySelector('input[data-log="' + chart.id + '"]');
-      if (box) box.addEventListener('change', () => { chart.log = box.checked; chart.graph.updateOptions({logscale: chart.log}); });
+      if (box) box.addEventListener('change', () => { chart.log = box.checked; chart.graph.updateOptions(options(chart)); });
+      const label = document.getElementById('scale-' + chart.id);
+      if (label && clipAt(chart) !== null) {
+        target.dataset.clipped = 'true';
+        label.hidden = false;
+        label.firstChild.addEventListener('change', () => { chart.whole = label.firstChild.checked; chart.graph.updateOptions(options(chart)); });
+      }
     });
-    const select = document.getElementById('axis');
+    if (!select) return;
     document.getElementById('choose').hidden = charts.length === 0;
     select.addEventListener('change', () => {
       axis = select.value;
+      keep('axis', axis);
       charts.forEach((chart) => chart.graph.updateOptions(Object.assign(options(chart), {file: rows(chart), dateWindow: null})));
     });
   }
@@ -247,4 +278,6 @@
     if (timeline) timeline.draw();
   });
   document.documentElement.dataset.charts = charts.length;
+  const looksNearer = () => charts.some((chart) => chart.graph.isZoomed()) || !window.getSelection().isCollapsed;
+  if (reload) setInterval(() => { if (!looksNearer()) location.reload(); }, 1000 * reload);
 })();

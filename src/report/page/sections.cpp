@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ranges>
 
 #include "base/types.hpp"
 #include "report/page/html.hpp"
@@ -46,7 +47,7 @@ std::string text_of(const Json& value) { return value.is_string() ? value.text()
 }  // namespace
 
 std::string head_section(const PageInput& in, const RunFigures& f) {
-  const std::string name = in.deck && !in.deck->run.name.empty() ? in.deck->run.name : in.run.folder;
+  const std::string title = title_of_run(in.run.folder);
   std::string facts;
   const auto add = [&](const std::string& text) {
     if (!text.empty()) facts += (facts.empty() ? "" : " · ") + html(text);
@@ -54,60 +55,92 @@ std::string head_section(const PageInput& in, const RunFigures& f) {
   add(in.deck && in.deck->run.steps > 0 ? fmt::format("step {} of {}", f.steps_done, in.deck->run.steps)
                                         : fmt::format("step {}", f.steps_done));
   add(f.ranks == 1 ? "1 rank" : fmt::format("{} ranks", f.ranks));
-  add(state_of(in, f));
+  add(in.state.empty() ? state_of(in, f) : in.state);
+  add(in.health);
   if (!in.run.steps.time.empty()) add("last step " + moment_text(in.run.steps.time.back()));
+  if (in.deck && !in.deck->run.name.empty() && in.deck->run.name != title) add("named " + in.deck->run.name);
   add(in.run.folder);
-  std::string text = fmt::format("<header><h1>{}</h1>\n<p class=\"facts\">{}</p>\n<dl class=\"tiles\">\n", html(name), facts);
+  if (in.reload_seconds > 0) add(fmt::format("live: this page loads again every {} s, but not while you look nearer", in.reload_seconds));
+  std::string text = fmt::format("<header><h1>{}</h1>\n<p class=\"facts\">{}</p>\n<dl class=\"tiles\">\n", html(title), facts);
   if (f.loss) text += tile("loss", fmt::format("{:.4g}", *f.loss), "last step");
   if (f.best_validation)
     text += tile("validation", fmt::format("{:.4g}", *f.best_validation), fmt::format("best, of step {}", f.best_step));
   if (f.tokens_per_second > 0) text += tile("throughput", human_count(f.tokens_per_second), "tokens/s");
   if (f.step_seconds > 0) text += tile("step", span_text(f.step_seconds), "median");
-  if (f.mfu_causal > 0) text += tile("MFU", percent(f.mfu_causal), fmt::format("{} with all of attention", percent(f.mfu_full)));
+  if (f.mfu) text += tile(mfu_name(f.mfu->of_peak), percent(f.mfu->full), fmt::format("{} causal", percent(f.mfu->causal)));
   if (f.goodput) text += tile("goodput", percent(f.goodput->share()), "of " + span_text(f.goodput->wall));
   if (f.starts > 0) text += tile("starts", fmt::format("{}", f.starts), f.killed > 0 ? fmt::format("{} killed", f.killed) : "");
   return text + "</dl></header>\n";
 }
 
-std::string advice_section(const std::vector<Advice>& advice, const RunFigures& f, bool has_deck) {
-  if (!has_deck) return section("advice", "Advice", absent("None: deck.toml cannot be read, so no key can be named."));
+std::string advice_section(const PageInput& in, const RunFigures& f, const std::vector<Advice>& advice) {
+  constexpr std::size_t most_warnings = 5;
   std::string body;
+  // The newest first; those of stalls are in the advice on them.
+  std::size_t told = 0;
+  for (const std::string& warning : f.warnings | std::views::reverse) {
+    if (std::ranges::find(f.stalls, warning, &StalledStep::text) != f.stalls.end()) continue;
+    if (++told <= most_warnings) body += fmt::format("<li class=\"warning\">Warned: {}</li>\n", html_words(warning));
+  }
+  if (told > most_warnings) body += fmt::format("<li>{} warnings before these stand below.</li>\n", told - most_warnings);
   for (const Advice& a : advice) {
     body += fmt::format("<li>{} {}", html_words(a.found), html_words(a.remedy));
     if (!a.change.empty()) body += " <code>" + html(a.change) + "</code>";
     if (!a.simulated.empty()) body += " <em>" + html(a.simulated) + "</em>";
     body += "</li>\n";
   }
-  body = body.empty() ? paragraph("Nothing stands out in the figures that there are.") : "<ul class=\"advice\">\n" + body + "</ul>\n";
-  if (f.shares.empty()) body += absent("Where a step's time goes is not known: run.breakdown_every=50 measures it.");
-  return section("advice", "Advice", body);
+  if (!in.deck) body += "<li class=\"absent\">deck.toml cannot be read, so no key can be named.</li>\n";
+  const bool well = body.empty() && in.health.empty();
+  if (body.empty() && !well) body = fmt::format("<li class=\"warning\">`tessera runs` says: {}</li>\n", html(in.health));
+  return section("advice", "Advice",
+                 well ? paragraph("Nothing stands out in the figures that there are.") : "<ul class=\"advice\">\n" + body + "</ul>\n");
 }
 
-std::string chart_figure(const Chart& chart, const RunHistory& run) {
+std::string chart_figure(const Chart& chart, const RunHistory* run) {
+  if (chart.series.empty()) return "";
   std::string title = html(chart.title);
   if (!chart.unit.empty()) title += " <small>" + html(chart.unit) + "</small>";
-  if (chart.series.empty())
-    return fmt::format("<figure class=\"chart\"><figcaption><h3>{}</h3></figcaption>{}</figure>\n", title, absent(chart.absent));
   std::string what = chart.title;
-  const std::vector<double>* column = run.steps.find(chart.series.front().first);
+  const std::vector<double>* column = run ? run->steps.find(chart.series.front().first) : nullptr;
   const auto is_number = [](double v) { return std::isfinite(v); };
-  if (const auto first = std::ranges::find_if(*column, is_number); first != column->end()) {
-    const auto last = std::find_if(column->rbegin(), column->rend(), is_number);
-    what += fmt::format(" over steps, {}: {:.4g} at first, {:.4g} at last", chart.series.front().second, *first, *last);
-  }
+  if (column)
+    if (const auto first = std::ranges::find_if(*column, is_number); first != column->end()) {
+      const auto last = std::find_if(column->rbegin(), column->rend(), is_number);
+      what += fmt::format(" over steps, {}: {:.4g} at first, {:.4g} at last", chart.series.front().second, *first, *last);
+    }
+  std::string boxes;
+  if (chart.clipped)
+    boxes +=
+        fmt::format("<label hidden id=\"scale-{}\"><input type=\"checkbox\" data-scale=\"{}\"> to the highest</label>", chart.id, chart.id);
+  if (!chart.stacked)
+    boxes += fmt::format("<label><input type=\"checkbox\" data-log=\"{}\"{}> log</label>", chart.id, chart.logarithmic ? " checked" : "");
   return fmt::format(
-      "<figure class=\"chart{}\"><figcaption><h3>{}</h3>{}</figcaption>\n<div class=\"plot\" id=\"chart-{}\" role=\"img\" "
+      "<figure class=\"chart{}\"><figcaption><h3>{}</h3><span>{}</span></figcaption>\n<div class=\"plot\" id=\"chart-{}\" role=\"img\" "
       "aria-label=\"{}\"></div>\n"
       "<div class=\"legend\" id=\"legend-{}\"></div>{}</figure>\n",
-      chart.stacked ? " whole" : "", title,
-      chart.stacked
-          ? ""
-          : fmt::format("<label><input type=\"checkbox\" data-log=\"{}\"{}> log</label>", chart.id, chart.logarithmic ? " checked" : ""),
-      chart.id, html(what), chart.id, chart.help.empty() ? "" : "<p class=\"help\">" + html(chart.help) + "</p>");
+      chart.stacked ? " whole" : "", title, boxes, chart.id, html(what), chart.id,
+      chart.help.empty() ? "" : "<p class=\"help\">" + html(chart.help) + "</p>");
 }
 
+std::string charts_box(const std::string& figures, const std::vector<std::pair<std::string, std::string>>& axes) {
+  std::string options;
+  for (const auto& [value, name] : axes) options += fmt::format("<option value=\"{}\">{}</option>", value, html(name));
+  return "<p class=\"choose\" id=\"choose\" hidden><label>over <select id=\"axis\">" + options +
+         "</select></label> Drag over a chart to look nearer, double-click to see all.</p>\n<div class=\"charts\">\n" + figures + "</div>";
+}
+
+std::string curves_section(const std::vector<Chart>& charts, const RunHistory& run) {
+  std::string figures;
+  for (const Chart& chart : charts)
+    if (!chart.stacked) figures += chart_figure(chart, &run);
+  if (figures.empty())
+    return section("curves", "Curves", absent("No step is made yet.") + "<div hidden>" + charts_box("", {{"step", "steps"}}) + "</div>");
+  return section("curves", "Curves", charts_box(figures, {{"step", "steps"}, {"time", "hours"}}));
+}
+
+namespace {
+
 std::string parts_table(const RunFigures& f) {
-  if (f.shares.empty()) return "";
   std::vector<std::pair<std::string, double>> parts(f.shares.begin(), f.shares.end());
   std::ranges::stable_sort(parts, std::greater(), [](const auto& part) { return part.second; });
   std::vector<std::vector<std::string>> rows;
@@ -116,7 +149,18 @@ std::string parts_table(const RunFigures& f) {
   return html_table({"part", "of a step", "of a median step"}, rows, "Means over the steps that were broken down, rank 0");
 }
 
+}  // namespace
+
+std::string time_section(const std::vector<Chart>& charts, const RunHistory& run, const RunFigures& f) {
+  if (f.shares.empty()) return "";
+  std::string body;
+  for (const Chart& chart : charts)
+    if (chart.stacked) body += chart_figure(chart, &run);
+  return section("breakdown", "Time", body + parts_table(f));
+}
+
 std::string step_section(const PageInput& in, const RunFigures& f) {
+  if (!in.traced && !in.forecast) return "";
   std::string body;
   if (in.traced)
     body += paragraph(
@@ -124,25 +168,20 @@ std::string step_section(const PageInput& in, const RunFigures& f) {
                     "double-click to see all.",
                     in.traced->step, in.traced->shown, in.traced->ranks.size(), span_text(in.traced->bars.seconds),
                     in.run.traced.size() > 1 ? fmt::format(" {} steps were traced; this is the last.", in.run.traced.size()) : ""));
-  else
-    body += absent("No step was traced: run.trace=N times every task of step N, on every rank.");
   if (in.forecast)
     body += paragraph(fmt::format(
-        "Predicted for {}: a step of {}, {} tokens/s, MFU {}{}.", in.forecast->machine, span_text(in.forecast->seconds),
-        human_count(in.forecast->tokens_per_second), percent(in.forecast->mfu_causal),
+        "Predicted for {}: a step of {}, {} tokens/s, {}{}.", in.forecast->machine, span_text(in.forecast->seconds),
+        human_count(in.forecast->tokens_per_second), mfu_text({.full = in.forecast->mfu_full, .causal = in.forecast->mfu_causal}),
         f.step_seconds > 0 ? fmt::format("; the median step took {:.2f} times as long", f.step_seconds / in.forecast->seconds) : ""));
-  else
-    body += absent(in.no_forecast);
-  if (in.traced || in.forecast)
-    body +=
-        "<figure><div class=\"timeline\"><canvas id=\"timeline\" role=\"img\" aria-label=\"Tasks of a step by lane, measured and "
-        "predicted\"></canvas></div><div class=\"legend\" id=\"legend-timeline\"></div><p class=\"help\" id=\"task\">Point at a "
-        "task.</p></figure>\n";
+  body +=
+      "<figure><div class=\"timeline\"><canvas id=\"timeline\" role=\"img\" aria-label=\"Tasks of a step by lane, measured and "
+      "predicted\"></canvas></div><div class=\"legend\" id=\"legend-timeline\"></div><p class=\"help\" id=\"task\">Point at a "
+      "task.</p></figure>\n";
   return section("step", "A step, task by task", body);
 }
 
 std::string memory_section(const PageInput& in) {
-  if (in.memory.empty()) return section("memory", "Memory of a rank", absent(in.no_memory));
+  if (in.memory.empty()) return "";
   std::string body;
   for (const TierUse& tier : in.memory) {
     const double room = static_cast<double>(std::max(tier.limit.value_or(tier.bytes), tier.bytes));
@@ -167,7 +206,7 @@ std::string memory_section(const PageInput& in) {
 }
 
 std::string goodput_section(const RunFigures& f) {
-  if (!f.goodput) return section("goodput", "Goodput", absent("Not known: events.jsonl, which tells of starts and ends, is not there."));
+  if (!f.goodput) return "";
   const Goodput& g = *f.goodput;
   std::string bar;
   std::vector<std::vector<std::string>> rows;
@@ -178,9 +217,9 @@ std::string goodput_section(const RunFigures& f) {
     bar += bar_part(std::string(part.name), seconds / g.wall, i);
     rows.push_back({std::string(part.name), percent(seconds / g.wall), span_text(seconds), std::string(part.what)});
   }
-  std::string body =
-      paragraph(fmt::format("{} of {} since the first launch made steps that stand: {} tokens/s over all of it, MFU {}.",
-                            percent(g.share()), span_text(g.wall), human_count(g.tokens_per_second()), percent(g.mfu_causal())));
+  std::string body = paragraph(fmt::format("{} of {} since the first launch made steps that stand: {} tokens/s over all of it, {}.",
+                                           percent(g.share()), span_text(g.wall), human_count(g.tokens_per_second()),
+                                           mfu_text({.full = g.mfu(), .causal = g.mfu_causal(), .of_peak = f.mfu && f.mfu->of_peak})));
   body += fmt::format("<div class=\"bar\" role=\"img\" aria-label=\"Where the run's time went\">{}</div>\n", bar);
   return section("goodput", "Goodput", body + html_table({"part", "share", "time", "what"}, rows));
 }
@@ -196,8 +235,23 @@ std::string environment_section(const RunHistory& run) {
     for (const auto& [name, value] : around->items()) rows.push_back({name, text_of(value)});
   else if (!run.starts.empty())
     for (const auto& [name, value] : run.starts.back().facts) rows.push_back({name, value});
-  return section("environment", "Environment of the last start",
-                 rows.empty() ? absent("Not known: no start has written a row into metrics.jsonl.") : html_table({"what", "is"}, rows));
+  return rows.empty() ? "" : section("environment", "Environment of the last start", html_table({"what", "is"}, rows));
+}
+
+std::string unmeasured_section(const PageInput& in, const RunFigures& f, const std::vector<Chart>& charts) {
+  std::vector<std::string> list;
+  for (const Chart& chart : charts)
+    if (chart.series.empty() && !chart.absent.empty()) list.push_back(chart.absent);
+  if (!in.traced) list.push_back("Each task of a step, and each rank in it: `run.trace=N` times step N.");
+  if (!in.forecast) list.push_back("A prediction beside the measured step. " + in.no_forecast);
+  if (in.memory.empty()) list.push_back("Memory of a rank. " + in.no_memory);
+  if (!f.goodput) list.push_back("Goodput and events: events.jsonl, which tells of starts and ends, is not there.");
+  if (in.run.deck.empty()) list.push_back("The deck: deck.toml is not there.");
+  if (list.empty()) return "";
+  std::string items;
+  for (const std::string& text : list) items += "<li>" + html_words(text) + "</li>\n";
+  return "<section id=\"unmeasured\"><details><summary>What this run did not record</summary><ul>\n" + items +
+         "</ul></details></section>\n";
 }
 
 }  // namespace tessera

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <map>
 
 #include "report/page/html.hpp"
+#include "report/page/reduce.hpp"
 #include "report/page/sections.hpp"
 
 namespace tessera {
@@ -19,6 +21,14 @@ std::string heat_cell(double seconds, double usual) {
   const double strength = std::min(1.0, std::abs(off) / 0.5);
   return fmt::format("<td class=\"number {}\" style=\"--heat:{:.2f}\" title=\"{:+.1f} % of the median\">{}</td>", off > 0 ? "hot" : "cold",
                      strength, 100 * off, html(span_text(seconds)));
+}
+
+/// The same, without its number.
+std::string small_cell(std::int64_t step, double seconds, double usual) {
+  if (!std::isfinite(seconds)) return "<td></td>";
+  const double off = usual > 0 ? seconds / usual - 1 : 0;
+  return fmt::format("<td class=\"{}\" style=\"--heat:{:.2f}\" title=\"up to step {}: {}, {:+.1f} % of the median\"></td>",
+                     off > 0 ? "hot" : "cold", std::min(1.0, std::abs(off) / 0.5), step, html(span_text(seconds)), 100 * off);
 }
 
 double middle(std::vector<double> values) {
@@ -73,38 +83,89 @@ std::string seconds_text(const io::Event& event, const char* key) {
 }  // namespace
 
 std::string ranks_section(const PageInput& in, const RunFigures& f) {
+  if (!in.traced) return "";
   std::string body;
-  if (!in.traced) {
-    body = "<p class=\"absent\">No step was traced: run.trace=N shows which ranks are slow.</p>\n";
-  } else {
-    const std::vector<HeatColumn> columns = heat_columns(*in.traced);
-    const std::vector<double>& compute = columns[1].seconds;
-    std::vector<std::size_t> order(in.traced->ranks.size());
-    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-    if (order.size() > most_rank_rows) {  // those that are furthest from the others
-      std::ranges::stable_sort(order, std::greater(), [&](std::size_t i) { return std::abs(compute[i] - columns[1].usual); });
-      order.resize(most_rank_rows);
-      std::ranges::sort(order);
-      body +=
-          fmt::format("<p>The {} of {} ranks whose compute is furthest from the median.</p>\n", most_rank_rows, in.traced->ranks.size());
-    }
-    body += fmt::format(
-        "<div class=\"wide\"><table class=\"heat\"><caption>Seconds in step {}, coloured by their distance to the column's median"
-        "</caption><thead><tr><th scope=\"col\">rank</th>",
-        in.traced->step);
-    for (const HeatColumn& column : columns) body += "<th scope=\"col\" class=\"number\">" + html(column.name) + "</th>";
-    body += "</tr></thead><tbody>";
-    for (const std::size_t i : order) {
-      body += fmt::format("<tr><th scope=\"row\">{}</th>", in.traced->ranks[i].rank);
-      for (const HeatColumn& column : columns) body += heat_cell(column.seconds[i], column.usual);
-      body += "</tr>\n";
-    }
-    body +=
-        "</tbody></table></div>\n<p class=\"help\">A collective's time has the wait for other ranks in it: the slowest rank waits least.";
-    body += f.slow.empty() ? " No rank computes a twentieth longer than the median." : "";
-    body += "</p>\n";
+  const std::vector<HeatColumn> columns = heat_columns(*in.traced);
+  const std::vector<double>& compute = columns[1].seconds;
+  std::vector<std::size_t> order(in.traced->ranks.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  if (order.size() > most_rank_rows) {  // those that are furthest from the others
+    std::ranges::stable_sort(order, std::greater(), [&](std::size_t i) { return std::abs(compute[i] - columns[1].usual); });
+    order.resize(most_rank_rows);
+    std::ranges::sort(order);
+    body += fmt::format("<p>The {} of {} ranks whose compute is furthest from the median.</p>\n", most_rank_rows, in.traced->ranks.size());
   }
+  body += fmt::format(
+      "<div class=\"wide\"><table class=\"heat\"><caption>Seconds in step {}, coloured by their distance to the column's median"
+      "</caption><thead><tr><th scope=\"col\">rank</th>",
+      in.traced->step);
+  for (const HeatColumn& column : columns) body += "<th scope=\"col\" class=\"number\">" + html(column.name) + "</th>";
+  body += "</tr></thead><tbody>";
+  for (const std::size_t i : order) {
+    body += fmt::format("<tr><th scope=\"row\">{}</th>", in.traced->ranks[i].rank);
+    for (const HeatColumn& column : columns) body += heat_cell(column.seconds[i], column.usual);
+    body += "</tr>\n";
+  }
+  body += "</tbody></table></div>\n<p class=\"help\">A collective's time has the wait for other ranks in it: the slowest rank waits least.";
+  body += f.slow.empty() ? " No rank computes a twentieth longer than the median." : "";
+  body += "</p>\n";
   return "<section id=\"ranks\"><h2>Ranks</h2>\n" + body + "</section>\n";
+}
+
+std::string rank_times_section(const RunHistory& run) {
+  constexpr std::size_t most_columns = 48;
+  std::vector<std::pair<int, const std::vector<double>*>> ranks;
+  for (const auto& [name, column] : run.steps.group("rank_seconds/")) ranks.emplace_back(std::atoi(name.c_str()), column);
+  if (ranks.size() < 2) return "";
+  std::ranges::sort(ranks);
+  std::vector<std::size_t> rows;  // that have them
+  for (std::size_t i = 0; i < run.steps.rows(); ++i)
+    if (std::ranges::any_of(ranks, [&](const auto& rank) { return std::isfinite((*rank.second)[i]); })) rows.push_back(i);
+  const std::vector<std::size_t> ends = bucket_ends(rows.size(), most_columns);
+  std::vector<std::vector<double>> times(ranks.size());  // by rank, of each bucket
+  std::vector<double> usual;
+  for (std::size_t begin = 0; const std::size_t end : ends) {
+    std::vector<double> of_bucket;
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      double sum = 0, count = 0;
+      for (std::size_t i = begin; i < end; ++i)
+        if (const double v = (*ranks[r].second)[rows[i]]; std::isfinite(v)) sum += v, ++count;
+      times[r].push_back(count > 0 ? sum / count : std::nan(""));
+      if (count > 0) of_bucket.push_back(times[r].back());
+    }
+    usual.push_back(middle(of_bucket));
+    begin = end;
+  }
+  std::vector<std::size_t> order(ranks.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::string body;
+  if (order.size() > most_rank_rows) {
+    const auto furthest = [&](std::size_t r) {
+      double most = 0;
+      for (std::size_t b = 0; b < usual.size(); ++b)
+        if (std::isfinite(times[r][b]) && usual[b] > 0) most = std::max(most, std::abs(times[r][b] / usual[b] - 1));
+      return most;
+    };
+    std::ranges::stable_sort(order, std::greater(), furthest);
+    order.resize(most_rank_rows);
+    std::ranges::sort(order);
+    body += fmt::format("<p>The {} of {} ranks that were furthest from the median.</p>\n", most_rank_rows, ranks.size());
+  }
+  body += fmt::format(
+      "<div class=\"wide\"><table class=\"heat over-time\"><caption>How long each rank computes in a step, from step {} on the left to "
+      "step {}"
+      "</caption><tbody>",
+      rows.empty() ? 0 : run.steps.step[rows.front()], rows.empty() ? 0 : run.steps.step[rows.back()]);
+  for (const std::size_t r : order) {
+    body += fmt::format("<tr><th scope=\"row\">rank {}</th>", ranks[r].first);
+    for (std::size_t b = 0; b < usual.size(); ++b) body += small_cell(run.steps.step[rows[ends[b] - 1]], times[r][b], usual[b]);
+    body += "</tr>\n";
+  }
+  body +=
+      "</tbody></table></div>\n<p class=\"help\">Red: longer than the median of all ranks at that time, blue: shorter. What waits for "
+      "other "
+      "ranks is not in it.</p>\n";
+  return "<section id=\"rank-times\"><h2>Ranks over time</h2>\n" + body + "</section>\n";
 }
 
 std::string event_text(const io::Event& event) {
@@ -118,7 +179,8 @@ std::string event_text(const io::Event& event) {
     if (lost > 0) text += fmt::format(", {:.0f} steps are made again", lost);
     return text;
   }
-  if (event.event == "warning" || event.event == "early_stop") return io::field_text(e, "text");
+  if (event.event == "warning" || event.event == "early_stop" || event.event == "stall" || event.event == "phase")
+    return io::field_text(e, "text");
   if (event.event == "end") return io::field_text(e, "reason");
   if (event.event == "evaluation") return fmt::format("loss {:.4g}", io::field_number(e, "val_loss").value_or(std::nan("")));
   std::string text = seconds_text(event, "seconds");
@@ -143,6 +205,7 @@ std::vector<io::Event> events_of(const RunHistory& run) {
 
 std::string events_section(const RunHistory& run) {
   const std::vector<io::Event> events = events_of(run);
+  if (events.empty() && run.checkpoints.empty()) return "";
   std::map<std::string, std::int64_t> counts;
   std::vector<std::vector<std::string>> rows;
   for (auto at = events.rbegin(); at != events.rend(); ++at) {
@@ -154,7 +217,7 @@ std::string events_section(const RunHistory& run) {
   for (const auto& [name, count] : counts) body += fmt::format("{}{} {}", body.empty() ? "" : ", ", html(name), count);
   if (!run.checkpoints.empty())
     body += fmt::format("; {} checkpoints lie there, the newest of step {}", run.checkpoints.size(), run.checkpoints.back());
-  body = body.empty() ? "<p class=\"absent\">None is known.</p>\n" : "<p>" + body + ".</p>\n";
+  body = "<p>" + body + ".</p>\n";
   if (!rows.empty())
     body += fmt::format("<details{}><summary>The newest first{}</summary>{}</details>\n", rows.size() <= 30 ? " open" : "",
                         rows.size() == most_event_rows ? ", and no older ones" : "", html_table({"event", "step", "when", "what"}, rows));
@@ -164,9 +227,9 @@ std::string events_section(const RunHistory& run) {
 std::string deck_section(const PageInput& in) {
   std::string body;
   const std::vector<std::string> decks = decks_of_starts(in.run);
+  if (decks.empty() && in.run.deck.empty()) return "";
   if (decks.size() < 2) {
-    body += decks.empty() ? "<p class=\"absent\">What the last start changed is not known: events.jsonl has no deck of it.</p>\n"
-                          : "<p>The run has had one start, with this deck.</p>\n";
+    if (!decks.empty()) body += "<p>The run has had one start, with this deck.</p>\n";
   } else {
     const ParsedDeck now = parse_stored_deck(decks[0], "the last start's deck"), before = parse_stored_deck(decks[1], "the deck before");
     if (!now.faults.empty() || !before.faults.empty()) {
@@ -181,7 +244,7 @@ std::string deck_section(const PageInput& in) {
     }
   }
   body += in.run.deck.empty()
-              ? "<p class=\"absent\">deck.toml is not there.</p>\n"
+              ? ""
               : "<details><summary>deck.toml, as the last start resolved it</summary><pre>" + html(in.run.deck) + "</pre></details>\n";
   return "<section id=\"deck\"><h2>Deck</h2>\n" + body + "</section>\n";
 }

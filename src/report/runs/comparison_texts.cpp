@@ -63,14 +63,21 @@ std::string figures(const RunComparison& comparison) {
   FigureRows rows(comparison, "figures");
   rows.add("step, s", [](const ComparedRun& run) { return number_text(run.seconds, "{:.4g}"); });
   rows.add("tokens/s", [](const ComparedRun& run) { return run.tokens_per_second ? human_count(*run.tokens_per_second) : "-"; });
-  rows.add("MFU", [](const ComparedRun& run) { return number_text(run.mfu, "{:.1f}%", 100); });
+  for (const bool of_peak : {true, false})
+    rows.add(mfu_name(of_peak), [=](const ComparedRun& run) {
+      return run.summary.of_peak == of_peak ? number_text(run.mfu, "{:.1f}%", 100) : std::string("-");
+    });
   const auto of_goodput = [&](const std::string& name, const auto& text) {
     rows.add(name, [&](const ComparedRun& run) { return run.summary.goodput.starts > 0 ? text(run.summary.goodput) : "-"; });
   };
   of_goodput("goodput", [](const Goodput& g) { return fmt::format("{:.1f}%", 100 * g.share()); });
   of_goodput("wall, s", [](const Goodput& g) { return fmt::format("{:.1f}", g.wall); });
   of_goodput("tokens/s of the wall", [](const Goodput& g) { return human_count(g.tokens_per_second()); });
-  of_goodput("MFU of the wall", [](const Goodput& g) { return fmt::format("{:.1f}%", 100 * g.mfu()); });
+  for (const bool of_peak : {true, false})
+    rows.add(fmt::format("{}, of the wall", mfu_name(of_peak)), [=](const ComparedRun& run) {
+      const Goodput& g = run.summary.goodput;
+      return g.starts > 0 && run.summary.of_peak == of_peak ? fmt::format("{:.1f}%", 100 * g.mfu()) : std::string("-");
+    });
   rows.add("ranks", [](const ComparedRun& run) { return field_text(run.start, "ranks"); });
   for (int tier = 0; tier < tier_count; ++tier)
     rows.add(fmt::format("planned, {}", name_of(static_cast<Tier>(tier))),
@@ -135,7 +142,9 @@ Json comparison_json(const RunComparison& comparison, double now) {
     // Of all its steps, where the summary has those of the last.
     Json& to = runs[n];
     to["seconds"] = json_number(run.seconds), to["tokens_per_second"] = json_number(run.tokens_per_second);
-    to["mfu"] = json_number(run.mfu), to["mfu_causal"] = json_number(run.mfu_causal), to["tokens"] = run.tokens;
+    to[run.summary.of_peak ? "mfu" : "of_product"] = json_number(run.mfu);
+    to[run.summary.of_peak ? "mfu_causal" : "of_product_causal"] = json_number(run.mfu_causal);
+    to["tokens"] = run.tokens;
     for (const char* key : {"ranks", "layout", "plan"})
       if (const Json* found = run.start.find(key)) to[key] = *found;
     if (!run.deck_fault.empty()) to["deck_fault"] = run.deck_fault;

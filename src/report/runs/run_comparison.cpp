@@ -57,7 +57,9 @@ class ComparedRows {
     const auto keep = [&](std::vector<double>& all, const char* key) {
       if (const auto value = io::row_number(row, key)) all.push_back(*value);
     };
-    keep(seconds_, "seconds"), keep(rates_, "tokens_per_second"), keep(mfu_, "mfu"), keep(mfu_causal_, "mfu_causal");
+    keep(seconds_, "seconds"), keep(rates_, "tokens_per_second");
+    if (const std::optional<Mfu> share = mfu_of_row(row))
+      mfu_.push_back(share->full), mfu_causal_.push_back(share->causal), run_.summary.of_peak = share->of_peak;
   }
 
   ComparedRun& run_;

@@ -52,20 +52,24 @@ void tell_rows(RunSummary& run, const std::vector<io::MetricRow>& rows) {
     const auto keep = [&](std::vector<double>& all, const char* name) {
       if (const auto value = io::row_number(row, name)) all.push_back(*value);
     };
-    keep(seconds, "seconds"), keep(rates, "tokens_per_second"), keep(mfu, "mfu"), keep(mfu_causal, "mfu_causal");
+    const auto keep_mfu = [&](const io::MetricRow& of) {
+      if (const std::optional<Mfu> share = mfu_of_row(of))
+        mfu.push_back(share->full), mfu_causal.push_back(share->causal), run.of_peak = share->of_peak;
+    };
+    keep(seconds, "seconds"), keep(rates, "tokens_per_second"), keep_mfu(row);
   }
   run.seconds = median_of(seconds), run.tokens_per_second = median_of(rates), run.mfu = median_of(mfu),
   run.mfu_causal = median_of(mfu_causal);
 }
 
 void tell_events(RunSummary& run, const std::vector<io::Event>& events) {
+  run.warnings = warnings_of_last_start(events);
   for (const io::Event& event : events) {
     run.last_seen = std::max(run.last_seen, event.time);
     if (is(event, "start")) {
-      run.warnings.clear(), run.more_warnings = false;
+      run.more_warnings = false;
       if (const auto steps = io::field_number(event.fields, "steps")) run.steps = static_cast<std::int64_t>(*steps);
     }
-    if (is(event, "warning")) run.warnings.push_back(event.fields.value("text", ""));
     if (is(event, "evaluation"))
       if (const auto loss = io::field_number(event.fields, "val_loss")) run.val_loss = loss;
   }
@@ -167,6 +171,15 @@ void tell(RunSummary& run, const SummaryOptions& options) {
 }
 
 }  // namespace
+
+std::vector<std::string> warnings_of_last_start(std::span<const io::Event> events) {
+  std::vector<std::string> warnings;
+  for (const io::Event& event : events) {
+    if (is(event, "start")) warnings.clear();
+    if (is(event, "warning") || is(event, "stall")) warnings.push_back(event.fields.value("text", ""));
+  }
+  return warnings;
+}
 
 const char* word_of(RunState state) {
   constexpr const char* words[] = {"starting", "running", "finished", "interrupted", "failed", "killed", "ended"};

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,7 +40,8 @@ struct RunSummary {
   std::optional<double> loss = {};  ///< of the last step
   std::optional<double> val_loss = {};
   std::optional<double> seconds = {}, tokens_per_second = {}, mfu = {}, mfu_causal = {};  ///< medians of the last steps
-  double last_seen = 0;                                                                   ///< when it last wrote, since 1970
+  bool of_peak = true;   ///< both are shares of a profile's peak; else of a measured product
+  double last_seen = 0;  ///< when it last wrote, since 1970
   NewestCheckpoint checkpoint = {};
   std::vector<std::string> warnings = {};  ///< of its last start
   bool more_warnings = false;              ///< there may be more, further back than was read
@@ -49,6 +51,9 @@ struct RunSummary {
 
 /// Whether there is a run: metrics.jsonl, events.jsonl, or deck.toml beside checkpoints (alone it may be anybody's).
 bool is_run(const std::string& folder);
+
+/// What its last start warned of, steps that stood still with it: texts in their order.
+std::vector<std::string> warnings_of_last_start(std::span<const io::Event> events);
 
 struct SummaryOptions {
   double now = 0;       ///< since 1970

@@ -42,7 +42,7 @@ std::vector<std::string> row_of(const RunSummary& run, double now) {
           figure(run.loss),
           figure(run.val_loss),
           run.tokens_per_second ? human_count(*run.tokens_per_second) : "-",
-          run.mfu ? percents(*run.mfu) : "-",
+          run.mfu ? (run.of_peak ? "" : "~") + percents(*run.mfu) : "-",
           checkpoint_text(run.checkpoint),
           run.goodput.starts > 0 ? percents(run.goodput.share()) : "-",
           health};
@@ -82,6 +82,8 @@ std::string print_runs(const std::vector<RunSummary>& runs, double now) {
   }
   std::string text = table.rows.empty() ? "" : table.text();
   if (std::ranges::any_of(runs, [](const RunSummary& run) { return run.checkpoint.verified; })) text += "* read to the last byte\n";
+  if (std::ranges::any_of(runs, [](const RunSummary& run) { return run.mfu && !run.of_peak; }))
+    text += "~ of a product that the run measured at its start, which is no MFU: run.machine names a profile with a peak\n";
   if (!notes.empty()) text += (text.empty() ? "" : "\n") + notes;
   return text;
 }
@@ -102,7 +104,8 @@ Json runs_json(const std::vector<RunSummary>& runs, double now) {
     to["step"] = run.step, to["steps"] = run.steps;
     to["loss"] = json_number(run.loss), to["val_loss"] = json_number(run.val_loss);
     to["seconds"] = json_number(run.seconds), to["tokens_per_second"] = json_number(run.tokens_per_second);
-    to["mfu"] = json_number(run.mfu), to["mfu_causal"] = json_number(run.mfu_causal);
+    to[run.of_peak ? "mfu" : "of_product"] = json_number(run.mfu);
+    to[run.of_peak ? "mfu_causal" : "of_product_causal"] = json_number(run.mfu_causal);
     to["last_seen"] = run.last_seen, to["silent_seconds"] = std::max(0.0, now - run.last_seen);
     to["checkpoint"] = Json{{"step", run.checkpoint.step}, {"verified", run.checkpoint.verified}, {"fault", run.checkpoint.fault}};
     to["warnings"] = Json(run.warnings), to["more_warnings"] = run.more_warnings, to["health"] = health_of(run, now);

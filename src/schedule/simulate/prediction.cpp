@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/mfu.hpp"
 #include "model/record/flops.hpp"
 #include "schedule/plan/cross_check.hpp"
 #include "schedule/simulate/task_seconds.hpp"
@@ -83,8 +84,8 @@ std::string print_prediction(const Prediction& p, std::size_t most_critical) {
     text += fmt::format("\n  {:22} {:>12} {:6.1f} %{}", what, time_text(seconds), 100 * s.share(seconds), more.empty() ? "" : "  " + more);
   };
   row("step", s.seconds,
-      fmt::format("{:.0f} tokens/s, {:.0f} a rank; MFU {:.1f} % (with all of attention {:.1f} %)", p.tokens_per_second,
-                  p.tokens_per_second / p.ranks, 100 * p.mfu_causal, 100 * p.mfu_full));
+      fmt::format("{:.0f} tokens/s, {:.0f} a rank; {}", p.tokens_per_second, p.tokens_per_second / p.ranks,
+                  mfu_text({.full = p.mfu_full, .causal = p.mfu_causal})));
   for (const LaneInfo& info : lanes) {
     const auto l = static_cast<std::size_t>(info.lane);
     if (!is_shown(info.lane, static_cast<std::size_t>(s.tasks[l]))) continue;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "topology/failure/account.hpp"
+#include "topology/failure/awaited.hpp"
 #include "topology/failure/link.hpp"
 #include "topology/failure/peer_file.hpp"
 #include "topology/failure/stragglers.hpp"
@@ -69,6 +70,10 @@ class Watch {
   void watch_progress(const WatchdogOptions& options, std::function<void(const std::string&)> end);
   /// Ranks that were found to be slow since the last call, on rank 0. Costs a look where there are none.
   std::vector<Straggler> take_stragglers();
+  /// Whom the others have waited for since `begin` of now_seconds(), on rank 0.
+  AwaitedRanks awaited_since(double begin);
+  /// What each rank has said last of what it has computed, on rank 0.
+  std::vector<Spent> spent_of_ranks();
 
  private:
   enum class Floor : int { open, mine, others, said };
@@ -127,6 +132,7 @@ class Watch {
   void judge_progress();
   void judge_root();
   double seconds_still() const;
+  void note_awaited(double now, double gap);
   void compare_ranks();
   void begin_report(double still, double limit);
   void end_report_when_read();
@@ -170,6 +176,8 @@ class Watch {
   std::optional<double> still_since_;       ///< and said to be
   std::optional<StillReport> report_;
   std::vector<WatchLine> sayings_;
+  AwaitedLog awaited_;     ///< rank 0's
+  double awaited_at_ = 0;  ///< when it was looked at last
   Stragglers stragglers_;
   std::vector<Straggler> slow_;  ///< not yet taken
   std::atomic<bool> slow_found_{false};

@@ -14,10 +14,17 @@ namespace tessera {
 namespace {
 
 constexpr double gap_seconds = 1;            // between looks: where it is more this process did not run
+constexpr double awaited_look_seconds = 1;   // between looks for whom the others wait
 constexpr double read_seconds = 1;           // for the stacks of a rank
 constexpr double report_seconds = 1.5;       // for those of all, before what there is is said
 constexpr std::size_t most_stacks = 4;       // ranks whose stacks are shown
 constexpr std::size_t most_text = 32 << 10;  // of a rank's stacks
+
+double longest_wait(const Note& note) {
+  double longest = 0;
+  for (const auto& [what, seconds] : note.waits) longest = std::max(longest, seconds);
+  return longest;
+}
 
 }  // namespace
 
@@ -30,8 +37,10 @@ void Watch::watch_progress(const WatchdogOptions& options, std::function<void(co
 }
 
 void Watch::judge_progress() {
-  const double now = now_seconds();
-  if (now - std::exchange(judged_at_, now) > gap_seconds) judged_from_ = now;
+  const double now = now_seconds(), gap = judged_at_ > 0 ? now - judged_at_ : 0;
+  judged_at_ = now;
+  if (gap > gap_seconds) judged_from_ = now;
+  if (rank_ == 0) note_awaited(now, gap);
   if (!watchdog_.on || ending() || lost_ >= 0) return;
   if (rank_ == 0) {
     if (report_) return end_report_when_read();
@@ -48,6 +57,34 @@ void Watch::judge_progress() {
   } else {
     judge_root();
   }
+}
+
+/// While this rank stands still, once a second: whom the notes say that the others wait for.
+void Watch::note_awaited(double now, double gap) {
+  if (gap > gap_seconds) {
+    awaited_.add_own_stop(now, gap);
+    awaited_at_ = now;
+    return;
+  }
+  if (now - awaited_at_ < awaited_look_seconds) return;
+  const double seconds = std::min(now - std::exchange(awaited_at_, now), 2 * awaited_look_seconds);
+  const Note own = whereabouts_.note();
+  if (own.work.step == 0 || std::max(own.work.still, longest_wait(own)) < awaited_look_seconds) return;
+  awaited_.add(now, seconds, awaited_ranks(notes(silent_seconds)));
+}
+
+AwaitedRanks Watch::awaited_since(double begin) {
+  std::lock_guard lock(mutex_);
+  AwaitedRanks awaited = awaited_.since(begin);
+  if (!awaited.ranks.empty()) awaited.names = name_ranks(awaited.ranks, plan_.hosts);
+  return awaited;
+}
+
+std::vector<Spent> Watch::spent_of_ranks() {
+  std::lock_guard lock(mutex_);
+  std::vector<Spent> all;
+  for (std::size_t r = 0; r < members_.size(); ++r) all.push_back(r == 0 ? whereabouts_.note().work.spent : members_[r].note.work.spent);
+  return all;
 }
 
 /// Of all ranks the one that moved last; by a note that came before, it has not moved since.

@@ -57,6 +57,11 @@ double watchdog_limit(const WatchdogOptions& options, double longest, bool in_pr
   return std::min(std::max(least, longest_steps * longest), options.most_seconds);
 }
 
+std::vector<int> awaited_ranks(std::span<const RankNote> notes) {
+  const char* why = "";
+  return awaited_of(notes, why);
+}
+
 StillRun describe_still(std::span<const RankNote> notes, std::span<const std::string> hosts) {
   StillRun still;
   std::map<std::tuple<std::int64_t, std::string, std::string>, StillRow> rows;

@@ -27,6 +27,8 @@ struct StillRun {
   std::string cause;         ///< a sentence: whom the others wait for
   std::vector<int> awaited;  ///< those ranks; none where all wait
 };
+/// Those that the others wait for; none where all wait for the same.
+std::vector<int> awaited_ranks(std::span<const RankNote> notes);
 StillRun describe_still(std::span<const RankNote> notes, std::span<const std::string> hosts);
 
 }  // namespace tessera

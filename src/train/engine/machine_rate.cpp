@@ -5,6 +5,7 @@
 #include <map>
 #include <tuple>
 
+#include "base/check.hpp"
 #include "base/clock.hpp"
 #include "kernels/elementwise/elementwise.hpp"
 #include "kernels/gemm/gemm.hpp"
@@ -96,6 +97,15 @@ double measure_stream_rate(std::int64_t bytes) {
     best = std::min(best, now_seconds() - begin);
   }
   return 2 * static_cast<double>(bytes) / best;
+}
+
+MachineProfile machine_of_run(const Deck& deck) {
+  MachineProfile machine = require_machine(deck.run.machine);
+  if (machine.device != word_of(deck.run.device))
+    fail(ExitCode::usage,
+         "run.machine \"{}\": its ranks compute on \"{}\", and those of this run on \"{}\"; name a profile of such a machine",
+         deck.run.machine, machine.device, word_of(deck.run.device));
+  return machine;
 }
 
 bool Yardstick::mend(double mfu) {

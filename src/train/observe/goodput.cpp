@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <ranges>
+#include <utility>
 
 namespace tessera {
 namespace {
 
 constexpr GoodputPart parts[] = {
     {"productive", &Goodput::productive, "steps that stand"},
+    {"stalled", &Goodput::stalled, "steps that stood still: what they took beyond the median of the steps before them"},
     {"saving", &Goodput::saving, "steps that waited for saves"},
     {"evaluating", &Goodput::evaluating, "evaluations"},
     {"starting", &Goodput::starting, "from each launch to its first step"},
@@ -30,12 +32,14 @@ StepWork work_of(const Json* json) {
           .seconds = number_of(*json, "seconds"),
           .tokens = number_of(*json, "tokens"),
           .full_rate_seconds = number_of(*json, "full_rate_seconds"),
-          .full_rate_seconds_causal = number_of(*json, "full_rate_seconds_causal")};
+          .full_rate_seconds_causal = number_of(*json, "full_rate_seconds_causal"),
+          .stalled = number_of(*json, "stalled")};
 }
 
-/// What `steps` steps come to that are as these.
+/// What `steps` steps come to that are as these, none of which stood still.
 StepWork times(StepWork work, double factor, std::int64_t steps) {
   work.steps = steps;
+  work.seconds -= std::exchange(work.stalled, 0);
   for (double StepWork::*figure :
        {&StepWork::seconds, &StepWork::tokens, &StepWork::full_rate_seconds, &StepWork::full_rate_seconds_causal})
     work.*figure *= factor;
@@ -53,21 +57,32 @@ double sum_of_parts(const Goodput& g) {
 StepWork& StepWork::operator+=(const StepWork& more) {
   steps += more.steps, seconds += more.seconds, tokens += more.tokens;
   full_rate_seconds += more.full_rate_seconds, full_rate_seconds_causal += more.full_rate_seconds_causal;
+  stalled += more.stalled;
   return *this;
 }
 
 StepWork& StepWork::operator-=(const StepWork& less) {
   steps -= less.steps, seconds -= less.seconds, tokens -= less.tokens;
   full_rate_seconds -= less.full_rate_seconds, full_rate_seconds_causal -= less.full_rate_seconds_causal;
+  stalled -= less.stalled;
   return *this;
 }
 
-StepWork work_of_step(double seconds, double tokens_per_second, double mfu_full, double mfu_causal) {
+StepWork work_of_step(double seconds, double tokens_per_second, double mfu_full, double mfu_causal, double stalled) {
   return {.steps = 1,
           .seconds = seconds,
           .tokens = tokens_per_second * seconds,
           .full_rate_seconds = mfu_full * seconds,
-          .full_rate_seconds_causal = mfu_causal * seconds};
+          .full_rate_seconds_causal = mfu_causal * seconds,
+          .stalled = stalled};
+}
+
+std::optional<Mfu> mfu_of_row(const io::MetricRow& row) {
+  const bool of_peak = io::row_number(row, "mfu").has_value();
+  const auto full = io::row_number(row, of_peak ? "mfu" : "of_product"),
+             causal = io::row_number(row, of_peak ? "mfu_causal" : "of_product_causal");
+  if (!full) return {};
+  return Mfu{.full = *full, .causal = causal.value_or(0), .of_peak = of_peak};
 }
 
 Json work_json(const StepWork& work) {
@@ -75,15 +90,17 @@ Json work_json(const StepWork& work) {
           {"seconds", work.seconds},
           {"tokens", work.tokens},
           {"full_rate_seconds", work.full_rate_seconds},
-          {"full_rate_seconds_causal", work.full_rate_seconds_causal}};
+          {"full_rate_seconds_causal", work.full_rate_seconds_causal},
+          {"stalled", work.stalled}};
 }
 
 std::optional<StepRow> step_row(const io::MetricRow& row) {
   const auto number = [&](std::string_view name) { return io::row_number(row, name).value_or(0); };
+  const Mfu mfu = mfu_of_row(row).value_or(Mfu());
   if (std::ranges::find(row, "loss", &io::MetricRow::value_type::first) == row.end() || number("seconds") <= 0) return std::nullopt;
   return StepRow{.time = number("time"),
                  .step = static_cast<std::int64_t>(number("step")),
-                 .work = work_of_step(number("seconds"), number("tokens_per_second"), number("mfu"), number("mfu_causal"))};
+                 .work = work_of_step(number("seconds"), number("tokens_per_second"), mfu.full, mfu.causal, number("stalled_seconds"))};
 }
 
 std::span<const GoodputPart> goodput_parts() { return parts; }
@@ -166,7 +183,8 @@ Goodput GoodputAccount::at(double time) const {
   const double end = std::max(time, seen_);
   until.add_starting(end);
   Goodput g = until.sums_;
-  g.productive = g.work.seconds;
+  g.stalled = std::min(g.work.stalled, std::max(0.0, g.work.seconds));
+  g.productive = g.work.seconds - g.stalled;
   const double sum = sum_of_parts(g);
   g.wall = std::max(end - first_, sum);  // clocks of nodes differ, and are put right while a run goes on
   g.other = g.wall - sum;

@@ -4,6 +4,7 @@
 #include <span>
 #include <string_view>
 
+#include "base/mfu.hpp"
 #include "io/metrics/events.hpp"
 #include "io/metrics/metrics.hpp"
 
@@ -13,13 +14,17 @@ namespace tessera {
 struct StepWork {
   std::int64_t steps = 0;
   double seconds = 0, tokens = 0;
-  double full_rate_seconds = 0, full_rate_seconds_causal = 0;  ///< that its FLOPs take at the measured rate of products, by both counts
+  double full_rate_seconds = 0, full_rate_seconds_causal = 0;  ///< that its FLOPs take at the rate that MFU is a share of, by both counts
+  double stalled = 0;                                          ///< of the seconds: those in which steps stood still
 
   StepWork& operator+=(const StepWork& more);
   StepWork& operator-=(const StepWork& less);
 };
 /// Of `seconds` at these figures, which a step has.
-StepWork work_of_step(double seconds, double tokens_per_second, double mfu_full, double mfu_causal);
+StepWork work_of_step(double seconds, double tokens_per_second, double mfu_full, double mfu_causal, double stalled = 0);
+
+/// Of a step's row; none where it has no share.
+std::optional<Mfu> mfu_of_row(const io::MetricRow& row);
 
 Json work_json(const StepWork& work);
 
@@ -35,7 +40,8 @@ std::optional<StepRow> step_row(const io::MetricRow& row);
 /// In seconds. The parts add up to `wall`, the time from the first launch to the last sign of life.
 struct Goodput {
   double wall = 0;
-  double productive = 0;  ///< of steps that stand
+  double productive = 0;  ///< of steps that stand, but for what they stood still
+  double stalled = 0;     ///< in which these steps stood still
   double saving = 0;      ///< in which steps waited for saves; what a step waits in itself is the step's
   double evaluating = 0;
   double starting = 0;  ///< from a launch to its first step

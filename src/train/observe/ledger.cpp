@@ -73,6 +73,7 @@ void Ledger::begin(const RunParts& run) {
               {"resumed_from", run.first_step},
               {"steps", run.deck.run.steps},
               {"went_back", run.went_back},
+              {"mfu_of", run.yardstick.is_peak() ? "peak" : "product"},
               {"lost_steps", rows.lost.steps},
               {"lost_seconds", rows.lost.seconds},
               {"kept", work_json(rows.kept)},
@@ -97,7 +98,8 @@ void Ledger::training() { write(done_, "training", {{"seconds", now_seconds() - 
 Verdict Ledger::after(const StepEnd& end) {
   const StepFigures& f = end.figures;
   done_ = f.step;
-  account_.add({.step = f.step, .work = work_of_step(f.seconds, f.tokens_per_second, f.mfu_full, f.mfu_causal)});
+  account_.add({.step = f.step,
+                .work = work_of_step(f.seconds, f.tokens_per_second, f.mfu.full, f.mfu.causal, end.stall ? end.stall->excess() : 0)});
   return Verdict::go_on;
 }
 

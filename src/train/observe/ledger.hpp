@@ -24,10 +24,13 @@ class Ledger : public Observer {
   /// Before its last step, since evaluations got no better.
   void ended_early(std::int64_t done, const std::string& why);
   void warned(std::int64_t done, const std::string& text);
+  /// A step stood still.
+  void stalled(std::int64_t done, Json fields) { write(done, "stall", std::move(fields)); }
   void entered_phase(std::int64_t done, std::size_t phase, double seconds, const std::string& text);
   /// By the run's last step, a signal, or a failure, once.
   void end(ExitCode code, const std::string& failure = "");
   Goodput now() const;
+  std::int64_t done() const { return done_; }
 
  private:
   void write(std::int64_t done, const char* event, Json fields, bool with_sums = false);

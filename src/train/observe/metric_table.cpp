@@ -42,6 +42,13 @@ Figure document_squares(const StepEnd& end, const RunParts& run) {
   if (!run.deck.data.document_mask) return {};
   return end.report.document_squares;
 }
+/// Of a peak or of a measured product, whichever this run has.
+template <auto member, bool of_peak>
+Figure share(const StepEnd& end, const RunParts&) {
+  if (end.figures.mfu.of_peak != of_peak) return {};
+  return end.figures.mfu.*member;
+}
+Figure stalled(const StepEnd& end, const RunParts&) { return end.stall ? end.stall->excess() : 0.0; }
 Figure seconds_of(const StepEnd& end, const RunParts&) {
   if (!end.breakdown) return {};
   return seconds_of_parts(end);
@@ -53,6 +60,10 @@ Figure bytes_of(const StepEnd& end, const RunParts&) {
 Figure memory(const StepEnd& end, const RunParts& run) {
   if (!end.breakdown || end.done % run.deck.run.breakdown_every != 0) return {};
   return memory_in_use(run);
+}
+Figure rank_seconds(const StepEnd& end, const RunParts&) {
+  if (end.rank_seconds.empty()) return {};
+  return end.rank_seconds;
 }
 Figure samples_of_files(const StepEnd&, const RunParts& run) {
   if (!is_mixture(run)) return {};
@@ -84,18 +95,36 @@ constexpr Metric table[] = {
      figure<&StepFigures::seconds>,
      "Of the step, from the reading of its batch to its end.",
      {.name = "step_seconds", .type = FamilyType::histogram}},
+    {"stalled_seconds",
+     "s",
+     MetricOf::step,
+     stalled,
+     "What the step took beyond the median of the steps before it, where it stood still: five times that median and 5 s more; else 0.",
+     {.name = "stalled_seconds_total", .type = FamilyType::counter}},
     {"mfu",
      "",
      MetricOf::step,
-     figure<&StepFigures::mfu_full>,
-     "Share of the measured rate of products, with all of attention counted.",
+     share<&Mfu::full, true>,
+     "With run.machine: share of the profile's peak, with all of attention counted.",
      {.name = "mfu_ratio"}},
     {"mfu_causal",
      "",
      MetricOf::step,
-     figure<&StepFigures::mfu_causal>,
+     share<&Mfu::causal, true>,
      "The same, with what a causal mask leaves of attention.",
      {.name = "mfu_causal_ratio"}},
+    {"of_product",
+     "",
+     MetricOf::step,
+     share<&Mfu::full, false>,
+     "Without run.machine: share of the rate of a product that was measured at the start, counted as mfu is. It is no MFU.",
+     {.name = "of_product_ratio"}},
+    {"of_product_causal",
+     "",
+     MetricOf::step,
+     share<&Mfu::causal, false>,
+     "The same, with what a causal mask leaves of attention.",
+     {.name = "of_product_causal_ratio"}},
     {"seconds_of",
      "s",
      MetricOf::step,
@@ -114,6 +143,14 @@ constexpr Metric table[] = {
      memory,
      "Every run.breakdown_every steps, of rank 0: the process's, now and at most, a GPU's in use, and each tier's arena as planned.",
      {.many = "of", .name = "memory_bytes"}},
+    {"rank_seconds",
+     "s",
+     MetricOf::step,
+     rank_seconds,
+     "Every run.breakdown_every steps, of several ranks up to 1,024: how long each computes in a step without waiting for others, a mean "
+     "over "
+     "the steps that it has told of since the row before.",
+     {.many = "rank", .name = "rank_seconds"}},
     {"loss_scale", "", MetricOf::step, loss_scale, "In fp16: what the step's loss was multiplied by."},
     {"skipped",
      "",

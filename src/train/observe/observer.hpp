@@ -14,6 +14,7 @@
 #include "train/folder/copies_record.hpp"
 #include "train/folder/run_folder.hpp"
 #include "train/observe/run_position.hpp"
+#include "train/observe/step_pace.hpp"
 
 namespace tessera {
 namespace io {
@@ -22,6 +23,7 @@ class MetricsEndpoint;
 
 class Ledger;
 struct SampleTexts;
+class RunNotices;
 
 /// Why a run goes back to a checkpoint before the step that is made, by itself.
 struct GoingBack {
@@ -42,6 +44,7 @@ struct RunParts {
   RunFolder folder;
   RunClaim* claim = nullptr;  ///< rank 0's
   Ledger& ledger;
+  RunNotices& notices;
   DeviceOverhead* overhead = nullptr;  ///< null without a GPU
   Yardstick& yardstick;
   FlopsPerToken flops;
@@ -78,8 +81,10 @@ struct StepEnd {
   const Timeline* timeline = nullptr;       ///< where an observer wants it
   std::optional<Breakdown> breakdown = {};  ///< of it, with run.breakdown_every
   std::optional<RouterFigures> router = {};
-  Verdict verdict = Verdict::go_on;  ///< of those that have looked before
-  bool last = false;                 ///< no step follows it
+  std::optional<Stall> stall = {};     ///< where it stood still
+  io::NamedNumbers rank_seconds = {};  ///< of each rank since the last of these, every run.breakdown_every steps
+  Verdict verdict = Verdict::go_on;    ///< of those that have looked before
+  bool last = false;                   ///< no step follows it
 };
 
 /// All ranks have the same observers, and ask them in the same order.

@@ -17,21 +17,42 @@ bool StepBreakdown::wants_timeline(std::int64_t done) const {
   return every > 0 && (!graphs_ || (done + 1) % every == 0);
 }
 
+io::NamedNumbers StepBreakdown::rank_seconds(std::int64_t done) {
+  const std::int64_t every = run_.deck.run.breakdown_every;
+  if (every == 0 || done % every != 0 || run_.world.rank() != 0) return {};
+  return ranks_.since_last(run_.world.spent_of_ranks());
+}
+
 Verdict StepBreakdown::after(const StepEnd& end) {
   // The first step of a start does what is done once.
   if (!end.breakdown || end.done == run_.first_step + 1) return Verdict::go_on;
+  if (steps_ == 0) first_ = end.done;
+  last_ = end.done;
   sum_.add(*end.breakdown);
   seconds_ += end.figures.seconds, data_seconds_ += end.data_seconds, ++steps_;
-  if (end.done % run_.deck.run.breakdown_every != 0) return Verdict::go_on;
+  if (end.done % run_.deck.run.breakdown_every != 0 || ++intervals_ < next_table_) return Verdict::go_on;
+  next_table_ = 2 * intervals_;
+  print(end.done);
+  return Verdict::go_on;
+}
+
+void StepBreakdown::finish(std::int64_t done) {
+  if (steps_ > 0) print(done);
+}
+
+void StepBreakdown::print(std::int64_t done) {
   const auto steps = static_cast<double>(steps_);
-  const std::string which = steps_ == 1 ? fmt::format("step {}", end.done) : fmt::format("steps {} to {}", end.done - steps_ + 1, end.done);
-  progress_.note(fmt::format("where the time of {} went on rank 0{}:{}", which, steps_ == 1 ? "" : ", a mean of them",
+  const std::string which = steps_ == 1 ? fmt::format("step {}", last_) : fmt::format("steps {} to {}", first_, last_);
+  const std::string more = done < run_.deck.run.steps ? fmt::format(" (metrics.jsonl has {}; the next table comes after step {})",
+                                                                    graphs_ ? "each that was timed" : "every step",
+                                                                    done + (next_table_ - intervals_) * run_.deck.run.breakdown_every)
+                                                      : "";
+  progress_.note(fmt::format("where the time of {} went on rank 0{}{}:{}", which, steps_ == 1 ? "" : ", a mean of them", more,
                              print_breakdown(sum_, steps, seconds_ / steps, data_seconds_ / steps)));
   if (!std::exchange(memory_shown_, true))
     progress_.note(
         fmt::format("memory of rank 0, the most that lives in each part of a step, planned and allocated:{}", print_memory_in_use(run_)));
   sum_ = {}, seconds_ = data_seconds_ = 0, steps_ = 0;
-  return Verdict::go_on;
 }
 
 io::NamedNumbers seconds_of_parts(const StepEnd& end) {

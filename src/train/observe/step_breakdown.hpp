@@ -1,6 +1,8 @@
-// Where the time of steps goes, every run.breakdown_every steps: on the host means over all steps between, on GPUs the one step.
+// Where the time of steps goes, every run.breakdown_every steps: on the host of all steps between, on GPUs of the one step. metrics.jsonl
+// has it of each; the log has tables of means, each of twice as many as the one before, so that a long run's log is still one of steps.
 #pragma once
 #include "train/observe/progress_log.hpp"
+#include "train/observe/rank_pace.hpp"
 
 namespace tessera {
 
@@ -9,15 +11,22 @@ class StepBreakdown : public Observer {
   StepBreakdown(const RunParts& run, ProgressLog& progress);
   bool wants_timeline(std::int64_t done) const override;
   void phase_ends() override { memory_shown_ = false; }
+  /// After so many steps, where a measurement is due: how long each rank computes in a step. On rank 0 of several.
+  io::NamedNumbers rank_seconds(std::int64_t done);
   Verdict after(const StepEnd& end) override;
+  /// A table of the steps since the last one.
+  void finish(std::int64_t done) override;
 
  private:
+  void print(std::int64_t done);
   const RunParts& run_;
   ProgressLog& progress_;
-  bool graphs_;         ///< steps are graphs: those between are left alone
+  bool graphs_;  ///< steps are graphs: those between are left alone
+  RankPace ranks_;
   Breakdown sum_ = {};  ///< since the last table
   double seconds_ = 0, data_seconds_ = 0;
-  std::int64_t steps_ = 0;
+  std::int64_t steps_ = 0, first_ = 0, last_ = 0;
+  std::int64_t intervals_ = 0, next_table_ = 1;
   bool memory_shown_ = false;  ///< of the phase
 };
 

@@ -66,15 +66,10 @@ StepTrace::StepTrace(const RunParts& run, ProgressLog& progress)
   else if (range_.last > 0 && range_.first <= run.first_step)
     info("run.trace = {}: this run goes on after step {} and traces from step {} on", run.deck.run.trace, run.first_step,
          run.first_step + 1);
-  const std::string& machine = run.deck.run.machine;
-  if (machine.empty() || range_.last <= run.first_step) return;
+  if (run.deck.run.machine.empty() || range_.last <= run.first_step) return;
   run.world.together([&] {
     if (run.world.rank() != 0) return;
-    machine_ = require_machine(machine);
-    if (machine_->device != word_of(run.deck.run.device))
-      fail(ExitCode::usage,
-           "run.machine \"{}\": its ranks compute on \"{}\", and those of this run on \"{}\"; name a profile of such a machine", machine,
-           machine_->device, word_of(run.deck.run.device));
+    machine_ = machine_of_run(run.deck);
     predict_here();
   });
 }

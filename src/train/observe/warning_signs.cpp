@@ -27,6 +27,11 @@ void keep(std::deque<double>& values, double value, std::size_t most) {
 
 }  // namespace
 
+std::int64_t steps_still_by_design(const LearningRateKeys& keys) {
+  const bool warms_up = keys.schedule == RateSchedule::warmup_lr || keys.schedule == RateSchedule::warmup_decay_lr;
+  return warms_up && keys.warmup_min_lr == 0 ? 2 : 0;
+}
+
 std::vector<std::string> WarningSigns::after(const StepFigures& f, double now) {
   std::vector<std::string> lines;
   const auto say = [&](Kind kind, const std::string& line) {
@@ -39,7 +44,7 @@ std::vector<std::string> WarningSigns::after(const StepFigures& f, double now) {
   keep(norms_, f.grad_norm, most_norms);
   keep(losses_, f.loss, most_losses);
   say(Kind::still, still(f));
-  steps_without_rate_ = f.learning_rate == 0 ? steps_without_rate_ + 1 : 0;
+  steps_without_rate_ = f.learning_rate == 0 && f.step > still_by_design_ ? steps_without_rate_ + 1 : 0;
   if (steps_without_rate_ == 2)
     say(Kind::no_rate, "the learning rate is 0 for a second step, so weights stand still. Look at learning_rate.* and run.steps");
   say(Kind::slower, slower(f, now));

@@ -6,12 +6,18 @@
 #include <vector>
 
 #include "base/progress.hpp"
+#include "deck/deck.hpp"
 
 namespace tessera {
+
+/// First steps of a run whose learning rate is 0 by their schedule: two of DeepSpeed's WarmupLR and WarmupDecayLR from 0.
+std::int64_t steps_still_by_design(const LearningRateKeys& keys);
 
 /// Of figures alone: no clock and no engine.
 class WarningSigns {
  public:
+  /// `still_by_design`: first steps of the run whose learning rate is 0 as their schedule has it.
+  explicit WarningSigns(std::int64_t still_by_design = 0) : still_by_design_(still_by_design) {}
   /// What is to be said of a step that ended `now` seconds after some begin.
   std::vector<std::string> after(const StepFigures& figures, double now);
   /// Of a save that took so long, where the next is due `interval` seconds after it began (0: none is). "" where that is well.
@@ -35,6 +41,7 @@ class WarningSigns {
 
   std::deque<double> norms_, losses_;  ///< of the latest steps
   std::deque<Minute> minutes_;
+  std::int64_t still_by_design_;
   int steps_without_rate_ = 0;
   std::set<Kind> said_;
 };

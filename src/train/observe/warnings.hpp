@@ -8,7 +8,8 @@ namespace tessera {
 
 class Warnings : public Observer {
  public:
-  Warnings(const RunParts& run, MetricsLog& metrics, ProgressLog& progress) : run_(run), metrics_(metrics), progress_(progress) {}
+  Warnings(const RunParts& run, MetricsLog& metrics, ProgressLog& progress)
+      : run_(run), metrics_(metrics), progress_(progress), signs_(steps_still_by_design(run.deck.learning_rate)) {}
   Verdict after(const StepEnd& end) override;
   /// The state of this step stands as a checkpoint, which took so long.
   void saved(std::int64_t step, double seconds);

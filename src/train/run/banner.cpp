@@ -26,8 +26,7 @@ void print_banner(const BannerFacts& f) {
   for (const std::string& line : f.parsed.resolved) info("auto: {}", line);
   info("ranks       {}", f.ranks);
   info("mesh        {}; collectives by {}; lanes {}", f.mesh, f.path, f.lanes == LaneMode::threads ? "on threads" : "inline");
-  info("machine     {} threads a rank; {}; measured {} GEMM {:.0f} GFLOP/s over all ranks", f.threads, f.binding,
-       name_of(deck.precision.compute), f.gemm_rate * 1e-9);
+  info("machine     {} threads a rank; {}; {}", f.threads, f.binding, f.mfu_of);
   if (deck.run.device == RunDevice::cuda)
     for (const std::string& line : describe_gpu_environment()) info("environment {}", line);
   for (const std::string& line : f.attention) info("kernels     {}", line);

@@ -13,7 +13,7 @@ struct BannerFacts {
   LaneMode lanes = LaneMode::inline_order;
   int threads = 1;  ///< a rank
   std::string binding;
-  double gemm_rate = 0;                ///< measured, all ranks
+  std::string mfu_of;                  ///< what the ranks' FLOPs are a share of
   std::vector<std::string> attention;  ///< describe_attention()
   const Engine& engine;
 };

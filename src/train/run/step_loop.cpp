@@ -40,6 +40,7 @@ StepLoop::StepLoop(const RunParts& run, ResumeProof& proof, const std::string& c
       metrics_(run, exposition_),
       progress_(run),
       trace_(run, progress_),
+      stalls_(run, progress_),
       breakdown_(run, progress_),
       profile_(run, progress_),
       warnings_(run, metrics_, progress_),
@@ -59,8 +60,8 @@ StepLoop::StepLoop(const RunParts& run, ResumeProof& proof, const std::string& c
       neighbours_(run, checkpoints_.saver(), data, progress_),
       // What strangers see of a step that ends the run, what ends it or takes it back, what is seen of a step before what it leads to, and
       // saves last.
-      observers_{&exposition_, &replays_, &guards_, &copies_,  &breakdown_,  &metrics_, &run.ledger,  &progress_,
-                 &warnings_,   &proof_,   &trace_,  &profile_, &evaluation_, &samples_, &neighbours_, &checkpoints_},
+      observers_{&exposition_, &replays_, &guards_, &copies_,  &stalls_,     &breakdown_, &metrics_,    &run.ledger,  &progress_,
+                 &warnings_,   &proof_,   &trace_,  &profile_, &evaluation_, &samples_,   &neighbours_, &checkpoints_},
       began_from_(checkpoint) {}
 
 std::optional<ExitCode> StepLoop::run() {
@@ -105,9 +106,9 @@ Verdict StepLoop::step_after(std::int64_t done) {
   const StepReport report = make_step(done, data_seconds, noted ? &timeline : nullptr);
   const double seconds = now_seconds() - begin;
   StepFigures seen = figures(done + 1, report, seconds);
-  if (!report.not_finite && run_.yardstick.mend(seen.mfu_causal)) {
+  if (!report.not_finite && run_.yardstick.mend(seen.mfu.causal)) {
     seen = figures(done + 1, report, seconds);
-    progress_.note(fmt::format("MFU: a product reaches {:.0f} GFLOP/s now: the machine was busy when it was measured before",
+    progress_.note(fmt::format("a product reaches {:.0f} GFLOP/s now: the machine was busy when it was measured before",
                                run_.yardstick.rate() * 1e-9));
   }
   const bool ends = done + 1 == run_.deck.run.steps;
@@ -117,6 +118,8 @@ Verdict StepLoop::step_after(std::int64_t done) {
               .data_seconds = data_seconds,
               .timeline = noted ? &timeline : nullptr,
               .router = run_.engine.router_figures(),
+              .stall = stalls_.judge(seconds),
+              .rank_seconds = breakdown_.rank_seconds(done + 1),
               .verdict = report.stop != 0 && !ends ? Verdict::stop : Verdict::go_on};
   if (breakdown_.wants_timeline(done)) end.breakdown = break_down(timeline, run_.engine.schedule(), run_.engine.planned().request.mesh);
   run_.position.end_step(seconds, own_seconds(end, run_.engine.times(), run_.deck.run.device == RunDevice::cuda));
@@ -176,8 +179,9 @@ StepFigures StepLoop::figures(std::int64_t done, const StepReport& report, doubl
           .learning_rate = run_.engine.learning_rate(),
           .tokens_per_second = rate,
           .seconds = seconds,
-          .mfu_full = run_.flops.full(length) * rate / run_.yardstick.rate(),
-          .mfu_causal = run_.flops.causal(length) * rate / run_.yardstick.rate()};
+          .mfu = {.full = run_.flops.full(length) * rate / run_.yardstick.rate(),
+                  .causal = run_.flops.causal(length) * rate / run_.yardstick.rate(),
+                  .of_peak = run_.yardstick.is_peak()}};
 }
 
 }  // namespace tessera

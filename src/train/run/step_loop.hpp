@@ -13,6 +13,7 @@
 #include "train/observe/proof_of_steps.hpp"
 #include "train/observe/replays.hpp"
 #include "train/observe/samples.hpp"
+#include "train/observe/stalls.hpp"
 #include "train/observe/step_breakdown.hpp"
 #include "train/observe/step_profile.hpp"
 #include "train/observe/step_trace.hpp"
@@ -44,6 +45,7 @@ class StepLoop {
   MetricsLog metrics_;
   ProgressLog progress_;
   StepTrace trace_;
+  Stalls stalls_;
   StepBreakdown breakdown_;
   StepProfile profile_;
   Warnings warnings_;

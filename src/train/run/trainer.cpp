@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 #include <utility>
 
@@ -38,6 +39,7 @@
 #include "train/folder/start_point.hpp"
 #include "train/observe/exposition.hpp"
 #include "train/observe/ledger.hpp"
+#include "train/observe/run_notices.hpp"
 #include "train/run/banner.hpp"
 #include "train/run/copies_at_start.hpp"
 #include "train/run/kernel_choices.hpp"
@@ -94,6 +96,7 @@ class Training {
     world_.limit_waits(static_cast<double>(deck_.topology.collective_timeout));
     // 2. The run folder and where to start from.
     StartPoint start = agree_on_start(world_, deck_);
+    begin_notices(start.folder);
     read_initial(start);
     // 3. Data.
     together([&] {
@@ -145,6 +148,7 @@ class Training {
       std::int64_t saved = 0;
       if (const std::optional<ExitCode> status = make_steps(start, saved)) {
         ledger_->end(*status);
+        notices_.end(ledger_->done(), *status == ExitCode::ok ? "finished" : "signal", static_cast<int>(*status));
         return static_cast<int>(*status);
       }
       ways_back_.go_back_from(going_back_.step, saved);
@@ -155,12 +159,25 @@ class Training {
   /// The run ends by this.
   void failed(const Error& error) {
     ledger_->end(error.code, error.what());
+    notices_.end(ledger_->done(), std::string(error.code == ExitCode::interrupted ? "signal: " : "failed: ") + error.what(),
+                 static_cast<int>(error.code));
     // Whoever goes on after these takes a checkpoint.
     const bool in_vain = error.code == ExitCode::internal || error.code == ExitCode::numerics;
     if (copies_ && in_vain) copies_->abandon();
   }
 
  private:
+  /// Rank 0: from here on somebody hears how the run ends.
+  void begin_notices(const RunFolder& folder) {
+    if (world_.rank() != 0) return;
+    notices_.begin(deck_.run.notify, deck_.run.notify_limit,
+                   {{"run", deck_.run.name},
+                    {"folder", std::filesystem::absolute(folder.path).lexically_normal().string()},
+                    {"host", world_.place().host},
+                    {"ranks", world_.ranks()},
+                    {"steps", deck_.run.steps}});
+  }
+
   /// All that are left; none where the run is to go back. `saved`: StepLoop::saved().
   std::optional<ExitCode> make_steps(const StartPoint& start, std::int64_t& saved) {
     const RunParts parts{.world = world_,
@@ -171,6 +188,7 @@ class Training {
                          .folder = start.folder,
                          .claim = claim_ ? &*claim_ : nullptr,
                          .ledger = *ledger_,
+                         .notices = notices_,
                          .overhead = overhead_ ? &*overhead_ : nullptr,
                          .yardstick = *yardstick_,
                          .flops = flops_,
@@ -188,7 +206,9 @@ class Training {
     together([&] {
       if (world_.rank() != 0) return;
       ledger_->begin(parts);
-      if (!parts.went_back.empty()) ledger_->warned(first_step_, parts.went_back);
+      if (parts.went_back.empty()) return;
+      ledger_->warned(first_step_, parts.went_back);
+      notices_.tell("back", first_step_, {{"text", parts.went_back}});
     });
     StepLoop loop(parts, *proof_, start.checkpoint, data_);
     const std::optional<ExitCode> status = loop.run();
@@ -389,7 +409,7 @@ class Training {
                   .lanes = lanes_,
                   .threads = threads,
                   .binding = on_gpus ? fmt::format("{}; {}", describe(binding), describe(gpu)) : describe(binding),
-                  .gemm_rate = yardstick_->rate(),
+                  .mfu_of = mfu_of_,
                   .attention = describe_attention(engine_->schedule().shape),
                   .engine = *engine_});
   }
@@ -398,11 +418,21 @@ class Training {
   /// the same time where `here`, since cores that all compute are slower. Where ranks share cores they would take turns.
   void measure_yardstick(bool here) {
     const DType dtype = deck_.precision.compute;
+    if (!deck_.run.machine.empty()) {
+      std::optional<MachineProfile> machine;
+      together([&] { machine = machine_of_run(deck_); });
+      if (const ComputeRates& rates = machine->rates(dtype); rates.given()) {
+        yardstick_.emplace(rates.peak * world_.ranks());
+        mfu_of_ = fmt::format("MFU is of {:.4g} TFLOP/s a rank, the peak of {} (run.machine)", rates.peak * 1e-12, machine->name);
+        return;
+      }
+    }
     const kernels::Backend backend = model_shape(deck_).backend;
     constexpr std::int64_t small = 1024;  // 16 MB beside the plan
     yardstick_.emplace(
         here ? known_gemm_rate(dtype, backend, world_.place().local_ranks) * world_.ranks() : 0,
         [=] { return measure_gemm_rate(dtype, backend, small); }, world_.ranks() == 1 && backend == kernels::Backend::host ? 3 : 0);
+    mfu_of_ = fmt::format("measured {} GEMM {:.0f} GFLOP/s over all ranks", name_of(dtype), yardstick_->rate() * 1e-9);
   }
 
   std::int64_t restore(const StartPoint& start) {
@@ -440,6 +470,7 @@ class Training {
   const Deck& deck_;
   double begin_;
   std::optional<Yardstick> yardstick_;
+  std::string mfu_of_;  ///< a line on it
   FlopsPerToken flops_;
   std::string path_ = "none";
   LaneMode lanes_ = LaneMode::inline_order;
@@ -452,6 +483,7 @@ class Training {
   std::optional<RunClaim> claim_;                  ///< rank 0's
   std::unique_ptr<io::MetricsEndpoint> endpoint_;  ///< rank 0's; goes before whoever waits for the folder may want its port
   std::optional<Ledger> ledger_{std::in_place};    ///< rank 0's begins with the steps
+  RunNotices notices_;                             ///< rank 0's
   GoingBack going_back_;
   AgreedCopies agreed_;
   WaysBack ways_back_;

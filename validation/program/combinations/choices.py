@@ -164,6 +164,8 @@ VALUES = {
     "samples.top_k": [..., "1", "5"],
     "run.breakdown_every": [..., "1", "2"],
     "run.profile": [..., "true"],
+    "run.notify": [..., '"cat > /dev/null"', '"exit 3"'],
+    "run.notify_limit": [..., '"5 s"'],
     "metrics.csv": [..., "true"],
     "metrics.tensorboard": [..., "true"],
     "metrics.prometheus": [..., '"0"'],

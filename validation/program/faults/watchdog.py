@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """A rank that is stopped, loops for ever, or is slow: it is named with host, task and stacks, nothing of the run changes by that, and nothing is left behind.
 watchdog.py LIBRARY (of slow_rank.cpp)"""
+import json
 import os
 import re
 import signal
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "resume"))
 import runs  # noqa: E402
@@ -33,10 +35,12 @@ def has_stacks(output, pid, function):
 
 
 def stopped(folder, reference):
-    run = folder.start("stopped", 3, **COMMON)
-    run.wait_for_step(5)
+    told = os.path.join(folder.path, "told")
+    run = folder.start("stopped", 3, **COMMON, run__notify=json.dumps(f"cat >> '{told}'"))
+    run.wait_for_step(8)
     pid = run.ranks()[1]
     os.kill(pid, signal.SIGSTOP)
+    begin = time.monotonic()
     output = said(run, "stacks of rank")
     check("stopped: one table says so", output.count("no rank has moved for") == 1 and "watchdog.limit" in output, output)
     check("stopped: who waits for whom", re.search(r"the others wait for rank 1 on \S+, which answers no more", output), output)
@@ -45,6 +49,9 @@ def stopped(folder, reference):
           and has_stacks(output, pid, r" in (tessera|lib)"), output)
     runs.wait_until(lambda: state(pid) == "T", "the rank to be stopped again after somebody has looked")
     check("stopped: looking at it leaves it stopped", state(pid) == "T", state(pid))
+    # Longer than a stall must be, whatever steps take here.
+    time.sleep(max(0, 7 + 7 * max(row["seconds"] for row in folder.metrics("stopped") if "loss" in row) - (time.monotonic() - begin)))
+    halted = time.monotonic() - begin
     os.kill(pid, signal.SIGCONT)
     output = said(run, "the run goes on after")
     check("stopped: it goes on", "the run goes on after" in output, output)
@@ -58,6 +65,27 @@ def stopped(folder, reference):
     last = run.steps_done()
     losses, hashes = reference.at(last)
     check("stopped: no bit has changed", runs.same("stopped", folder.losses("stopped"), losses) and runs.same("stopped", folder.hashes("stopped"), hashes))
+
+
+    leaves_a_stall(folder, halted, told)
+
+
+def leaves_a_stall(folder, halted, told):
+    """The step in which the rank was stopped: its event, its part of goodput, a warning, advice, and what the command was told."""
+    with open(os.path.join(folder.run("stopped"), "events.jsonl"), encoding="utf-8") as lines:
+        stalls = [event for event in map(json.loads, lines) if event["event"] == "stall"]
+    check("stopped: a stall is an event with its rank", len(stalls) == 1 and stalls[0]["ranks"] == [1] and stalls[0]["seconds"] > 0.8 * halted, json.dumps(stalls))
+    excess = sum(row["stalled_seconds"] for row in folder.metrics("stopped") if "loss" in row)
+    summary = json.loads(runs.tessera("runs", folder.run("stopped"), "--json").stdout)[0]
+    check("stopped: goodput has what the step took beyond the others", abs(summary["goodput"]["stalled"] - excess) < 1e-6 * excess and excess > 0.7 * halted,
+          f"{summary['goodput']} {excess}")
+    check("stopped: it counts as a warning", any("the others waited for rank 1 on" in text for text in summary["warnings"]), json.dumps(summary))
+    page = json.loads(runs.tessera("runs", "report", folder.run("stopped"), "--json").stdout)
+    check("stopped: advice names it", any("A step stood still" in advice["found"] for advice in page["advice"]), json.dumps(page["advice"]))
+    with open(told, encoding="utf-8") as lines:
+        notices = [json.loads(line) for line in lines]
+    check("stopped: the command was told of it and of the end", [notice["event"] for notice in notices] == ["stall", "end"] and notices[0]["ranks"] == [1]
+          and notices[1]["reason"] == "signal" and notices[1]["exit"] == 75, json.dumps(notices))
 
 
 def first_stopped(folder):

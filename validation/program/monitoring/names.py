@@ -11,6 +11,7 @@ import sys
 import server
 from server import MONITORING, ROOT, runs
 
+WITH_A_PROFILE = {"tessera_mfu_ratio", "tessera_mfu_causal_ratio"}  # of runs with run.machine
 WORDS = {"by", "without", "on", "ignoring", "group_left", "group_right", "unless", "or", "and", "offset", "bool"}
 KEYS = {"run__steps": 4, "batch__global": 4, "model__experts": 2, "model__experts_per_token": 1, "checkpoint__every": 2, "evaluate__every": 2, "evaluate__batches": 1,
         "run__breakdown_every": 1}
@@ -65,7 +66,7 @@ def check_figures(check, text, of_file):
     unknown = sorted(name for name, _ in families if not re.search(rf"`{name}(\{{\w+\}})?`", page))
     check(f"the page of figures has all {len(families)} that a run shows", not unknown, ", ".join(unknown))
     labels = {label for _, written in server.samples_of(text) for label in re.findall(r"[{,](\w+)=", written)}
-    check("and all labels", labels <= {"run", "run_id", "version", "host", "layout", "part", "expert", "file", "of", "le", "quantile"}, str(labels))
+    check("and all labels", labels <= {"run", "run_id", "version", "host", "layout", "part", "expert", "file", "of", "le", "quantile", "rank"}, str(labels))
     ours = {name for name in names if name.startswith("tessera_")}
     check("the file for node exporters has the same", {name for name, _ in server.samples_of(of_file)} == ours)
     done = subprocess.run(["promtool", "check", "metrics"], input=of_file, capture_output=True, text=True)
@@ -79,7 +80,7 @@ def check_uses(check, names):
     dashboard = json.loads(read(MONITORING, "dashboard.json"))
     panels = {f"{panel['title']} {target['refId']}": target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])}
     for what, expressions in (("alerts", rules), ("dashboard", panels)):
-        missing = {f"{where}: {name}" for where, text in expressions.items() for name in names_in(text) if name not in names | {"up"} and not name.startswith("DCGM_FI_")}
+        missing = {f"{where}: {name}" for where, text in expressions.items() for name in names_in(text) if name not in names | WITH_A_PROFILE | {"up"} and not name.startswith("DCGM_FI_")}
         used = {name for text in expressions.values() for name in names_in(text)}
         check(f"{what}: all of {len(used)} names are of figures that a run shows", len(used) > 8 and not missing, str(missing))
     page = read(ROOT, "docs/monitoring.md")

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -66,7 +67,7 @@ window.addEventListener('load', () => setTimeout(() => {
   };
   seen.charts = [...document.querySelectorAll('.plot')].map((plot) => ({
     id: plot.id, points: Number(plot.dataset.points), pixels: Math.max(0, ...[...plot.querySelectorAll('canvas')].map(drawn)),
-    labels: plot.querySelectorAll('.dygraph-axis-label').length}));
+    labels: plot.querySelectorAll('.dygraph-axis-label').length, clipped: plot.dataset.clipped === 'true'}));
   const timeline = document.getElementById('timeline');
   seen.bars = timeline ? Number(timeline.dataset.drawn) : 0;
   seen.timeline_pixels = timeline ? drawn(timeline) : 0;
@@ -171,6 +172,27 @@ def pipeline_run(folder):
     check("a stage of a pipeline has as many tasks in its prediction", measured == predicted > 10, f"{measured} measured, {predicted} predicted")
 
 
+def profiled_run(folder):
+    """MFU is a share of the profile's peak where run.machine names one; else nothing is called MFU."""
+    machine = f"{folder.path}/small.toml"
+    said = folder.train("profiled", 1, batch__global=4, run__steps=2, run__machine=machine).stderr
+    row = [row for row in folder.metrics("profiled") if "loss" in row][-1]
+    check("MFU is of the profile's peak", 0 < row["mfu_causal"] < row["mfu"] and "of_product" not in row and "MFU is of 0.1 TFLOP/s a rank, the peak of small" in said, said)
+    # The same FLOPs at the same rate: a profile with half the peak gives twice the share.
+    with open(machine, encoding="utf-8") as text, open(f"{folder.path}/half.toml", "w", encoding="utf-8") as out:
+        out.write(text.read().replace('peak = "100 GFLOP/s"', 'peak = "50 GFLOP/s"'))
+    folder.train("half", 1, batch__global=4, run__steps=2, run__machine=f"{folder.path}/half.toml")
+    half = [row for row in folder.metrics("half") if "loss" in row][-1]
+    per_token = [of["mfu"] / of["tokens_per_second"] for of in (row, half)]
+    check("and half the peak gives twice the share", abs(per_token[1] / per_token[0] - 2) < 1e-6, str(per_token))
+    other = folder.metrics("whole")[-1] if "loss" in folder.metrics("whole")[-1] else [row for row in folder.metrics("whole") if "loss" in row][-1]
+    check("without a profile it is of the measured product", "mfu" not in other and other["of_product"] > 0, json.dumps(other))
+    data = json.loads(report(folder.run("profiled"), "--json").stdout or "{}")
+    check("and so says the page", data["run"]["mfu"] > 0 and "mfu" in {chart["id"] for chart in data["charts"]}, json.dumps(data["run"]))
+    refused = folder.train("refused", 1, expect=2, run__machine="h100_8", run__steps=1)
+    check("a profile of GPUs is refused on a host", "name a profile of such a machine" in refused.stderr, refused.stderr)
+
+
 def empty_run(folder):
     os.mkdir(folder.run("empty"))
     with open(f"{folder.run('empty')}/metrics.jsonl", "w", encoding="utf-8") as out:
@@ -190,19 +212,63 @@ def sparse_run(folder):
     return f"{folder.run('sparse')}/report.html"
 
 
+def stalled_run(folder):
+    os.mkdir(folder.run("stalled"))
+    with open(f"{folder.run('stalled')}/metrics.jsonl", "w", encoding="utf-8") as out:
+        for step in range(1, 101):
+            seconds = 60.0 if step == 50 else 0.2
+            out.write(json.dumps({"step": step, "time": 1e9 + step, "loss": 3.0 + 1 / step, "seconds": seconds, "seconds_of": {"forward": 0.1, "waits": seconds - 0.1}}) + "\n")
+    report(folder.run("stalled"))
+    return f"{folder.run('stalled')}/report.html"
+
+
+def several_runs(folder):
+    """Of two runs with other steps; and what the command says where the file has no name."""
+    page = f"{folder.path}/both.html"
+    report(folder.run("whole"), folder.run("pipeline"), expect=2)
+    report(folder.run("whole"), folder.run("pipeline"), "-o", page)
+    return page
+
+
+def live_page(folder):
+    """A page of a run that goes on loads itself again, and the last one is of the run's end."""
+    run = folder.start("live", 1, **{**runs.ENDLESS, "batch__global": 4})
+    page = f"{folder.run('live')}/report.html"
+    try:
+        run.wait_for_step(2)
+        follows = subprocess.Popen([runs.TESSERA, "runs", "report", folder.run("live"), "--watch", "--every", "1"], stdout=subprocess.PIPE, text=True)
+
+        def text():
+            with open(page, encoding="utf-8") as file:
+                return file.read()
+        runs.wait_until(lambda: os.path.exists(page), "a page")
+        first = text()
+        check("a live page loads again", 'data-reload="1"' in first[:200] and "loads again every 1 s" in first, first[:300])
+        runs.wait_until(lambda: text() != first, "another page")
+        run.signal_ranks(signal.SIGTERM)
+        run.wait()
+        check("who follows it ends with the run", follows.wait(runs.HANG_SECONDS) == 0)
+        last = text()
+        check("and leaves a page that stays", "data-reload" not in last[:200] and "interrupted" in last, last[:300])
+    finally:
+        run.kill()
+
+
 with runs.Folder() as home:
     os.mkdir(home.run("none"))
     refused = report(home.run("none"), expect=2)
     check("a folder of no run is refused by name", home.run("none") in refused.stderr, refused.stderr)
     predicted, plain = whole_run(home)
     pipeline_run(home)
+    profiled_run(home)
+    live_page(home)
     empty, sparse = empty_run(home), sparse_run(home)
     sizes = {os.path.basename(page): os.path.getsize(page) for page in (predicted, plain, empty)}
     check("pages are small", all(size < 1_000_000 for size in sizes.values()), str(sizes))
     if not BROWSER:
         print("skipped: there is no chromium-headless-shell or chromium")
         sys.exit(77 if check.good else 1)
-    curves = {"loss", "sources", "memory-use", "speed", "mfu", "seconds", "norm", "rate", "parts"}
+    curves = {"loss", "sources", "memory-use", "speed", "product", "seconds", "norm", "rate", "parts"}
     light = look(predicted)
     check_sight("light", light, curves)
     check("the step is drawn, measured and predicted", light and light["bars"] > 20 and light["timeline_pixels"] > 1000, json.dumps(light))
@@ -215,4 +281,11 @@ with runs.Folder() as home:
     check_sight("a run with few breakdowns", few, {"loss", "seconds", "parts"})
     check("whose areas are filled", few and next(c["pixels"] for c in few["charts"] if c["id"] == "chart-parts") > 50_000, json.dumps(few))
     check_sight("a run without steps", look(empty), set())
+    stalled = look(stalled_run(home))
+    check_sight("a run with a step that stood still", stalled, {"loss", "seconds", "parts"})
+    check("which does not flatten the charts of time", stalled and {c["id"] for c in stalled["charts"] if c["clipped"]} == {"chart-seconds", "chart-parts"}, json.dumps(stalled))
+    check("and areas are filled", stalled and next(c["pixels"] for c in stalled["charts"] if c["id"] == "chart-parts") > 50_000, json.dumps(stalled))
+    both = look(several_runs(home))
+    check_sight("two runs on one page", both, {"loss", "validation", "memory-use", "speed", "product", "seconds", "norm", "rate"} - {"memory-use"})
+    check("which goes over hours too", both and both["hours"] > 1, json.dumps(both))
 sys.exit(0 if check.good else 1)

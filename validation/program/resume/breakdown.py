@@ -6,6 +6,7 @@ import argparse
 import json
 import math
 import os
+import re
 import sys
 
 import runs
@@ -72,6 +73,15 @@ def check_layout(check, folder, number, ranks, keys):
     check(f"{what}: a table a step but the first, and one of memory", said.count("where the time of step") == STEPS - 1 and said.count("memory of rank 0") == 1, said)
 
 
+def check_rare_tables(check, folder):
+    """A long run's log stays one of steps: tables after 1, 2, 4 and 8 measurements and at the end, each of the steps since the last; all are in metrics.jsonl."""
+    said = folder.train("rare", 1, run__steps=13, run__breakdown_every=1, batch__global=4).stderr
+    of = [(int(first), int(last or first)) for first, last in re.findall(r"where the time of steps? (\d+)(?: to (\d+))? went", said)]
+    check("tables are ever rarer, and leave no step out", of == [(2, 2), (3, 3), (4, 5), (6, 9), (10, 13)], f"{of}\n{said}")
+    check("each says where the next one is", re.findall(r"the next table comes after step (\d+)", said) == ["3", "5", "9", "17"][:len(of) - 1], said)
+    check("metrics.jsonl has all of them", sum("seconds_of" in row for row in folder.metrics("rare")) == 13)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", choices=("host", "cuda"), default="host")
@@ -81,6 +91,8 @@ def main():
         if device == "cuda" and not runs.has_gpu(folder):
             print("skipped: there is no GPU")
             return 77
+        if device == "host":
+            check_rare_tables(check, folder)
         layouts = list(enumerate(DEVICES[device]))
         for number, (ranks, keys) in [(n, layout) for n, layout in layouts if FULL or device == "cuda" or (n + DRAW) % 3 == 0]:
             more = {"run__device": "cuda", "topology__share_gpu": True, "batch__sequence_length": 8} if device == "cuda" else {}

@@ -288,6 +288,10 @@ TEST(Import, SchedulersBecomeSchedules) {
   EXPECT_EQ(warmup.learning_rate.schedule, RateSchedule::warmup_lr);
   EXPECT_EQ(warmup.optimizer.learning_rate, 1e-4) << "and so does a given one";
   EXPECT_GE(warmup.run.steps, 2000) << "a placeholder that the warmup fits into";
+  EXPECT_NE(import_of(with(R"("scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 20}})"))
+                .text.find("the first two steps have warmup_min_lr"),
+            std::string::npos)
+      << "by DeepSpeed's own design";
   const ImportedDeck automatic = import_of(with(R"("scheduler": {"type": "WarmupDecayLR", "params": {"warmup_min_lr": "auto",
       "warmup_max_lr": "auto", "warmup_num_steps": "auto", "total_num_steps": "auto"}})"));
   EXPECT_NE(automatic.text.find("steps = 1000                 # from scheduler.params.total_num_steps; FILL IN"), std::string::npos)

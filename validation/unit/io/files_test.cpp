@@ -83,6 +83,18 @@ TEST(PosixFile, ASmallFileIsReadAsFarAsItGoesAndNoFurther) {
   EXPECT_HAS(read_small_file("/proc/self/status", ExitCode::data), "VmPeak") << "it says that it is empty";
 }
 
+TEST(PosixFile, AFullDiskSaysWhatIsCounted) {
+  Scratch dir;
+  const auto said = [&](std::int64_t asked) {
+    return error_of(ExitCode::storage, [&] { fail_storage("reserve that", dir / "file", ENOSPC, asked); });
+  };
+  EXPECT_HAS(said(std::int64_t{1} << 60), "free for users; what the file system keeps for itself does not count)");
+  const std::string refused = said(1);  // less than is free here
+  EXPECT_HAS(refused, "The disk is full (1 B are refused, and ");
+  EXPECT_HAS(refused, "quota");
+  EXPECT_FALSE(has(refused, "free for users"));
+}
+
 TEST(PosixFile, AStreamIsReadToItsEnd) {
   Scratch dir;
   ASSERT_EQ(::mkfifo((dir / "pipe").c_str(), 0600), 0);

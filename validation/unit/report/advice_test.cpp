@@ -127,6 +127,23 @@ const std::vector<Case>& cases() {
        "activation.offload=none"},
       {"offload", {{"disk_read", 0.2}}, none, "disks", "nvme.queue_depth=16"},
       {"data", {{"data", 0.03}}, none, "3.0 % of a step (6 ms)", ""},
+      {"stalls",
+       {},
+       [](RunFigures& f, Deck&) {
+         f.goodput = spent(&Goodput::stalled, 20);
+         f.stalls = {{.step = 3, .seconds = 6, .usual = 1, .text = "step 3 took 6 s"},
+                     {.step = 8, .seconds = 16, .usual = 1, .text = "step 8 took 16 s"}};
+       },
+       "2 steps stood still, for 20 s in all, 20.0 % of the run's time. The longest: step 8 took 16 s.",
+       "run.notify=COMMAND"},
+      {"stalls",
+       {},
+       [](RunFigures& f, Deck& d) {
+         f.stalls = {{.step = 3, .seconds = 6, .usual = 1, .text = "step 3 took 6 s"}};
+         d.run.notify = "mail";
+       },
+       "A step stood still, for 5 s in all. The longest: step 3 took 6 s.",
+       ""},
       {"optimizer", {{"optimizer", 0.2}}, none, "20.0 %", "zero.stage=1"},
       {"optimizer", {{"optimizer", 0.2}}, [](RunFigures&, Deck& d) { d.zero.stage = 2; }, "20.0 %", "batch.global=64"},
       {"optimizer",

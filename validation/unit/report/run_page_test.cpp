@@ -9,6 +9,7 @@
 #include "report/page/html.hpp"
 #include "report/page/page.hpp"
 #include "report/page/reduce.hpp"
+#include "report/page/runs_page.hpp"
 #include "report/page/sections.hpp"
 
 namespace tessera {
@@ -31,6 +32,10 @@ TEST(Reduce, KeepsLeastAndMostOfEachBucket) {
   EXPECT_EQ(reduced.low[7], -3);
   EXPECT_EQ(reduced.mean[5], 1);  // without what is no number
   const ReducedColumn nothing = reduce_column(std::vector<double>{none, none}, bucket_ends(2, 1));
+  std::vector<double> norms(100, 1.0);
+  norms[40] = 1e6;
+  EXPECT_NEAR(reduce_column(norms, bucket_ends(100, 1), true).mean[0], std::pow(1e6, 0.01), 1e-9) << "on a scale of logarithms";
+  EXPECT_NEAR(reduce_column(std::vector<double>{0, 4}, bucket_ends(2, 1), true).mean[0], 2, 1e-12) << "0 has no logarithm";
   EXPECT_TRUE(std::isnan(nothing.mean[0]) && std::isnan(nothing.low[0]) && std::isnan(nothing.high[0]));
 }
 
@@ -268,7 +273,7 @@ TEST(RunPage, TellsWhatTheLastStartChanged) {
   EXPECT_NE(deck_section(in).find("does not read the decks"), std::string::npos);
 }
 
-TEST(RunPage, SaysWhatIsNotThere) {
+TEST(RunPage, HidesWhatWasNotRecordedAndSaysWhatRecordsIt) {
   const test::Scratch scratch;
   write_text(scratch / "metrics.jsonl", "");
   PageInput in;
@@ -277,9 +282,103 @@ TEST(RunPage, SaysWhatIsNotThere) {
   const RunPage page(std::move(in));
   if (!can_draw_pages()) GTEST_SKIP() << "this build has no library for charts";
   const std::string text = page.html();
-  for (const char* word : {"run.trace=N", "run.breakdown_every=50", "no memory known", "nothing predicted",
-                           "No step in metrics.jsonl has it.", "deck.toml is not there"})
+  for (const char* word : {"run.trace=N", "run.breakdown_every=50", "no memory known", "nothing predicted", "deck.toml is not there",
+                           "What this run did not record"})
     EXPECT_NE(text.find(word), std::string::npos) << word;
+  for (const char* section :
+       {"id=\"breakdown\"", "id=\"step\"", "id=\"ranks\"", "id=\"memory\"", "id=\"goodput\"", "id=\"deck\"", "<figure"})
+    EXPECT_EQ(text.find(section), std::string::npos) << section;
+  EXPECT_GT(text.find("What this run did not record"), text.find("id=\"curves\"")) << "below all that there is";
+}
+
+TEST(RunPage, HasTheTitleOfItsFolderAndTheWarningsThatRunsCounts) {
+  const test::Scratch scratch;
+  const std::string folder = scratch / "the-run/";
+  test::fs::create_directories(folder);
+  write_text(folder + "metrics.jsonl", "{\"step\": 1, \"time\": 1001, \"loss\": 5.5, \"seconds\": 1.0, \"tokens_per_second\": 10}\n");
+  const auto page_of = [&](const std::string& health, std::vector<io::Event> events) {
+    PageInput in;
+    in.run = read_run_history(folder);
+    in.deck = test::tiny_deck({}, 2);
+    in.deck->run.name = "another";
+    in.health = health;
+    in.run.events = std::move(events);
+    return RunPage(std::move(in));
+  };
+  EXPECT_EQ(title_of_run(folder), "the-run");
+  EXPECT_EQ(title_of_run(scratch / "the-run/./"), "the-run");
+  if (!can_draw_pages()) GTEST_SKIP() << "this build has no library for charts";
+  const std::string well = page_of("", {}).html();
+  EXPECT_NE(well.find("<title>the-run</title>"), std::string::npos);
+  EXPECT_NE(well.find("<h1>the-run</h1>"), std::string::npos);
+  EXPECT_NE(well.find("named another"), std::string::npos);
+  EXPECT_NE(well.find("Nothing stands out"), std::string::npos);
+  EXPECT_EQ(well.find("data-reload"), std::string::npos);
+  const std::string warned =
+      page_of("1 warning", {{.time = 1, .step = 1, .event = "warning", .fields = {{"text", "look at `that`"}}}}).html();
+  EXPECT_EQ(warned.find("Nothing stands out"), std::string::npos);
+  EXPECT_NE(warned.find("Warned: look at <code>that</code>"), std::string::npos);
+  EXPECT_EQ(page_of("silent 12 min", {}).html().find("Nothing stands out"), std::string::npos);
+  const std::string stalled =
+      page_of(
+          "1 warning",
+          {{.time = 1, .step = 8, .event = "stall", .fields = {{"text", "step 8 took 18 s: rank 1"}, {"seconds", 18.0}, {"usual", 1.0}}}})
+          .html();
+  EXPECT_NE(stalled.find("A step stood still, for 17 s in all. The longest: step 8 took 18 s: rank 1."), std::string::npos);
+}
+
+TEST(RunPage, APageThatIsLiveLoadsAgain) {
+  const test::Scratch scratch;
+  PageInput in;
+  in.run = small_run(scratch);
+  in.reload_seconds = 7;
+  const RunPage page(std::move(in));
+  if (!can_draw_pages()) GTEST_SKIP() << "this build has no library for charts";
+  const std::string text = page.html();
+  EXPECT_NE(text.find("<html lang=\"en\" data-reload=\"7\">"), std::string::npos);
+  EXPECT_NE(text.find("loads again every 7 s"), std::string::npos);
+}
+
+TEST(RunPage, ShowsRanksOverTime) {
+  const test::Scratch scratch;
+  RunHistory run = small_run(scratch);
+  EXPECT_EQ(rank_times_section(run), "");
+  run.steps.columns.emplace_back("rank_seconds/0", std::vector<double>{1, none, 1});
+  run.steps.columns.emplace_back("rank_seconds/10", std::vector<double>{1, none, none});
+  run.steps.columns.emplace_back("rank_seconds/2", std::vector<double>{1, none, 3});
+  const std::string section = rank_times_section(run);
+  EXPECT_LT(section.find("rank 2<"), section.find("rank 10<")) << "by number";
+  EXPECT_NE(section.find("up to step 3: 3 s, +50.0 % of the median"), std::string::npos) << section;
+  EXPECT_NE(section.find("<td></td>"), std::string::npos) << "rank 10 said nothing at step 3";
+}
+
+TEST(RunsPage, DrawsRunsOverEachOther) {
+  const test::Scratch scratch;
+  std::vector<std::string> folders{scratch / "a", scratch / "b"};
+  std::vector<RunHistory> runs;
+  for (std::size_t r = 0; r < 2; ++r) {
+    test::fs::create_directories(folders[r]);
+    std::string rows;
+    for (int step = 1; step <= 4; ++step)
+      rows += fmt::format("{{\"step\": {}, \"time\": {}, \"loss\": {}, \"seconds\": 1.0, \"tokens_per_second\": 10}}\n",
+                          step * (r == 0 ? 1 : 2), 1000 + 3600 * step, 5 - step + 0.25 * static_cast<double>(r));
+    write_text(folders[r] + "/metrics.jsonl", rows + "{\"step\": 4, \"time\": 20000, \"val_loss\": 2.5}\n");
+    runs.push_back(read_run_history(folders[r]));
+  }
+  const RunsPage page(runs, compare_runs(folders, 30000), 30000);
+  const Json data = page.data();
+  const Json& steps = data["numbers"]["axes"]["step"];
+  EXPECT_EQ(steps["at"].dump(), "[1,2,3,4,6,8]");
+  EXPECT_EQ(steps["columns"]["0/loss"]["mean"].dump(), "[4,3,2,1,null,null]");
+  EXPECT_EQ(steps["columns"]["1/loss"]["mean"].dump(), "[null,4.25,null,3.25,2.25,1.25]");
+  EXPECT_EQ(data["numbers"]["axes"]["time"]["at"].dump(), "[0,1,2,3]");
+  EXPECT_FALSE(data["numbers"]["axes"].contains("tokens")) << "without a deck nobody knows them";
+  EXPECT_EQ(data["charts"][0]["series"].dump(), R"([["0/loss","A: a"],["1/loss","B: b"]])");
+  EXPECT_EQ(data["charts"][1]["id"].get<std::string>(), "validation");
+  if (!can_draw_pages()) GTEST_SKIP() << "this build has no library for charts";
+  const std::string text = page.html(0);
+  EXPECT_NE(text.find("<h1>2 runs</h1>"), std::string::npos);
+  EXPECT_NE(text.find("id=\"chart-validation\""), std::string::npos);
 }
 
 }  // namespace

@@ -102,6 +102,7 @@ TEST_F(Runs, FiguresAreThoseOfTheLastRows) {
   EXPECT_EQ(a.val_loss, 3.25);
   EXPECT_EQ(a.tokens_per_second, 100);
   EXPECT_EQ(a.mfu, 0.4);
+  EXPECT_TRUE(a.of_peak);
   EXPECT_EQ(a.warnings, std::vector<std::string>{"step 8: look"});
   EXPECT_FALSE(a.more_warnings);
   EXPECT_EQ(a.goodput.productive, 10);
@@ -200,6 +201,29 @@ TEST_F(Runs, NewestCheckpointIsLookedAt) {
   fs::remove_all(path + "/checkpoints/" + io::checkpoint_name(10));
   EXPECT_EQ(summary(path).checkpoint.step, 10);
   EXPECT_NE(summary(path).checkpoint.fault, "");
+}
+
+TEST_F(Runs, AShareOfAMeasuredProductIsNotCalledMfu) {
+  const std::string path = folder("product");
+  for (int step = 1; step <= 3; ++step)
+    add(path + "/metrics.jsonl", fmt::format("{{\"step\": {}, \"time\": {}, \"loss\": 2, \"tokens_per_second\": 100, \"seconds\": 1, "
+                                             "\"of_product\": 0.5, \"of_product_causal\": 0.4}}\n",
+                                             step, begin + step));
+  const RunSummary run = summary(path);
+  EXPECT_EQ(run.mfu, 0.5);
+  EXPECT_FALSE(run.of_peak);
+  const std::string text = print_runs({run}, begin + 20);
+  EXPECT_HAS(text, "~50.0%");
+  EXPECT_HAS(text, "no MFU");
+  const Json json = runs_json({run}, begin + 20);
+  EXPECT_EQ(json[0]["of_product"].get<double>(), 0.5);
+  EXPECT_FALSE(json[0].contains("mfu"));
+}
+
+TEST_F(Runs, AStepThatStoodStillIsAWarning) {
+  const std::string path = run("stall", start() + event(0, "training") + event(8, "stall", {{"text", "step 8 took 18 s"}}));
+  EXPECT_EQ(summary(path).warnings, std::vector<std::string>{"step 8 took 18 s"});
+  EXPECT_EQ(health_of(summary(path), begin + 20), "1 warning");
 }
 
 TEST_F(Runs, ATableFitsInAHundredColumns) {

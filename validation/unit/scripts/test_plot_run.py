@@ -4,6 +4,7 @@
 import json
 import os
 import shutil
+import statistics
 import struct
 import subprocess
 import sys
@@ -37,6 +38,46 @@ def ink_of(path):
     code = ("import sys, matplotlib.image as i; p = i.imread(sys.argv[1])[..., :3]; print(float(((p.max(-1) - p.min(-1)) > 0.3).mean()))")
     python = sys.executable if has_matplotlib(sys.executable) else "/usr/bin/python3"
     return float(subprocess.run([python, "-c", code, path], capture_output=True, text=True, check=True).stdout)
+
+
+def functions_of_script():
+    with open(SCRIPT, encoding="utf-8") as file:
+        names = {"__name__": "plot_run"}
+        exec(compile(file.read(), SCRIPT, "exec"), names)  # pylint: disable=exec-used
+    return names
+
+
+class Curves(unittest.TestCase):
+    def test_a_spike_of_the_norm_is_no_plateau(self):
+        values = [1.0] * 2000
+        values[700] = 1e6
+        middle = functions_of_script()["middle"](values)
+        self.assertEqual(set(middle), {1.0})
+
+    def test_the_median_is_that_of_each_window(self):
+        script = functions_of_script()
+        values = [float((i * 7919) % 613) for i in range(900)]
+        half = script["half_window"](values)
+        for i, median in enumerate(script["middle"](values)):
+            side = min(half, i)
+            self.assertAlmostEqual(median, statistics.median(values[i - side:min(len(values), i + 1 + side)]))
+
+    def test_the_last_value_of_a_legend_is_the_last_row(self):
+        labels = []
+
+        class Axes:
+            def __getattr__(self, _):
+                return lambda *_, **__: self
+
+            def plot(self, *_, label="", **__):
+                labels.append(label)
+
+        steps = list(range(1, 401))
+        losses = [2.0] * 399 + [9.0]
+        none = ([], [])
+        columns = {"loss": (steps, losses), "val_loss": none, "loss of a.h5": (steps, losses)}
+        functions_of_script()["draw_loss"](Axes(), [("run", columns)])
+        self.assertEqual([label for label in labels if label], ["train, 9.0000", "a.h5, 9.0000"])
 
 
 class PlotRun(unittest.TestCase):

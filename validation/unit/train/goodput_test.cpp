@@ -62,16 +62,18 @@ struct History {
            {"last_row", rows.empty() ? 0.0 : rows.back().time}},
           true);
     for (const StepRow& row : rows)
-      if (row.step > from && given_up.insert(row.time).second) truth.lost += row.work.seconds, truth.productive -= row.work.seconds;
+      if (row.step > from && given_up.insert(row.time).second)
+        truth.lost += row.work.seconds, truth.productive -= row.work.seconds - row.work.stalled, truth.stalled -= row.work.stalled;
     if (trains || cuts) std::erase_if(rows, [&](auto& row) { return row.step > from; });
     if (trains) pass(&Goodput::starting, 1 + draw(30)), write(from, "training", {{"seconds", clock - launched}});
   }
 
   void step(std::int64_t number) {
-    const double seconds = 0.1 + draw(2);
-    pass(&Goodput::productive, seconds);
+    const double usual = 0.1 + draw(2), stalled = chance(0.05) ? draw(30) : 0, seconds = usual + stalled;
+    pass(&Goodput::productive, usual);
+    pass(&Goodput::stalled, stalled);
     pass(&Goodput::other, draw(0.05));
-    rows.push_back({.time = clock, .step = number, .work = work_of_step(seconds, 1000 + draw(100), 0.4 + draw(0.1), 0.3)});
+    rows.push_back({.time = clock, .step = number, .work = work_of_step(seconds, 1000 + draw(100), 0.4 + draw(0.1), 0.3, stalled)});
     account.add({.step = number, .work = rows.back().work});
     seen = clock;
   }
@@ -165,8 +167,9 @@ TEST(Goodput, OfARunFromBeforeThereWereEventsTheHistoryCounts) {
   // Goes back to before the history begins: of what is done twice ten steps are of before.
   run.start(5, true, true);
   double productive = 0, history = 0;
-  for (std::int64_t step = 6; step <= 8; ++step) run.step(step), productive += run.rows.back().work.seconds;
-  for (const StepRow& row : run.rows) history += row.step > 5 ? row.work.seconds : 0;
+  const auto of = [](const StepRow& row) { return row.work.seconds - row.work.stalled; };
+  for (std::int64_t step = 6; step <= 8; ++step) run.step(step), productive += of(run.rows.back());
+  for (const StepRow& row : run.rows) history += row.step > 5 ? of(row) : 0;
   const Goodput g = goodput(run.bare, run.rows);
   EXPECT_NEAR(g.productive, productive, 1e-9);
   EXPECT_NEAR(productive, history, 1e-9);
@@ -199,6 +202,19 @@ TEST(Goodput, RowsOfStepsAloneAreSteps) {
   EXPECT_EQ(row->step, 3);
   EXPECT_EQ(row->work.tokens, 50);
   EXPECT_EQ(row->work.full_rate_seconds, 0.2);
+  EXPECT_EQ(row->work.stalled, 0);
+  const auto stalled = step_row({{"step", std::int64_t{4}},
+                                 {"time", 25.0},
+                                 {"loss", 2.0},
+                                 {"tokens_per_second", 2.5},
+                                 {"seconds", 20.0},
+                                 {"stalled_seconds", 19.5},
+                                 {"of_product", 0.25},
+                                 {"of_product_causal", 0.125}});
+  ASSERT_TRUE(stalled);
+  EXPECT_EQ(stalled->work.stalled, 19.5);
+  EXPECT_EQ(stalled->work.full_rate_seconds, 5);
+  EXPECT_EQ(stalled->work.full_rate_seconds_causal, 2.5);
 }
 
 }  // namespace

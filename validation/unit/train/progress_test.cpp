@@ -21,9 +21,24 @@ TEST(HumanDuration, Edges) {
 }
 
 TEST(Progress, AShareAboveAllIsSaidToBeNone) {
-  EXPECT_EQ(mfu_text(0.431, 0.402), "43.1 % (40.2 % causal)");
-  EXPECT_EQ(mfu_text(1.02, 0.98), "102.0 % (98.0 % causal)") << "all of attention counts, and kernels leave out half of it";
-  EXPECT_EQ(mfu_text(7.2, 6.9), "720.0 % (690.0 % causal: no share, since the product was measured on a busy machine)");
+  EXPECT_EQ(mfu_text({.full = 0.431, .causal = 0.402}), "MFU 43.1 % (40.2 % causal)");
+  EXPECT_EQ(mfu_text({.full = 0.431, .causal = 0.402, .of_peak = false}), "43.1 % (40.2 % causal) of the measured product") << "no MFU";
+  EXPECT_EQ(mfu_numbers({.full = 1.02, .causal = 0.98}), "102.0 % (98.0 % causal)")
+      << "all of attention counts, and kernels leave out half of it";
+  EXPECT_EQ(mfu_text({.full = 7.2, .causal = 6.9, .of_peak = false}),
+            "720.0 % (690.0 % causal: no share, since the product was measured on a busy machine) of the measured product");
+  EXPECT_EQ(mfu_text({.full = 7.2, .causal = 6.9}),
+            "MFU 720.0 % (690.0 % causal: no share, since the profile's peak is not this machine's)");
+}
+
+TEST(Yardstick, APeakIsNeverMeasuredAgain) {
+  Yardstick peak(100);
+  EXPECT_TRUE(peak.is_peak());
+  EXPECT_FALSE(peak.mend(7.2));
+  EXPECT_EQ(peak.rate(), 100);
+  EXPECT_FALSE(Yardstick(
+                   100, [] { return 1.0; }, 1)
+                   .is_peak());
 }
 
 TEST(Yardstick, IsMeasuredAgainWhereStepsReachMore) {

@@ -65,6 +65,23 @@ TEST(WarningSigns, EachIsSaidOnceWithItsStep) {
               "step 42: the learning rate is 0 ");
 }
 
+TEST(WarningSigns, ARateThatIsZeroByTheScheduleIsNoWarning) {
+  const auto lines_of_zeros = [](const LearningRateKeys& keys, std::int64_t zeros) {
+    WarningSigns signs(steps_still_by_design(keys));
+    std::vector<std::string> all;
+    for (std::int64_t step = 1; step <= 6; ++step)
+      for (std::string& line :
+           signs.after({.step = step, .loss = 1, .grad_norm = 1, .learning_rate = step <= zeros ? 0 : 1e-3, .seconds = 1}, 1.0))
+        all.push_back(std::move(line));
+    return all;
+  };
+  const LearningRateKeys warmup{.schedule = RateSchedule::warmup_lr};
+  EXPECT_TRUE(lines_of_zeros(warmup, 2).empty()) << "DeepSpeed's WarmupLR begins so";
+  EXPECT_EQ(lines_of_zeros(warmup, 4).size(), 1u) << "and goes on with a rate";
+  EXPECT_EQ(lines_of_zeros({.schedule = RateSchedule::cosine}, 2).size(), 1u);
+  EXPECT_EQ(steps_still_by_design({.schedule = RateSchedule::warmup_lr, .warmup_min_lr = 1e-5}), 0);
+}
+
 TEST(WarningSigns, StepsAreComparedWithThoseOfAnHourBefore) {
   const auto slow_from = [](std::int64_t second, double share) {
     return lines_of(3 * 3600, [=](StepFigures& f) {
