@@ -24,10 +24,10 @@ struct RunKeys {
   std::int64_t seed = 0, threads = 0, log_every = 1;
   std::int64_t breakdown_every = 0;  // steps; 0: no breakdown
   bool profile = false;
-  std::string trace = "0";         // steps to be timed task by task: "12", "3..5"; "0": none
-  std::string machine;             // path of a machine profile, for what is predicted; empty: none
-  std::string notify;              // a command of the shell; empty: none
-  std::int64_t notify_limit = 10;  // seconds
+  std::string trace = "0";        // steps to be timed task by task: "12", "3..5"; "0": none
+  std::string machine;            // path of a machine profile, for what is predicted; empty: none
+  std::string notify;             // a command of the shell; empty: none
+  std::int64_t notify_limit = 0;  // seconds
   bool reproducible = false, overwrite = false;
   friend bool operator==(const RunKeys&, const RunKeys&) = default;
 };

@@ -43,10 +43,11 @@ void StepBreakdown::finish(std::int64_t done) {
 void StepBreakdown::print(std::int64_t done) {
   const auto steps = static_cast<double>(steps_);
   const std::string which = steps_ == 1 ? fmt::format("step {}", last_) : fmt::format("steps {} to {}", first_, last_);
-  const std::string more = done < run_.deck.run.steps ? fmt::format(" (metrics.jsonl has {}; the next table comes after step {})",
-                                                                    graphs_ ? "each that was timed" : "every step",
-                                                                    done + (next_table_ - intervals_) * run_.deck.run.breakdown_every)
-                                                      : "";
+  const std::string more =
+      done < run_.deck.run.steps
+          ? fmt::format(" (metrics.jsonl has {}; the next table comes after step {})", graphs_ ? "each that was timed" : "every step",
+                        std::min(run_.deck.run.steps, done + (next_table_ - intervals_) * run_.deck.run.breakdown_every))
+          : "";
   progress_.note(fmt::format("where the time of {} went on rank 0{}{}:{}", which, steps_ == 1 ? "" : ", a mean of them", more,
                              print_breakdown(sum_, steps, seconds_ / steps, data_seconds_ / steps)));
   if (!std::exchange(memory_shown_, true))
