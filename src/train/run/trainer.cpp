@@ -127,11 +127,12 @@ class Training {
     together([&] {
       if (world_.rank() != 0) return;
       staged = last_staging(start.folder);
-      claim_.emplace(claim_run_folder(deck_, start));
+      claim_.emplace(claim_run_folder(deck_, start, plan_));
       if (const std::string log = start.folder.log(); !io::look_at(log).nothing())
         info("{} holds what earlier starts said when nobody read their log any more", log);
       log_outlives_its_reader(start.folder.log());
       keep_files(tokenizer, start.folder.path);
+      info("the whole deck is in {}, the whole plan in {}", start.folder.deck(), start.folder.plan());
       foresee_full_disk(*engine_, world_.ranks(), deck_, first_step_, start.folder.checkpoints(), claim_->lineage());
     });
     clear_last_staging(world_, world_.broadcast_text(staged), deck_, start.folder);
@@ -366,16 +367,18 @@ class Training {
     });
     feed_.emplace(world_, *engine_, *train_, validation_ ? &*validation_ : nullptr);
     if (overhead_) overhead_->count("libraries", engine_->room()[static_cast<std::size_t>(Tier::device)]);
-    print_banner({.parsed = parsed_,
-                  .ranks = world_.map_of_ranks(),
-                  .mesh = describe(mesh) + describe_tensor(deck_, mesh) + describe_context(deck_, mesh),
-                  .path = path_,
-                  .lanes = lanes_,
-                  .threads = threads,
-                  .binding = on_gpus ? fmt::format("{}; {}", describe(binding), describe(gpu)) : describe(binding),
-                  .gemm_rate = yardstick_->rate(),
-                  .attention = describe_attention(engine_->schedule().shape),
-                  .engine = *engine_});
+    const BannerFacts facts{.parsed = parsed_,
+                            .ranks = world_.map_of_ranks(),
+                            .mesh = describe(mesh) + describe_tensor(deck_, mesh) + describe_context(deck_, mesh),
+                            .path = path_,
+                            .lanes = lanes_,
+                            .threads = threads,
+                            .binding = on_gpus ? fmt::format("{}; {}", describe(binding), describe(gpu)) : describe(binding),
+                            .gemm_rate = yardstick_->rate(),
+                            .attention = describe_attention(engine_->schedule().shape),
+                            .engine = *engine_};
+    print_banner(facts);
+    if (world_.rank() == 0) plan_ = whole_plan(facts);
   }
 
   /// Beside other ranks, or with a GPU whose memory is taken by now, the product is measured once. Rank 0's is told; the others measure at
@@ -422,7 +425,7 @@ class Training {
   double begin_;
   std::optional<Yardstick> yardstick_;
   FlopsPerToken flops_;
-  std::string path_ = "none";
+  std::string path_ = "none", plan_;  ///< plan_: rank 0's, for its folder
   LaneMode lanes_ = LaneMode::inline_order;
   std::int64_t first_step_ = 0;
   std::optional<InitialWeights> initial_;  ///< until they are read
