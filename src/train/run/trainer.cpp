@@ -11,6 +11,7 @@
 #include "base/log.hpp"
 #include "deck/openmp_binding.hpp"
 #include "deck/ramp.hpp"
+#include "exchange/adapter_export.hpp"
 #include "exchange/carried_files.hpp"
 #include "exchange/initial_weights.hpp"
 #include "io/files/path_state.hpp"
@@ -132,6 +133,7 @@ class Training {
         info("{} holds what earlier starts said when nobody read their log any more", log);
       log_outlives_its_reader(start.folder.log());
       keep_files(tokenizer, start.folder.path);
+      warn_of_adapter(start.folder.path + "/tokenizer");
       info("the whole deck is in {}, the whole plan in {}", start.folder.deck(), start.folder.plan());
       foresee_full_disk(*engine_, world_.ranks(), deck_, first_step_, start.folder.checkpoints(), claim_->lineage());
     });
@@ -304,6 +306,16 @@ class Training {
           "overrides; compare the nodes",
           world_.rank(), world_.place().host, fmt::join(differing, "; "));
     });
+  }
+
+  /// What would be refused only after the training. `kept`: where the model's small files are.
+  void warn_of_adapter(const std::string& kept) const {
+    if (deck_.model.lora.rank == 0) return;
+    if (const std::string why = adapter_fault(deck_, engine_->layout().table, kept); !why.empty())
+      warning(
+          "`tessera consolidate --adapter` will refuse this run: {}. Without --adapter it writes the whole model, with the adapter in its "
+          "weights. For an adapter of its own choose other lora.targets.",
+          why);
   }
 
   void together(const std::function<void()>& part) const { start_together(world_, part); }
