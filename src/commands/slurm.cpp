@@ -116,7 +116,7 @@ int ranks_of_node(const PlanOptions& o, const std::optional<MachineProfile>& mac
 /// How many ranks the mesh and the micro-batches of a step keep busy, in parts of a node: a small model needs no whole one.
 int ranks_that_work(const PlanOptions& o, const std::optional<MachineProfile>& machine) {
   const int per_node = ranks_of_node(o, machine);
-  const ParsedDeck parsed = parse_for(o, machine);  // o.ranks is 0: mesh.dp is what the deck says, or 0
+  const ParsedDeck parsed = read_deck(o, o.overrides, 0);  // no ranks are known: mesh.dp is what the deck says, or 0
   if (!parsed.faults.empty()) return per_node;
   const Deck& deck = parsed.deck;
   const std::int64_t of_model = deck.mesh.tp * deck.mesh.pp * deck.mesh.cp;

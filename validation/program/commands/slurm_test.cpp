@@ -51,7 +51,7 @@ TEST(SlurmCommand, AScriptKeepsItsOverrides) {
   const auto done = run_slurm(scratch, "quickstart.toml", {"--ranks", "4", "run.name=a b", "--ranks-per-node", "2"});
   EXPECT_EQ(done.status, 0) << done.err;
   for (const char* part : {"#SBATCH --nodes=2\n", "#SBATCH --ntasks-per-node=2\n", "quickstart.toml 'run.name=a b' \"$@\"\n",
-                           "# time: not predicted", "#SBATCH --time=24:00:00\n", "run.device = \"auto\" is planned for the host"})
+                           "# time: not predicted", "#SBATCH --time=1-00:00:00\n", "run.device = \"auto\" is planned for the host"})
     EXPECT_TRUE(test::has(done.out, part)) << part << done.out;
 }
 

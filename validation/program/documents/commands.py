@@ -458,6 +458,7 @@ def make_scratch():
             sys.exit("\n".join(faults))
 
     setup("tokenize", "--tokenizer", "byte", "input.txt", "data", "--validation", "0.2")
+    setup("tokenize", "--tokenizer", "byte", "pairs.jsonl", "data/chats")
     for number, name in enumerate(("a", "b", "web", "code", "chat")):
         with open("part.txt", "w") as out:
             out.write(text[100 * number:5000 + 100 * number])
