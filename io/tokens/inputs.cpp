@@ -52,7 +52,12 @@ void Inputs::add(const std::string& path) {
 }
 
 InputForm Inputs::look_at_form(TextInput& text) const {
-  return form_of(text.head(), options_.format, options_.chat || !options_.field.empty());
+  const InputForm form = form_of(text.head(), options_.format, options_.chat || !options_.field.empty());
+  if (options_.document == 0) return form;
+  if (form == InputForm::parquet || options_.format == "text" || options_.format == "jsonl")
+    fail(ExitCode::data, "{}: --document takes one of several JSON documents in a file, and this is {}. Leave it out.", text.name(),
+         form == InputForm::parquet ? "Parquet" : fmt::format("read as {}", options_.format));
+  return InputForm::json;  // lines of JSON are documents too
 }
 
 std::int64_t Inputs::file_bytes() const {
@@ -77,6 +82,7 @@ void Inputs::scan_one(Input& input, const TextVisitor& visit) {
   const JsonRules rules{.field = options_.field,
                         .chat = options_.chat,
                         .guessed = options_.format == "auto",
+                        .document = options_.document,
                         .longest = options_.longest_line,
                         .unused = &unused_};
   if (input.form == InputForm::text)

@@ -25,6 +25,7 @@ class ObjectReader {
 
   void take(const std::string& place, const std::string& object) {
     for (JsonField& field : fields_) field.kind = JsonField::Kind::missing;
+    conversation_.clear();
     if (const std::string fault = read_object(object, fields_, unused_); !fault.empty())
       refuse(place, fault == "no JSON object" ? fmt::format("the {} is {}", one_, fault) : fault);
     if (rules_.chat) return give(place, "", object);
@@ -75,7 +76,16 @@ class ObjectReader {
     for (const JsonField* field : {&chosen, &rejected, &label})
       if (field->kind != JsonField::Kind::missing && rules_.unused) rules_.unused->add(field->key);
   }
+  /// What only --chat reads.
+  [[noreturn]] void refuse_conversation(const std::string& place, const std::string& missing) const {
+    const bool alpaca = conversation_ == "instruction";
+    fail(ExitCode::data,
+         "{}: the object has no \"{}\" but \"{}\": it is {}, which --chat renders with a chat template. Give --tokenizer MODEL --chat{}.",
+         place, missing, conversation_, alpaca ? "an instruction with its answer, as in Alpaca" : "a conversation",
+         alpaca ? ", and --chat-template alpaca where the model has no template of its own" : "");
+  }
   const std::string& text_of(const std::string& place, const JsonField& field) const {
+    if (field.kind == JsonField::Kind::missing && !conversation_.empty()) refuse_conversation(place, field.key);
     if (field.kind == JsonField::Kind::missing) refuse(place, fmt::format("the object has no \"{}\"", field.key));
     if (field.kind == JsonField::Kind::null) refuse(place, fmt::format("\"{}\" is null, and no string", field.key));
     if (field.kind != JsonField::Kind::text) refuse(place, fmt::format("\"{}\" is no string", field.key));
@@ -92,7 +102,9 @@ class ObjectReader {
   std::string one_;
   const TextVisitor& visit_;
   std::vector<JsonField> fields_;
+  std::string conversation_;  ///< a key of the object that says that it is one
   std::function<void(const std::string&)> unused_ = [this](const std::string& key) {
+    if (key == "messages" || key == "conversations" || key == "instruction") conversation_ = key;
     if (rules_.unused && !rules_.chat) rules_.unused->add(key);
   };
 };
@@ -142,7 +154,7 @@ void scan_lines(TextInput& input, const JsonRules& rules, const TextVisitor& vis
 
 void scan_objects(TextInput& input, const JsonRules& rules, const TextVisitor& visit) {
   ObjectReader reader(rules, "object", visit);
-  JsonObjects objects;
+  JsonObjects objects(rules.document);
   Utf8Checker checker;
   const auto place = [&] { return fmt::format("{}:{}: object {}", input.name(), objects.line(), objects.number()); };
   for (auto piece = input.next(); !piece.empty(); piece = input.next()) {
@@ -157,6 +169,9 @@ void scan_objects(TextInput& input, const JsonRules& rules, const TextVisitor& v
   }
   if (auto fault = checker.finish()) refuse_utf8(input, *fault);
   if (!objects.may_end()) reader.refuse(place(), "the input ends before the object or the array does: it is cut, or no JSON");
+  if (objects.documents() < rules.document)
+    fail(ExitCode::data, "{}: --document {} is asked for, and the input holds {}.", input.name(), rules.document,
+         objects.documents() == 1 ? "one JSON document" : fmt::format("{} JSON documents", objects.documents()));
 }
 
 }  // namespace tessera::io

@@ -68,7 +68,12 @@ std::string read_object(std::string_view text, std::span<JsonField> fields, cons
 bool JsonObjects::next(std::string_view& piece) {
   if (state_ != State::inside) object_.clear();
   while (!piece.empty() && fault_.empty()) {
-    if (state_ == State::inside) return to_end_of_object(piece);
+    if (state_ == State::inside) {
+      if (!to_end_of_object(piece)) return false;
+      if (wanted_ == 0 || documents_ == wanted_) return true;
+      object_.clear();
+      continue;
+    }
     between_objects(piece.front());
     if (state_ != State::inside) piece.remove_prefix(1);
   }
@@ -81,10 +86,7 @@ void JsonObjects::between_objects(char c) {
   const std::string here = fmt::format("line {}", line_);
   switch (state_) {
     case State::begin:
-      if (c == '[') return void((array_ = true, state_ = State::first));
-      if (c == '{') return begin_object();
-      fault_ = fmt::format("{}: it begins with neither [ nor {{", here);
-      return;
+      return begin_document(c, here);
     case State::first:
     case State::value:
       if (c == '{') return begin_object();
@@ -98,12 +100,28 @@ void JsonObjects::between_objects(char c) {
       fault_ = fmt::format("{}: neither , nor ] stands after object {}", here, number_);
       return;
     case State::between:
+      if (wanted_ > 0) return begin_document(c, here);
       if (c == '{') return begin_object();
       fault_ = fmt::format("{}: what stands after object {} is no object", here, number_);
       return;
     default:
+      if (wanted_ > 0) return begin_document(c, here);
       fault_ = here + ": something stands after the end of the array";
+      if (c == '[' || c == '{')
+        fault_ = fmt::format(
+            "{}: a second JSON document begins, after an array of {} objects. Take one by its number: --document 1 is the first, "
+            "--document 2 begins here",
+            here, number_);
   }
+}
+
+void JsonObjects::begin_document(char c, const std::string& here) {
+  if (c != '[' && c != '{') return void(fault_ = fmt::format("{}: it begins with neither [ nor {{", here));
+  array_ = c == '[', number_ = 0, ++documents_;
+  if (array_)
+    state_ = State::first;
+  else
+    begin_object();
 }
 
 void JsonObjects::begin_object() {

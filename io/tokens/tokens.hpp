@@ -74,9 +74,10 @@ struct TokenizeOptions {
   std::vector<std::string> inputs;
   /// text, jsonl, json, parquet, or auto: of each input, by its bytes (form_of).
   std::string format = "auto";
-  std::string field = {};  ///< the key or column of a text, or with `chat` of messages; "": the usual ones
-  std::string output_dir;  ///< writes train.h5 and, with validation > 0, val.h5
-  double validation = 0;   ///< share of the documents (of the tokens, when there is one document) that goes to val.h5: the tail
+  std::int64_t document = 0;  ///< of several JSON documents in one input the one to take, from 1; 0: there is one
+  std::string field = {};     ///< the key or column of a text, or with `chat` of messages; "": the usual ones
+  std::string output_dir;     ///< writes train.h5 and, with validation > 0, val.h5
+  double validation = 0;      ///< share of the documents (of the tokens, when there is one document) that goes to val.h5: the tail
   /// Bytes that a line, an object, a text of a row, or a text that cannot be tokenized in parts may have; 0: any. By a model's tokenizer a
   /// worker takes up to 260 times as much memory: 8.1 GiB for 32 MiB of random letters, 3.7 GiB for words.
   std::int64_t longest_line = std::int64_t{32} << 20;

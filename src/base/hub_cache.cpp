@@ -79,6 +79,11 @@ bool is_name_of_hub(const std::string& path) {
   if (slash == path.npos || slash + 1 == path.size() || path.find('/', slash + 1) != path.npos || is_in_place(path)) return false;
   const auto of_name = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.'; };
   const auto begins = [&](std::size_t at) { return std::isalnum(static_cast<unsigned char>(path[at])) != 0; };
+  // Nor is a file, or what lies where our own commands write.
+  constexpr std::array<std::string_view, 5> ours{"runs/", "models/", "data/", "out/", "checkpoints/"};
+  if (std::ranges::any_of(ours, [&](std::string_view folder) { return path.starts_with(folder); })) return false;
+  constexpr std::array files{".json", ".jsonl", ".toml", ".h5", ".bin", ".safetensors", ".gguf", ".parquet", ".txt"};
+  if (std::ranges::any_of(files, [&](const char* ending) { return path.ends_with(ending); })) return false;
   // A folder of this place that is mistyped is no name of the hub.
   return begins(0) && begins(slash + 1) && !is_in_place(path.substr(0, slash)) &&
          std::ranges::count_if(path, of_name) + 1 == std::ssize(path);

@@ -7,6 +7,7 @@
 
 #include "base/check.hpp"
 #include "base/log.hpp"
+#include "commands/command_rows.hpp"
 #include "commands/commands.hpp"
 #include "deck/hints.hpp"
 #include "deck/schema.hpp"
@@ -174,17 +175,68 @@ Option add_worker_memory(const Command& command, std::int64_t& bytes, const std:
       .shows_default(fmt::format("{:g}", static_cast<double>(bytes) / gibibyte));
 }
 
-CommandLine read_command_line(int argc, const char* const* argv) {
-  CommandLine line;
-  CLI::App app("Tessera trains transformers from an input deck on MPI ranks.", "tessera");
+namespace {
+
+/// The program's commands and options.
+void fill(CLI::App& app, Chosen& chosen) {
   app.formatter(std::make_shared<ShownNamesFormatter>());
   app.set_version_flag("--version", version_text);
   app.require_subcommand(1);
   app.footer("Example:\n  tessera deck check inputs/quickstart.toml\n\nEvery command has its own --help.");
-  const Command root(&app, &line.chosen);
+  const Command root(&app, &chosen);
 #define TESSERA_ADD_COMMAND(name) add_##name(root);
   TESSERA_COMMANDS(TESSERA_ADD_COMMAND)
 #undef TESSERA_ADD_COMMAND
+}
+
+constexpr const char* what_tessera_does = "Tessera trains transformers from an input deck on MPI ranks.";
+
+/// The words of one_of, which the library shows as "TEXT:{a,b}".
+std::vector<std::string> choices_of(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  const std::size_t from = type.find('{'), to = type.find('}');
+  if (from == type.npos || to == type.npos) return {};
+  return CLI::detail::split(type.substr(from + 1, to - from - 1), ',');
+}
+
+OptionRow row_of(const CLI::Option& option) {
+  OptionRow row{.names = {}, .help = option.get_description(), .choices = choices_of(option)};
+  for (const std::string& name : option.get_snames()) row.names.push_back("-" + name);
+  for (const std::string& name : option.get_lnames()) row.names.push_back("--" + name);
+  row.place = row.names.empty();
+  if (row.place) row.names.push_back(with_shown_names(option.get_name(true)));
+  row.takes_value = !row.place && option.get_items_expected_max() > 0;
+  if (!option.get_default_str().empty()) row.help += fmt::format(" [{}]", option.get_default_str());
+  return row;
+}
+
+void add_rows(const CLI::App& app, std::vector<CommandRow>& rows) {
+  CommandRow row{.path = path_of(app), .help = app.get_description(), .footer = app.get_footer(), .options = {}};
+  for (const CLI::Option* option : app.get_options()) {
+    row.options.push_back(row_of(*option));
+    row.takes_keys |= row.options.back().names.front() == "key=value";
+  }
+  const auto below = app.get_subcommands([](const CLI::App*) { return true; });
+  for (const CLI::App* command : below) row.commands.push_back(command->get_name());
+  rows.push_back(std::move(row));
+  for (const CLI::App* command : below) add_rows(*command, rows);
+}
+
+}  // namespace
+
+std::vector<CommandRow> command_rows() {
+  Chosen nothing;
+  CLI::App app(what_tessera_does, "tessera");
+  fill(app, nothing);
+  std::vector<CommandRow> rows;
+  add_rows(app, rows);
+  return rows;
+}
+
+CommandLine read_command_line(int argc, const char* const* argv) {
+  CommandLine line;
+  CLI::App app(what_tessera_does, "tessera");
+  fill(app, line.chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

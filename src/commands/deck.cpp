@@ -8,6 +8,7 @@
 #include "base/check.hpp"
 #include "base/log.hpp"
 #include "commands/commands.hpp"
+#include "commands/deck_from_hf.hpp"
 #include "commands/deck_reference.hpp"
 #include "commands/plan_options.hpp"
 #include "deck/import/foreign_keys.hpp"
@@ -150,15 +151,6 @@ int check(const DeckOptions& o) {
   return 0;
 }
 
-int print_imported(const std::string& path, const ImportedDeck& imported) {
-  for (const std::string& note : imported.notes) info("{}", note);
-  if (imported.faults.empty()) return put("{}", imported.text), 0;
-  std::string all = fmt::format("{} makes no deck, for {}:", path,
-                                imported.faults.size() == 1 ? "a fault" : fmt::format("{} faults", imported.faults.size()));
-  for (const Fault& f : imported.faults) all += "\n  " + f.str();
-  throw Error(ExitCode::usage, all);
-}
-
 int print_tables() {
   put("{}\n{}\n{}", deepspeed_table().reference(), trainer_table().reference(), accelerate_table().reference());
   return 0;
@@ -189,23 +181,6 @@ int import_files(ImportRequest request, const std::string& machine) {
     fail(ExitCode::usage, "such a file does not hold the model: add --model, one of {}; or a deck (FILE.toml), or a config.json",
          known_models());
   return print_imported_for(request, import_configuration(request), machine);
-}
-
-void add_from_huggingface(const Command& deck) {
-  auto request = std::make_shared<ImportRequest>();
-  request->own_head = has_own_head;
-  const Command app = deck.command("from-hf", "Print the deck of a run that begins from a Hugging Face model");
-  app.option(
-         "DIR", request->path,
-         "The model's folder, in Hugging Face's cache or in Mistral's own layout too, or its config.json alone; or a checkpoint of llm.c, "
-         "FILE.bin")
-      .required();
-  app.option("key=value", request->overrides, "Keys of the deck, which the model's folder does not hold");
-  app.option("--ranks", request->ranks, "Ranks of the launch: checks what depends on them too").between(1, 10000000);
-  app.footer(
-      "Example:\n  tessera deck from-hf models/Llama-3.2-1B data.train=data/train.h5 run.steps=2000 > llama.toml\n  mpiexec -n 4 tessera "
-      "train llama.toml");
-  app.does([request] { return print_imported(request->path, import_huggingface(*request)); });
 }
 
 void add_from_deepspeed(const Command& deck) {
@@ -270,7 +245,7 @@ void add_deck(const Command& app) {
   });
 
   add_from_deepspeed(deck);
-  add_from_huggingface(deck);
+  add_from_hf(deck);
 
   const Command reference = deck.command("reference", "Print the table of all keys as Markdown");
   reference.flag("--json", options->json,

@@ -356,6 +356,7 @@ int run(const PlanOptions& asked) {
     put("{}\n", plan_json(planned).dump(2, BadText::replace));
   else
     print_plan(planned);
+  for (const std::string& line : data_warnings_if_readable(deck)) log_line(LogLevel::warning, line);
   if (!o.trace.empty()) write_trace(planned);
   if (planned.lacking.empty()) require_stages_fit(planned.stages, planned.limits), require_phases_fit(planned.phases, planned.limits);
   if (planned.lacking.empty()) return 0;

@@ -113,7 +113,22 @@ int ranks_of_node(const PlanOptions& o, const std::optional<MachineProfile>& mac
   return machine ? static_cast<int>(machine->ranks_per_node) : usual_gpus;
 }
 
-/// On the ranks that were asked for, else on the fewest nodes, in powers of two, on which the deck is whole and fits.
+/// How many ranks the mesh and the micro-batches of a step keep busy, in parts of a node: a small model needs no whole one.
+int ranks_that_work(const PlanOptions& o, const std::optional<MachineProfile>& machine) {
+  const int per_node = ranks_of_node(o, machine);
+  const ParsedDeck parsed = read_deck(o, o.overrides, 0);  // no ranks are known: mesh.dp is what the deck says, or 0
+  if (!parsed.faults.empty()) return per_node;
+  const Deck& deck = parsed.deck;
+  const std::int64_t of_model = deck.mesh.tp * deck.mesh.pp * deck.mesh.cp;
+  if (deck.mesh.dp > 0) return static_cast<int>(std::min<std::int64_t>(deck.mesh.dp * of_model, per_node));
+  const std::int64_t busy = of_model * std::max<std::int64_t>(deck.batch.global / deck.batch.micro, 1);
+  int ranks = per_node;
+  while (ranks > busy && ranks % 2 == 0) ranks /= 2;
+  return ranks;
+}
+
+/// On the ranks that were asked for, else on the part of a node that they keep busy, else on the fewest nodes, in powers of two, on which
+/// the deck is whole and fits.
 Sized size_of_job(PlanOptions& o, const std::optional<MachineProfile>& machine) {
   const int per_node = ranks_of_node(o, machine);
   const auto sized = [&](const Deck& deck) {
@@ -122,6 +137,12 @@ Sized size_of_job(PlanOptions& o, const std::optional<MachineProfile>& machine) 
     return size(o, deck, per_node, threads);
   };
   if (o.ranks > 0) return sized(require_deck(parse_for(o, machine)));
+  if (const int few = ranks_that_work(o, machine); few < per_node) {
+    o.ranks = few;
+    if (const ParsedDeck parsed = parse_for(o, machine); parsed.faults.empty())
+      if (Sized found = sized(parsed.deck); found.fits()) return found;
+    o.ranks = 0;
+  }
   std::optional<ParsedDeck> faulty;
   std::optional<Sized> largest;
   for (int nodes = 1; nodes <= most_nodes; nodes *= 2) {
@@ -175,6 +196,9 @@ int run(const SlurmOptions& asked) {
             : fmt::format(
                   "nodes: the fewest on which the deck is whole, since no memory is stated: give --machine PROFILE, memory.{} or --ranks",
                   name_of(limiting)));
+  if (chosen && o.ranks < needs.per_node)
+    needs.notes.push_back(fmt::format("tasks: a step of {} sequences in micro-batches of {} keeps no more than {} ranks busy",
+                                      s.deck.batch.global, s.deck.batch.micro, o.ranks));
   if (!machine && o.ranks_per_node == 0)
     needs.notes.push_back(fmt::format("{} ranks a node are assumed: --ranks-per-node, or --machine PROFILE, says it", needs.per_node));
   if (s.deck.run.device == RunDevice::automatic)
@@ -210,7 +234,9 @@ void add_slurm(const Command& app) {
   command.option("--machine", plan.machine,
                  "Machine profile (inputs/machines/*.toml, or of `tessera report --measure`): predicts the time, and says "
                  "memory and ranks of a node");
-  command.option("--hours", options->hours, "Longest time limit of a job; a longer run is queued again by itself")
+  command
+      .option("--hours", options->hours,
+              "Longest time limit of a job, and its limit where nothing predicts the time; a longer run is queued again by itself")
       .between(0.5, 8760.0)
       .shows_default();
   command.flag("--json", plan.json, "Print one JSON object");

@@ -98,6 +98,9 @@ void add_tokenize(const Command& app) {
               "auto: by the bytes of each")
       .one_of(std::vector<std::string>(std::begin(io::input_formats), std::end(io::input_formats)))
       .shows_default();
+  command.option("--document", options->document, "Of several JSON documents in one input the one to take, from 1; 0: there is one")
+      .not_negative()
+      .shows_default();
   command.option("--validation", options->validation, "Share of the documents, or of the only one, that goes to val.h5: the tail")
       .shows_default();
   command.footer(

@@ -52,13 +52,17 @@ std::string peft_config(const Deck& deck, const std::vector<Parameter>& table) {
 
 std::vector<std::string> adapter_files() { return {weights_name, config_name}; }
 
-void require_adapter(const io::CheckpointReader& reader, const Deck& deck, const std::vector<Parameter>& table, const std::string& kept) {
-  if (deck.model.lora.rank == 0)
-    fail(ExitCode::usage, "{} has no adapter: its deck has no [lora]. Leave --adapter out for the whole model.", reader.folder());
+std::string adapter_fault(const Deck& deck, const std::vector<Parameter>& table, const std::string& kept) {
   const Family* began_with = nullptr;
   std::vector<Fault> ignored;  // an export needs its names alone
   if (!io::look_at(kept + "/config.json").nothing()) began_with = read_huggingface_folder(kept, ignored).family;
-  if (const std::string parts = adapted_parts(table, began_with ? TensorNames(began_with) : TensorNames(deck.model)); !parts.empty())
+  return adapted_parts(table, began_with ? TensorNames(began_with) : TensorNames(deck.model));
+}
+
+void require_adapter(const io::CheckpointReader& reader, const Deck& deck, const std::vector<Parameter>& table, const std::string& kept) {
+  if (deck.model.lora.rank == 0)
+    fail(ExitCode::usage, "{} has no adapter: its deck has no [lora]. Leave --adapter out for the whole model.", reader.folder());
+  if (const std::string parts = adapter_fault(deck, table, kept); !parts.empty())
     fail(ExitCode::usage, "--adapter: {}. Leave --adapter out: the whole model has the adapter in its weights.", parts);
 }
 

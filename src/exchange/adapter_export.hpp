@@ -17,6 +17,10 @@ std::string peft_config(const Deck& deck, const std::vector<Parameter>& table);
 /// Names of the files that export_adapter writes.
 std::vector<std::string> adapter_files();
 
+/// Why --adapter would be refused for a run with these adapters, or "". `kept` as below, or the folder of the model that the run begins
+/// with.
+std::string adapter_fault(const Deck& deck, const std::vector<Parameter>& table, const std::string& kept);
+
 /// Error(usage) where the run has no adapters, or PEFT no names for them beside the model that it began with, whose config.json `kept` has
 /// (a folder; without that file it is of the deck's class).
 void require_adapter(const io::CheckpointReader& reader, const Deck& deck, const std::vector<Parameter>& table, const std::string& kept);

@@ -21,8 +21,9 @@ std::string memory_words(std::int64_t bytes) { return human_bytes(static_cast<do
 
 std::string time_line(const JobNeeds& needs, const JobHeader& header) {
   if (!header.minutes)
-    return needs.steps == 0 ? "no --time: how many steps the run has is known where its data can be read, or run.steps says it"
-                            : "no --time: --machine PROFILE predicts it (inputs/machines, or `tessera report --measure`)";
+    return fmt::format("not predicted, so the limit is that of --hours, and a longer run queues itself again: {}",
+                       needs.steps == 0 ? "how many steps the run has is known where its data can be read, or run.steps says it"
+                                        : "--machine PROFILE predicts it (inputs/machines, or `tessera report --measure`)");
   const std::string run =
       fmt::format("{} steps in {}, predicted for {}; with a tenth for saves and evaluations, and {} for each start, {}", needs.steps,
                   human_duration(*needs.seconds), needs.machine, human_duration(start_seconds), human_duration(*header.run_seconds));
@@ -72,7 +73,7 @@ std::string print_job(const JobNeeds& needs, const JobHeader& h) {
   if (h.gpus_per_node > 0) line(fmt::format("gpus-per-node={}", h.gpus_per_node));
   line(fmt::format("cpus-per-task={}", h.cpus_per_task));
   line(fmt::format("mem={}G", h.mem_gib));
-  if (h.minutes) line(fmt::format("time={}", slurm_time(*h.minutes)));
+  line(fmt::format("time={}", slurm_time(h.minutes.value_or(static_cast<std::int64_t>(std::ceil(needs.hours * 60))))));
   line(fmt::format("signal=B:USR1@{}", h.notice));
   line("requeue");
   line("open-mode=append");

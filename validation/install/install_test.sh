@@ -34,6 +34,10 @@ expect 0 "tessera " "$prefix/bin/tessera" --version
 expect 0 "run.name = \"quickstart\"" "$prefix/bin/tessera" plan "$share/inputs/quickstart.toml"
 for deck in "$share"/inputs/*.toml; do expect 0 "" "$prefix/bin/tessera" deck print "$deck"; done
 expect 0 "metrics" "$share/scripts/plot_run" --help
+expect 0 ".SS tessera deck check" cat "$prefix/share/man/man1/tessera.1"
+expect 0 "complete -o default -F _tessera tessera" cat "$prefix/share/bash-completion/completions/tessera"
+expect 0 "#compdef tessera" cat "$prefix/share/zsh/site-functions/_tessera"
+expect 0 "complete -c tessera" cat "$prefix/share/fish/vendor_completions.d/tessera.fish"
 expect 0 "here=$share/slurm" "$prefix/bin/tessera" slurm "$share/inputs/quickstart.toml" --ranks 4
 
 # 2. What documents link to is there.

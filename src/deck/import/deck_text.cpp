@@ -30,6 +30,7 @@ void Importer::put_model(const ModelSource& source) {
     const bool shape = key.required() || key.automatic == Auto::resolved;
     if (shape || value != fallback_literal(key).str()) lines_.emplace(key.name, ImportedLine{value, "", "", "", {}});
   }
+  if (request_.tuning.data) return;  // whose length is a matter of the data
   // Longer sequences than the model was made for are legal: it is a guess, and marked as one.
   const std::int64_t tokens = source.context > 0 ? std::min<std::int64_t>(source.context, 4096) : 4096;
   assume("batch.sequence_length", fmt::format("{}", tokens), "FILL IN: tokens of a sequence");
@@ -45,8 +46,10 @@ ImportedDeck Importer::finish(const std::string& title) {
     std::ranges::stable_sort(faults_, {}, line_of);
     return {"", faults_};
   }
+  const std::string lines = compose(final_lines(alone, overridden));
   const std::string text =
-      fmt::format("# {} FILL IN marks what such a file does not hold.\n\n{}{}", title, compose(final_lines(alone, overridden)), remarks());
+      fmt::format("# {}{}\n\n{}{}", title, lines.find("FILL IN") == lines.npos ? "" : " FILL IN marks what such a file does not hold.",
+                  lines, remarks());
   const ParsedDeck again = parse_deck_text(text, deck_name, {}, request_.ranks);
   TESSERA_REQUIRE(again.faults.empty(), "an imported deck is refused: {}", again.faults.empty() ? "" : again.faults[0].str());
   return {text, {}};

@@ -37,12 +37,7 @@ ImportedDeck import_huggingface(const ImportRequest& asked) {
   const bool llmc = is_llmc_model(request.path), mistral = is_mistral_model(request.path);
   const bool weights = llmc || mistral || (!file && (is_there("model.safetensors") || is_there("model.safetensors.index.json")));
   if (weights) in.assume("run.init", toml_string(request.path), "the run begins with these weights");
-  in.assume("run.steps", "1000", "FILL IN: optimizer steps of the run");
-  in.assume("batch.global", "16", "FILL IN: sequences of a step, over all ranks");
-  in.assume("batch.micro", "1", "sequences that a rank passes through the model at once");
-  in.assume("data.train", "\"data/train.h5\"",
-            fmt::format("FILL IN: ids of the model's own tokenizer (.h5{})", source.model.vocab <= 65536 ? ", or .bin of uint16" : ""));
-  in.assume("optimizer.learning_rate", "1e-5", "FILL IN: the peak; of weights that are trained already a small one");
+  put_tuning(in, source.context, source.model.vocab);
   in.assume("optimizer.weight_decay", "0.0", "of matrices only");
   in.assume("zero.stage", "3", "state, gradients and parameters are sharded over ranks; `tessera plan` says what that takes");
   ImportedDeck made =

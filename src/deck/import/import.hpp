@@ -1,12 +1,27 @@
 // Decks of others' files: a DeepSpeed configuration, a model of Hugging Face.
 #pragma once
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "deck/deck.hpp"
 
 namespace tessera {
+
+/// Token files of a fine-tuning.
+struct TuningData {
+  std::string train, validation;                        ///< validation: "" for none
+  std::int64_t tokens = 0, documents = 0, longest = 0;  ///< of train; longest: tokens of the longest document of both
+  bool masked = false;                                  ///< some tokens do not count in the loss
+};
+
+/// What a run from a model of Hugging Face is for.
+struct Tuning {
+  bool chat = false;
+  int lora = 0;  ///< rank of adapters; 0: none
+  std::optional<TuningData> data = {};
+};
 
 struct ImportRequest {
   std::string path;                    ///< of the file, for messages and the deck's first line
@@ -16,6 +31,7 @@ struct ImportRequest {
   int ranks = 0;                       ///< 0: not known; needed where the configuration does not give the global batch
   /// Of a model of Hugging Face whose config.json says that the embedding is the head: whether the folder's weights say otherwise.
   std::function<bool(const std::string& folder)> own_head = {};
+  Tuning tuning = {};  ///< of a model of Hugging Face alone
 };
 
 struct ImportedDeck {

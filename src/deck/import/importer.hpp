@@ -114,6 +114,8 @@ bool cycles_momentum(const Importer& in);
 void import_offload_defaults(Importer& in);
 void import_error_feedback(Importer& in);
 void import_activation(Importer& in);
+/// How a run that begins with a model of `context` tokens (0: not known) learns: length, batch, data, learning rate, adapters, saves.
+void put_tuning(Importer& in, std::int64_t context, std::int64_t vocab);
 /// What no file of another program holds.
 void import_rest(Importer& in);
 /// DeepSpeed's `wandb`.

@@ -16,6 +16,8 @@ namespace {
 
 /// Up to about as many passes repeated data are worth nearly as much as new ones (Muennighoff et al., arXiv:2305.16264).
 constexpr double worthwhile_epochs = 4;
+/// A fine-tuning set is passed over 2 to 5 times; tiny runs that learn one file by heart know what they do.
+constexpr double most_epochs_of_one_file = 10;
 constexpr double most_sequences = 1e18;  // of a run: more tokens than one may have
 
 /// The interleave of a deck's files: one file has all samples, whatever its weight.
@@ -51,6 +53,15 @@ CountedSteps count_steps_if_readable(const Deck& deck) {
     return count_steps(deck);
   } catch (const Error& error) {
     return {.steps = 0, .why = fmt::format("a start counts the samples of data.train; here {}", error.what())};
+  }
+}
+
+std::vector<std::string> data_warnings_if_readable(const Deck& deck) {
+  if (deck.run.steps == 0) return {};
+  try {
+    return TrainingData(deck).warnings();
+  } catch (const Error&) {
+    return {};  // a start says why
   }
 }
 
@@ -103,13 +114,21 @@ void TrainingData::check(const World* world) {
   world ? world->together(compare) : compare();
   if (world && world->rank() != 0) return;
   for (const std::string& line : lines()) info("{}", line);
-  if (files_.size() == 1) return;
+  for (const std::string& line : warnings()) warning("{}", line);
+}
+
+std::vector<std::string> TrainingData::warnings() const {
+  std::vector<std::string> warnings;
+  const bool mixture = files_.size() > 1;
+  const double most = mixture ? worthwhile_epochs : most_epochs_of_one_file;
   for (std::size_t k = 0; k < files_.size(); ++k)
-    if (most_epochs_[k] == 0 && epochs(k) > worthwhile_epochs)
-      warning(
-          "the run passes over {} {:.1f} times; beyond {:g} passes repeated text teaches less and less. Lower its weight, or give it a "
-          "number in data.epochs to say that it is meant.",
-          files_[k].path(), epochs(k), worthwhile_epochs);
+    if (most_epochs_[k] == 0 && epochs(k) > most)
+      warnings.push_back(fmt::format(
+          "the run passes over {} {:.1f} times; beyond {:g} passes {}. Lower {}, or give it a number in data.epochs to say that it is "
+          "meant.",
+          files_[k].path(), epochs(k), most, mixture ? "repeated text teaches less and less" : "a model learns its text by heart",
+          mixture ? "its weight" : "run.steps or run.epochs"));
+  return warnings;
 }
 
 std::vector<io::CheckpointData> TrainingData::records() const {

@@ -23,6 +23,8 @@ std::vector<FileShare> shares_of_files(const Deck& deck);
 CountedSteps count_steps(const Deck& deck);
 /// The same where a plan or a check may do without: no steps then, and why.
 CountedSteps count_steps_if_readable(const Deck& deck);
+/// TrainingData::warnings(), for a plan: none where the steps are not known or a file cannot be used here.
+std::vector<std::string> data_warnings_if_readable(const Deck& deck);
 /// "70 % of the samples, 700 sequences"; without the number where the steps are not known.
 std::string describe(const FileShare& file);
 
@@ -49,6 +51,8 @@ class TrainingData {
   std::vector<std::int64_t> served(std::int64_t cursor) const;
   /// A line for each file: its share, the samples that the run takes of it, and how many passes over it they are.
   std::vector<std::string> lines() const;
+  /// Of each file that the run passes over so often that this may not be meant.
+  std::vector<std::string> warnings() const;
 
  private:
   struct Found {

@@ -176,14 +176,15 @@ bool is_of_folder(const StartPoint& start) {
   return !start.move_aside && step.parent_path() == fs::weakly_canonical(start.folder.checkpoints(), ignored);
 }
 
-RunClaim::RunClaim(const Deck& deck, RunFolder folder, io::Lineage lineage, RunLock lock)
-    : folder_(std::move(folder)), deck_(print_deck(deck)), lineage_(std::move(lineage)), lock_(std::move(lock)) {
+RunClaim::RunClaim(const Deck& deck, std::string plan, RunFolder folder, io::Lineage lineage, RunLock lock)
+    : folder_(std::move(folder)), deck_(print_deck(deck)), plan_(std::move(plan)), lineage_(std::move(lineage)), lock_(std::move(lock)) {
   lock_.keep();
 }
 
 void RunClaim::write() const {
   // At once or not at all: a deck.toml that a kill cut short would look like the run of another deck.
   write_at_once(folder_.deck(), deck_);
+  if (!plan_.empty()) write_at_once(folder_.plan(), plan_);
   write_at_once(line_file(folder_.checkpoints()), io::lineage_text(lineage_) + "\n");
 }
 
@@ -221,13 +222,13 @@ std::string last_staging(const RunFolder& folder) {
   return last.faults.empty() ? last.deck.checkpoint.staging : "";
 }
 
-RunClaim claim_run_folder(const Deck& deck, StartPoint& start) {
+RunClaim claim_run_folder(const Deck& deck, StartPoint& start, std::string plan) {
   const RunFolder& folder = start.folder;
   io::Lineage lineage =
       start.move_aside ? first_lineage(start.checkpoint) : lineage_from(start.checkpoint, start.goes_back, folder.checkpoints());
   if (start.move_aside) start.lock.keep(), move_aside(folder.path), start.lock = held_anew(folder);
   make_folders(folder);
-  RunClaim claim(deck, folder, std::move(lineage), std::move(start.lock));
+  RunClaim claim(deck, std::move(plan), folder, std::move(lineage), std::move(start.lock));
   // The next save would do this too, but a run killed after its last one has no next save.
   io::remove_unfinished(folder.checkpoints());
   if (io::look_at(folder.weights()).exists()) io::remove_unfinished(folder.weights());

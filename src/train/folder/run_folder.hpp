@@ -27,6 +27,8 @@ struct RunFolder {
   /// Texts of [samples].
   std::string samples() const { return path + "/samples.jsonl"; }
   std::string deck() const { return path + "/deck.toml"; }
+  /// Of the newest start, in full: the log shows the first lines of it.
+  std::string plan() const { return path + "/plan.txt"; }
   /// Of a step that run.trace names: a file each rank.
   std::string trace(std::int64_t step) const { return fmt::format("{}/trace/step-{:08}", path, step); }
   /// Of all ranks and steps together.
@@ -59,7 +61,7 @@ bool is_of_folder(const StartPoint& start);
 class RunClaim {
  public:
   /// Of a folder whose lock is held.
-  RunClaim(const Deck& deck, RunFolder folder, io::Lineage lineage, RunLock lock);
+  RunClaim(const Deck& deck, std::string plan, RunFolder folder, io::Lineage lineage, RunLock lock);
   const io::Lineage& lineage() const { return lineage_; }
   /// Whether the folder is still the one that was claimed.
   bool stands() const { return lock_.stands(); }
@@ -71,12 +73,12 @@ class RunClaim {
   /// Where the folder was moved or removed while the run writes in it: makes it again, with deck and lock, and says so. To be called before
   /// anything is written.
   void renew();
-  /// deck.toml and checkpoints/line.json.
+  /// deck.toml, plan.txt and checkpoints/line.json.
   void write() const;
 
  private:
   RunFolder folder_;
-  std::string deck_;  ///< the text of deck.toml
+  std::string deck_, plan_;  ///< the texts of deck.toml and plan.txt
   io::Lineage lineage_;
   RunLock lock_;
 };
@@ -97,7 +99,7 @@ void begin_anew(StartPoint& start);
 
 /// Rank 0 only, when everything else of the start has succeeded: moves an earlier run aside (never deletes one), makes the folder, takes
 /// the lock over, removes what killed saves left there, lets `latest` lead to the checkpoint that the run goes on from, and writes
-/// deck.toml.
-[[nodiscard]] RunClaim claim_run_folder(const Deck& deck, StartPoint& start);
+/// deck.toml and `plan`, the text of plan.txt.
+[[nodiscard]] RunClaim claim_run_folder(const Deck& deck, StartPoint& start, std::string plan = "");
 
 }  // namespace tessera

@@ -18,7 +18,10 @@ struct BannerFacts {
   const Engine& engine;
 };
 
-/// Resolved deck, mesh, parameters, FLOPs per token and the memory table, on rank 0.
+/// Rank 0 logs one screen: the keys that somebody chose, what `auto` became, mesh, parameters, FLOPs per token and memory.
 void print_banner(const BannerFacts& facts);
+
+/// The same in full, for RunFolder::plan(): with optimizer groups, kernels, the environment of GPUs and the memory table.
+std::string whole_plan(const BannerFacts& facts);
 
 }  // namespace tessera

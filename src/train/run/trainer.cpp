@@ -12,6 +12,7 @@
 #include "base/log.hpp"
 #include "deck/openmp_binding.hpp"
 #include "deck/ramp.hpp"
+#include "exchange/adapter_export.hpp"
 #include "exchange/carried_files.hpp"
 #include "exchange/initial_weights.hpp"
 #include "io/files/path_state.hpp"
@@ -132,11 +133,13 @@ class Training {
     together([&] {
       if (world_.rank() != 0) return;
       staged = last_staging(start.folder);
-      claim_.emplace(claim_run_folder(deck_, start));
+      claim_.emplace(claim_run_folder(deck_, start, plan_));
       if (const std::string log = start.folder.log(); !io::look_at(log).nothing())
         info("{} holds what earlier starts said when nobody read their log any more", log);
       log_outlives_its_reader(start.folder.log());
       keep_files(tokenizer, start.folder.path);
+      warn_of_adapter(start.folder.path + "/tokenizer");
+      info("the whole deck is in {}, the whole plan in {}", start.folder.deck(), start.folder.plan());
       foresee_full_disk(*engine_, world_.ranks(), deck_, first_step_, start.folder.checkpoints(), claim_->lineage());
     });
     require_best(start);
@@ -341,6 +344,16 @@ class Training {
     });
   }
 
+  /// What would be refused only after the training. `kept`: where the model's small files are.
+  void warn_of_adapter(const std::string& kept) const {
+    if (deck_.model.lora.rank == 0) return;
+    if (const std::string why = adapter_fault(deck_, engine_->layout().table, kept); !why.empty())
+      warning(
+          "`tessera consolidate --adapter` will refuse this run: {}. Without --adapter it writes the whole model, with the adapter in its "
+          "weights. For an adapter of its own choose other lora.targets.",
+          why);
+  }
+
   void together(const std::function<void()>& part) const { start_together(world_, part); }
 
   void build_engine() {
@@ -402,16 +415,18 @@ class Training {
     });
     feed_.emplace(world_, *engine_, *train_, validation_ ? &*validation_ : nullptr);
     if (overhead_) overhead_->count("libraries", engine_->room()[static_cast<std::size_t>(Tier::device)]);
-    print_banner({.parsed = parsed_,
-                  .ranks = world_.map_of_ranks(),
-                  .mesh = describe(mesh) + describe_tensor(deck_, mesh) + describe_context(deck_, mesh),
-                  .path = path_,
-                  .lanes = lanes_,
-                  .threads = threads,
-                  .binding = on_gpus ? fmt::format("{}; {}", describe(binding), describe(gpu)) : describe(binding),
-                  .mfu_of = mfu_of_,
-                  .attention = describe_attention(engine_->schedule().shape),
-                  .engine = *engine_});
+    const BannerFacts facts{.parsed = parsed_,
+                            .ranks = world_.map_of_ranks(),
+                            .mesh = describe(mesh) + describe_tensor(deck_, mesh) + describe_context(deck_, mesh),
+                            .path = path_,
+                            .lanes = lanes_,
+                            .threads = threads,
+                            .binding = on_gpus ? fmt::format("{}; {}", describe(binding), describe(gpu)) : describe(binding),
+                            .mfu_of = mfu_of_,
+                            .attention = describe_attention(engine_->schedule().shape),
+                            .engine = *engine_};
+    print_banner(facts);
+    if (world_.rank() == 0) plan_ = whole_plan(facts);
   }
 
   /// Beside other ranks, or with a GPU whose memory is taken by now, the product is measured once. Rank 0's is told; the others measure at
@@ -472,7 +487,7 @@ class Training {
   std::optional<Yardstick> yardstick_;
   std::string mfu_of_;  ///< a line on it
   FlopsPerToken flops_;
-  std::string path_ = "none";
+  std::string path_ = "none", plan_;  ///< plan_: rank 0's, for its folder
   LaneMode lanes_ = LaneMode::inline_order;
   std::int64_t first_step_ = 0;
   std::optional<InitialWeights> initial_;  ///< until they are read

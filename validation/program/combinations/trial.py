@@ -17,8 +17,8 @@ FAR = {'"bf16"': 0.5, '"fp8"': 1.5}
 ROUNDING = 4  # times what a millionth of an update makes: so much may be rounding
 STATUSES = (2, 3, 4, 5, 6)  # of ExitCode: those of a run that is refused before its first step
 FIGURES = ("val_loss", "targets", "document_squares", "dropped", "expert_load", "router_balance", "router_z", "samples_of_files", "targets_of_files", "loss_of_files")
-OF_RUN = {"metrics.jsonl", "events.jsonl", "profile.json", "metrics.csv", "tensorboard", "deck.toml", "run.lock", "checkpoints", "weights", "trace", "tokenizer",
-          "neighbours.json", "samples.jsonl"}
+OF_RUN = {"metrics.jsonl", "events.jsonl", "profile.json", "metrics.csv", "tensorboard", "deck.toml", "plan.txt", "run.lock", "checkpoints",
+          "weights", "trace", "tokenizer", "neighbours.json", "samples.jsonl"}
 
 
 class Fault(Exception):

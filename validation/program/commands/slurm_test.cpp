@@ -51,9 +51,19 @@ TEST(SlurmCommand, AScriptKeepsItsOverrides) {
   const auto done = run_slurm(scratch, "quickstart.toml", {"--ranks", "4", "run.name=a b", "--ranks-per-node", "2"});
   EXPECT_EQ(done.status, 0) << done.err;
   for (const char* part : {"#SBATCH --nodes=2\n", "#SBATCH --ntasks-per-node=2\n", "quickstart.toml 'run.name=a b' \"$@\"\n",
-                           "# time: no --time", "run.device = \"auto\" is planned for the host"})
+                           "# time: not predicted", "#SBATCH --time=1-00:00:00\n", "run.device = \"auto\" is planned for the host"})
     EXPECT_TRUE(test::has(done.out, part)) << part << done.out;
-  EXPECT_FALSE(test::has(done.out, "#SBATCH --time")) << done.out;
+}
+
+TEST(SlurmCommand, ASmallBatchTakesAPartOfANode) {
+  const test::Scratch scratch;
+  const Json job = job_of(scratch, "quickstart.toml", {"--hours", "3"});  // 8 sequences in micro-batches of 4
+  EXPECT_EQ(job["nodes"], 1);
+  EXPECT_EQ(job["ntasks_per_node"], 2);
+  EXPECT_EQ(job_of(scratch, "quickstart.toml", {"batch.global=64"})["ntasks_per_node"], 8);
+  EXPECT_EQ(job_of(scratch, "quickstart.toml", {"mesh.tp=2"})["ntasks_per_node"], 4);
+  EXPECT_EQ(job_of(scratch, "quickstart.toml", {"--machine", h100})["gpus_per_node"], 2);
+  EXPECT_TRUE(test::has(run_slurm(scratch, "quickstart.toml", {"--hours", "3"}).out, "#SBATCH --time=03:00:00\n"));
 }
 
 TEST(SlurmCommand, FaultsAreNamed) {

@@ -262,6 +262,10 @@ def sbatch(command, _):
         if len(after) < 2:
             fault(command.line, "consolidate.sh takes a run and a folder")
         return None
+    if script.endswith("/train.sh"):  # for any deck, whose size stands on the line
+        sizes = {word.partition("=")[0]: int(word.partition("=")[2]) for word in words[:at] if re.match(r"--(nodes|ntasks-per-node)=", word)}
+        run(["tessera", "deck", "check", after[0], "--ranks", str(sizes.get("--nodes", 1) * sizes.get("--ntasks-per-node", 1)), *after[1:]], command.line)
+        return None
     deck = stand_in(command.variables.get("DECK", "")) or re.findall(r"inputs/\w+\.toml", re.sub(r"(?m)^#.*", "", text) or text)[0]
     nodes = next((word.partition("=")[2] for word in words[:at] if word.startswith("--nodes=")), re.findall(r"#SBATCH --nodes=(\d+)", text)[0])
     tasks = re.findall(r"#SBATCH --ntasks-per-node=(\d+)", text)[0]
@@ -359,18 +363,19 @@ RULES = [
     Rule(r"tessera generate .*checkpoints/best", options_alone, "no run here keeps its best; resume.best asks one that does"),
     Rule(r"tessera generate .*--watch", options_alone, "resume.watch talks to a run"),
     Rule(r"tessera generate .*(runs/ft|runs/llama)", with_tokenizer, "asks Python's tokenizers"),
-    Rule(r"tessera (--version|version|report|tokenize|import|consolidate|generate|evaluate|inspect|verify|runs|deck|slurm)\b", as_it_stands, "takes milliseconds"),
+    Rule(r"tessera (--version|version|report|tokenize|import|consolidate|generate|evaluate|inspect|verify|runs|deck|slurm|completion)\b", as_it_stands, "takes milliseconds"),
     Rule(r"sbatch ", sbatch, "there is no Slurm; label slurm runs the scripts on a cluster of its own"),
     Rule(r"qsub ", qsub, "there is no PBS; pbs_and_local runs the script against a stand-in"),
     Rule(r"slurm/local.sh ", local, "pbs_and_local runs it"),
     Rule(r"scripts/plot_run ", plot, "draws what the runs here left"),
     Rule(r"scripts/(quickstart|setup|test|syntax|release|gpu_check|bundle)\b", script, "installs and builds for minutes, or wants a GPU; CI runs all but gpu_check"),
     Rule(r"cmake ", cmake, "builds for minutes; CI does"),
+    Rule(r"source ", named_files, "belongs to the shell; commands.first_hour has bash complete every command"),
     Rule(r"(module|conda|spack|apptainer|export|jq|zcat|tensorboard|curl|ssh|prometheus|prometheus-node-exporter) ", named_files, "belongs to another program, which is not here"),
     Rule(r"(\$PEER|validation/parity/peer_python) ", named_files, "asks torch and transformers; label peer runs it"),
 ]
 # Words that begin a command: a line of code that begins with one must have a rule.
-FIRST_WORDS = ("tessera", "mpiexec", "srun", "sbatch", "qsub", "scripts/", "slurm/", "build/", "validation/", "cmake", "ctest", "module", "conda", "spack", "apptainer", "export", "jq", "zcat", "$")
+FIRST_WORDS = ("tessera", "mpiexec", "srun", "sbatch", "qsub", "scripts/", "slurm/", "build/", "validation/", "cmake", "ctest", "module", "conda", "spack", "apptainer", "export", "jq", "zcat", "source", "$")
 
 
 def following(line):
@@ -456,6 +461,7 @@ def make_scratch():
             sys.exit("\n".join(faults))
 
     setup("tokenize", "--tokenizer", "byte", "input.txt", "data", "--validation", "0.2")
+    setup("tokenize", "--tokenizer", "byte", "pairs.jsonl", "data/chats")
     for number, name in enumerate(("a", "b", "web", "code", "chat")):
         with open("part.txt", "w") as out:
             out.write(text[100 * number:5000 + 100 * number])

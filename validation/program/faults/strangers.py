@@ -19,6 +19,8 @@ NAMES = {
     "RUN/run.lock": REFUSED,
     "RUN/deck.toml": REFUSED,  # it is read first
     "RUN/deck.toml.partial": TAKEN,
+    "RUN/plan.txt": TAKEN,
+    "RUN/plan.txt.partial": TAKEN,
     "RUN/metrics.jsonl": REFUSED,
     "RUN/events.jsonl": REFUSED,
     "RUN/checkpoints": REFUSED,  # a file; a folder may be a link, to another disk

@@ -27,7 +27,15 @@ def banner(folder):
     head = output[:output.index("step  1/10")]
     with open(os.path.join(folder.run("banner"), "deck.toml")) as text:
         deck = text.read().strip()
-    check("the banner shows the resolved deck, as deck.toml has it", deck in head and "kv_heads = 2" in deck, head)
+    with open(os.path.join(folder.run("banner"), "plan.txt")) as text:
+        plan = text.read()
+    check("the banner shows what differs from the defaults", "[zero] stage = 3" in head and "kv_heads" in head, head)
+    check("no default stands in it", "error_feedback" not in head and "norm_eps" not in head and "kv_heads = 2" in deck and "norm_eps" in deck, head)
+    check("it is one screen", head.count("\n") < 40, f"{head.count(chr(10))} lines\n{head}")
+    check("a healthy log has no word error", "error" not in output.lower(), output)
+    check("it names the whole deck and the whole plan", all(f"{folder.run('banner')}/{name}" in head for name in ("deck.toml", "plan.txt")), head)
+    kept = re.findall(r"^    \S+ +[\d.]+ \S+B$", plan, re.M)
+    check("plan.txt has the memory table, auto's choices and the mesh", len(kept) > 5 and "auto: mesh.dp = 2" in plan and "\nmesh  " in plan, plan)
     for line in (r"^mesh .*dp", r"^model .* parameters in \d+ units; .* FLOPs a token", r"^batch .*micro-batches", r"^memory .*planned",
                  r"^machine .*GEMM"):
         check(f"the banner has a line {line!r}", re.search(line, head, re.M), head)

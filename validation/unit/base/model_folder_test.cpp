@@ -55,8 +55,10 @@ TEST(ModelFolder, ANameOfTheHub) {
             "--local-dir models/Llama-3.2-1B` gets it.");
   EXPECT_HAS(instead_of_checkpoint("meta-llama/Llama-3.2-1B"), "`tessera import models/Llama-3.2-1B runs/Llama-3.2-1B` makes a checkpoint");
   const Scratch dir;
-  for (const std::string& other : {std::string("gpt2"), std::string("./models/x"), std::string("a/b/c"), std::string("/x/y"),
-                                   std::string("../x"), std::string("x/"), std::string("x y/z"), std::string(""), dir.path(), dir / "gone"})
+  for (const std::string& other :
+       {std::string("gpt2"), std::string("./models/x"), std::string("a/b/c"), std::string("/x/y"), std::string("../x"), std::string("x/"),
+        std::string("x y/z"), std::string(""), std::string("runs/mine"), std::string("models/Llama-3-8B"), std::string("chats/a.jsonl"),
+        std::string("mine/model.safetensors"), dir.path(), dir / "gone"})
     EXPECT_EQ(instead_of_model(other) + instead_of_checkpoint(other), "") << other;
 }
 

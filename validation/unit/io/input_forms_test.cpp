@@ -98,6 +98,45 @@ TEST(InputForms, EachUnderEachNameIsTheSameDocumentsOrAsksForTheFormat) {
       }
 }
 
+/// A file of several arrays or objects, of which one is wanted.
+TEST(InputForms, SeveralDocumentsOfJsonAreTakenByNumber) {
+  Scratch dir;
+  const std::string path = dir / "several.json";
+  const auto taken = [&](std::int64_t document, const std::string& format = "auto") {
+    Scratch out;
+    try {
+      tokenize({.inputs = {path}, .format = format, .document = document, .output_dir = out.path()});
+      return tokens_of(out / "train.h5");
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+  };
+  spill(path, "[\n {\"text\": \"one\"},\n {\"text\": \"[two]\"}\n]\n[{\"text\": \"three\"}] {\"text\": \"four\"}\n");
+  EXPECT_HAS(taken(0), "line 5: a second JSON document begins, after an array of 2 objects. Take one by its number: --document 1");
+  EXPECT_EQ(taken(1), "one|[two]");
+  EXPECT_EQ(taken(2), "three");
+  EXPECT_EQ(taken(3), "four");
+  EXPECT_HAS(taken(4), "--document 4 is asked for, and the input holds 3 JSON documents");
+  EXPECT_HAS(taken(1, "jsonl"), "and this is read as jsonl");
+  spill(path, "{\"text\": \"one\"}\n{\"text\": \"two\"}\n");
+  EXPECT_EQ(taken(2), "two");
+}
+
+/// What only --chat reads is said to be that.
+TEST(InputForms, ConversationsNameTheOption) {
+  Scratch dir;
+  spill(dir / "chat.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n");
+  EXPECT_HAS(
+      outcome_of(dir / "chat.jsonl").refusal,
+      "chat.jsonl:1: the object has no \"text\" but \"messages\": it is a conversation, which --chat renders with a chat template. Give "
+      "--tokenizer MODEL --chat.");
+  spill(dir / "alpaca.json", "[{\"instruction\": \"a\", \"input\": \"\", \"output\": \"b\"}]");
+  EXPECT_HAS(outcome_of(dir / "alpaca.json").refusal, "object 1: the object has no \"text\" but \"instruction\"");
+  EXPECT_HAS(outcome_of(dir / "alpaca.json").refusal, "--chat, and --chat-template alpaca");
+  spill(dir / "both.jsonl", "{\"text\": \"a\", \"messages\": []}\n{\"id\": 1}\n");
+  EXPECT_EQ(outcome_of(dir / "both.jsonl").refusal.find("--chat"), std::string::npos) << "each object by its own keys";
+}
+
 /// Where bytes are read in pieces of a MiB: what lies over their edges is whole.
 TEST(InputForms, AnArrayOfManyPieces) {
   Scratch dir;
@@ -132,7 +171,8 @@ TEST(InputForms, WhatIsNoJsonAfterAllIsRefused) {
       {"[{\"text\": \"a\"}, \"b\"]", "element 2 of the array is no object"},
       {"[{\"text\": \"a\"},]", "a comma stands before the end"},
       {"[{\"text\": \"a\"} {\"text\": \"b\"}]", "neither , nor ] stands after object 1"},
-      {"[{\"text\": \"a\"}]\n[{\"text\": \"b\"}]", "after the end of the array"},
+      {"[{\"text\": \"a\"}]\n[{\"text\": \"b\"}]", "line 2: a second JSON document begins, after an array of 1 objects"},
+      {"[{\"text\": \"a\"}]\nx", "after the end of the array"},
       {"[{\"text\": \"a\"},\n{\"text\": 5}]", ":2: object 2: \"text\" is no string"},
       {"[{\"text\": \"a\"},\n{\"text\": \"b\", \"text\": \"c\"}]", ":2: object 2: text stands there twice"},
       {"[{\"text\": \"a\"},\n{\"txt\": \"b\"}]", ":2: object 2: the object has no \"text\""},

@@ -71,14 +71,16 @@ TEST(JobHeader, ALongRunIsSeveralJobs) {
   EXPECT_TRUE(has(print_job(needs, h), "#SBATCH --time=1-00:00:00\n"));
 }
 
-TEST(JobHeader, WithoutAPredictionThereIsNoTime) {
+TEST(JobHeader, WithoutAPredictionTheLimitIsThatOfHours) {
   JobNeeds needs = of_gpus();
   needs.seconds.reset();
   const std::string text = print_job(needs, job_header(needs));
-  EXPECT_FALSE(has(text, "#SBATCH --time")) << text;
-  EXPECT_TRUE(has(text, "no --time: --machine PROFILE predicts it")) << text;
+  EXPECT_TRUE(has(text, "#SBATCH --time=1-00:00:00\n")) << text;
+  EXPECT_TRUE(
+      has(text, "not predicted, so the limit is that of --hours, and a longer run queues itself again: --machine PROFILE predicts it"))
+      << text;
   needs.seconds = 5, needs.steps = 0;
-  EXPECT_TRUE(has(print_job(needs, job_header(needs)), "no --time: how many steps")) << text;
+  EXPECT_TRUE(has(print_job(needs, job_header(needs)), "queues itself again: how many steps")) << text;
 }
 
 TEST(JobHeader, StateOnTheHostHasLongerToSave) {

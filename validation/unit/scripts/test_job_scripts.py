@@ -216,6 +216,20 @@ class JobScripts(unittest.TestCase):
         self.assertIn("TESSERA_SITE=nowhere names no site", text)
         self.assertIn("here.sh infiniband.sh perlmutter.sh", text)
 
+    def test_any_deck_is_trained(self):
+        text, queued = self.start("75 5", script="train.sh", arguments=("deck.toml", "run.steps=9"), DECK="")
+        self.assertTrue(self.read("done.srun").endswith(" train deck.toml run.steps=9\n"), text)
+        self.assertTrue(queued)
+        text, _ = self.start("75 5", script="train.sh", arguments=("run.steps=9",))
+        self.assertTrue(self.read("done.srun").endswith(" train deck.toml run.steps=9\n"), text)
+        for arguments in ((), ("run.steps=9",)):
+            text, _ = self.start("75 5", script="train.sh", arguments=arguments, DECK="")
+            self.assertEqual(self.status, 6, text)
+            self.assertIn("slurm/train.sh DECK", text)
+        text, _ = self.start("75 5", script="train.sh", arguments=("dekc.toml",), DECK="")
+        self.assertEqual(self.status, 6, text)
+        self.assertIn("cannot read the deck", text)
+
     def test_a_sweep_takes_its_line(self):
         self.write("rates.txt", "# two rates\noptimizer.learning_rate=1e-4 run.seed=3\noptimizer.learning_rate=2e-4\n")
         array = {"SLURM_ARRAY_JOB_ID": "7", "SWEEP": "rates.txt"}

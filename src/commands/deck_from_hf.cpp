@@ -1,0 +1,87 @@
+// tessera deck from-hf DIR [--chat] [--lora R] [--data FOLDER]: the deck of a run that begins with a Hugging Face model.
+#include "commands/deck_from_hf.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "base/check.hpp"
+#include "base/log.hpp"
+#include "exchange/own_head.hpp"
+#include "io/files/path_state.hpp"
+#include "io/tokens/tokens.hpp"
+
+namespace tessera {
+namespace {
+
+std::int64_t longest_document(const io::TokenFile& file) {
+  const std::vector<std::int64_t> begins = file.read_documents();
+  std::int64_t longest = 0;
+  for (std::size_t i = 0; i < begins.size(); ++i)
+    longest = std::max(longest, (i + 1 < begins.size() ? begins[i + 1] : file.tokens()) - begins[i]);
+  return longest;
+}
+
+/// What `tessera tokenize` left in a folder.
+TuningData data_in(const std::string& folder, bool chat) {
+  TuningData data{.train = folder + "/train.h5", .validation = folder + "/val.h5"};
+  if (io::look_at(data.train).nothing())
+    fail(ExitCode::usage, "--data {}: there is no {}. Write it first: tessera tokenize --tokenizer MODEL INPUT {}{} --validation 0.05",
+         folder, data.train, folder, chat ? " --chat" : "");
+  const io::TokenFile file(data.train);
+  data.tokens = file.tokens(), data.documents = file.documents(), data.masked = file.masked();
+  data.longest = longest_document(file);
+  if (chat && !data.masked)
+    fail(ExitCode::usage,
+         "--chat: every token of {} counts in the loss, so it was not made of conversations. Write it with: tessera tokenize "
+         "--chat, or leave --chat out here",
+         data.train);
+  if (io::look_at(data.validation).nothing())
+    data.validation.clear();
+  else
+    data.longest = std::max(data.longest, longest_document(io::TokenFile(data.validation)));
+  return data;
+}
+
+}  // namespace
+
+int print_imported(const std::string& path, const ImportedDeck& imported) {
+  for (const std::string& note : imported.notes) info("{}", note);
+  if (imported.faults.empty()) return put("{}", imported.text), 0;
+  std::string all = fmt::format("{} makes no deck, for {}:", path,
+                                imported.faults.size() == 1 ? "a fault" : fmt::format("{} faults", imported.faults.size()));
+  for (const Fault& f : imported.faults) all += "\n  " + f.str();
+  throw Error(ExitCode::usage, all);
+}
+
+void add_from_hf(const Command& deck) {
+  auto request = std::make_shared<ImportRequest>();
+  auto data = std::make_shared<std::string>();
+  request->own_head = has_own_head;
+  const Command app = deck.command("from-hf", "Print the deck of a run that begins from a Hugging Face model");
+  app.option(
+         "DIR", request->path,
+         "The model's folder, in Hugging Face's cache or in Mistral's own layout too, or its config.json alone; or a checkpoint of llm.c, "
+         "FILE.bin")
+      .required();
+  app.option("key=value", request->overrides, "Keys of the deck, which the model's folder does not hold");
+  app.option(
+      "--data", *data,
+      "Folder of `tessera tokenize`: the deck takes its train.h5 and val.h5, and a sequence length, batch, evaluations and saves that "
+      "suit them");
+  app.flag("--chat", request->tuning.chat, "The data are conversations: sequences hold whole ones, which do not see each other");
+  app.option("--lora", request->tuning.lora, "Train low-rank adapters of this rank beside a model that stays as it is; 0: the whole model")
+      .between(0, 4096)
+      .shows_default();
+  app.option("--ranks", request->ranks, "Ranks of the launch: checks what depends on them too").between(1, 10000000);
+  app.footer(
+      "Examples:\n  tessera deck from-hf models/Llama-3.2-1B --data data > llama.toml\n  tessera deck from-hf models/Llama-3.2-1B-Instruct "
+      "--chat --lora 16 --data data/chats > chat.toml\n  mpiexec -n 4 tessera train llama.toml");
+  app.does([request, data] {
+    if (!data->empty()) request->tuning.data = data_in(*data, request->tuning.chat);
+    return print_imported(request->path, import_huggingface(*request));
+  });
+}
+
+}  // namespace tessera
