@@ -141,8 +141,8 @@ std::vector<MachineKey> make_keys() {
       {"machine.assumed", MachineValue::keys, Needed::never,
        "figures that rest on nobody's measurement, as patterns of keys: predictions say how many of them they rest on",
        at([](P& p) { return &p.assumed; })},
-      {"overhead.task", seconds, Needed::always, "what each task takes beside its work", at([](P& p) { return &p.task_overhead; })},
       {"machine.price", number, Needed::never, "of a rank for an hour, in any currency", at([](P& p) { return &p.price; })},
+      {"overhead.task", seconds, Needed::always, "what each task takes beside its work", at([](P& p) { return &p.task_overhead; })},
       {"overhead.call", seconds, Needed::always, "the least that a call of a kernel takes", at([](P& p) { return &p.least_call; })},
       {"overhead.launch", seconds, Needed::never, "what a GPU waits for its host at the begin of each section of a step",
        at([](P& p) { return &p.launch; })}};

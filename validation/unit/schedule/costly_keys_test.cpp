@@ -53,7 +53,7 @@ TEST(CostlyKeys, OfADeckThatIsFastAsItIsThereAreNone) { EXPECT_TRUE(found({"batc
 // Every change is allowed, fits, and gives the step that is said, alone and together.
 TEST(CostlyKeys, ChangesAreWhatTheyAreSaidToBe) {
   const std::vector<std::string> slow{
-      "model.layers=8", "batch.sequence_length=1024",         "batch.micro=2",          "zero.quantized_gradients=true",
+      "model.layers=8", "batch.sequence_length=1024",         "batch.micro=2",          "zero.prefetch_bucket_size=0",
       "zero.stage=3",   "zero.offload_optimizer.device=host", "zero.overlap_comm=false"};
   const Found of = found(slow);
   ASSERT_GE(of.keys.size(), 3u);
@@ -68,7 +68,6 @@ TEST(CostlyKeys, ChangesAreWhatTheyAreSaidToBe) {
   ASSERT_TRUE(of.together);
   EXPECT_LT(of.together->seconds, of.keys.front().seconds);
   EXPECT_DOUBLE_EQ(with(of.together->change), of.together->seconds) << of.together->change;
-  EXPECT_NE(std::ranges::find(of.keys, "zero.quantized_gradients=false", &CostlyKey::change), of.keys.end());
 }
 
 TEST(CostlyKeys, WhatDoesNotFitIsNotSaid) {
