@@ -128,8 +128,8 @@ TEST(PlanScreen, AdviceIsWhatItSavesAndComesAtMostThreefold) {
   EXPECT_TRUE(test::has(*first, " saves ") && test::has(*first, " %)")) << *first;
   EXPECT_LE(
       std::ranges::count_if(lines, [](const std::string& line) { return test::has(line, " saves ") && !test::has(line, "together"); }), 3);
-  EXPECT_TRUE(
-      test::has(run(with(small, {"model.layers=2", "model.vocab=32000", "zero.max_live_parameters=900000000000"})).out, "zero.max_live_parameters = 900000000000 has no effect"));
+  EXPECT_TRUE(test::has(run(with(small, {"model.layers=2", "model.vocab=32000", "zero.max_live_parameters=900000000000"})).out,
+                        "zero.max_live_parameters = 900000000000 has no effect"));
 }
 
 // Of a model far too large changes are not searched for long: the plan itself costs a part of what all that is asked for does.

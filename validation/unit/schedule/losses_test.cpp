@@ -139,8 +139,9 @@ TEST(Losses, EachSectionIsLaunchedOnce) {
 
 Schedule of_codes() {
   return test::schedule_of(
-      {.name = "", .overrides = {"run.device=cuda", "precision.compute=bf16", "precision.fp8=tensorwise", "model.layers=2",
-                                                          "batch.sequence_length=32"}, .ranks = 1});
+      {.name = "",
+       .overrides = {"run.device=cuda", "precision.compute=bf16", "precision.fp8=tensorwise", "model.layers=2", "batch.sequence_length=32"},
+       .ranks = 1});
 }
 
 TEST(Fp8, ProductsOfCodesGoAtTheirOwnRatesOrAreRefused) {
