@@ -9,6 +9,7 @@
 #include "commands/plan_options.hpp"
 #include "commands/plan_phases.hpp"
 #include "commands/plan_stages.hpp"
+#include "commands/plan_summary.hpp"
 #include "deck/kinds_of_layers.hpp"
 #include "io/files/posix_file.hpp"
 #include "kernels/parallel.hpp"
@@ -53,7 +54,9 @@ struct Planned {
   std::vector<PhasePlan> phases = {};  ///< before this one
   std::optional<Prediction> prediction = {};
   std::vector<Help> help = {};  ///< where the step waits for the host
-  std::vector<CostlyKey> costly = {};
+  StepAdvice advice = {};
+  std::string idle = {};  ///< a limit of the deck that nothing meets
+  Band band = {};
   Figures figures = {};
 
   bool fits() const { return lacking.empty() && stages_fit(stages, limits) && phases_fit(phases, limits); }
@@ -120,6 +123,23 @@ Json map_json(const Planned& p) {
 /// What a rank computes of a layer with experts.
 ModelShape expert_shape(const Planned& p) { return on_own_rows(cut_over_tp(p.schedule.shape, p.request.mesh.size(Axis::tp), 0)); }
 
+void add_advice(Json& prediction, const Planned& p) {
+  const double now = p.prediction->step.seconds;
+  const auto row = [&](const CostlyKey& c) -> Json {
+    return {{"key", c.key},
+            {"change", c.change},
+            {"step_seconds", c.seconds},
+            {"saved_seconds", now - c.seconds},
+            {"saved", 1 - c.seconds / now}};
+  };
+  prediction["contended_seconds"] = p.prediction->step.contended;
+  if (p.band.given()) prediction["band"] = {{"fast_seconds", p.band.fast}, {"slow_seconds", p.band.slow}};
+  for (const CostlyKey& c : p.advice.keys) prediction["costly_keys"].push_back(row(c));
+  if (p.advice.together) prediction["costly_together"] = row(*p.advice.together);
+  if (p.advice.left_out) prediction["advice_left_out"] = true;
+  if (!p.idle.empty()) prediction["idle_limit"] = p.idle;
+}
+
 Json plan_json(const Planned& p) {
   const StepCost cost = step_cost(p.schedule);
   const FlopsPerToken flops = flops_per_token(p.request.deck);
@@ -159,13 +179,12 @@ Json plan_json(const Planned& p) {
     out["prediction"] = {{"machine", p.machine->name}, {"profile", p.options.machine}};
     out["prediction"].update(prediction_json(*p.prediction));
     out["prediction"]["figures"] = {{"used", p.figures.used}, {"assumed", p.figures.assumed}};
-    for (const CostlyKey& c : p.costly)
-      out["prediction"]["costly_keys"].push_back({{"key", c.key}, {"change", c.change}, {"step_seconds", c.seconds}});
+    add_advice(out["prediction"], p);
     for (const Help& h : p.help)
       out["prediction"]["host_help"].push_back({{"change", h.change}, {"tokens_per_second", h.tokens_per_second}});
-    if (p.options.price > 0)
-      out["prediction"]["cost_per_billion_tokens"] =
-          cost_of_billion_tokens(p.options.price, p.prediction->ranks, p.prediction->tokens_per_second);
+    if (const double price = price_of(p.options, *p.machine); price > 0)
+      out["prediction"]["cost_per_billion_tokens"] = cost_of_billion_tokens(price, p.prediction->ranks, p.prediction->tokens_per_second);
+    if (!p.options.tokens.empty()) out["run"] = run_json(p.options, *p.machine, p.prediction->ranks, p.prediction->tokens_per_second);
   }
   if (p.options.shape.empty()) out.erase("shape");
   if (!p.stages.empty()) {
@@ -215,18 +234,14 @@ void print_machine_part(const Planned& p) {
   const int nodes = p.prediction->nodes;
   put("machine   {} ({}): {} ranks on {}, lanes {}\n", p.machine->name, p.options.machine, p.prediction->ranks,
       nodes == 1 ? "a node" : fmt::format("{} nodes", nodes), p.lanes == LaneMode::threads ? "side by side" : "one after the other");
-  put("fits      {}\n", p.fits() ? "yes" : "no, and if it did:");
   if (p.machine->threads > 0 && p.machine->threads != p.threads)
     put("note      the profile is of ranks with {} threads, and these have {}\n", p.machine->threads, p.threads);
-  put("predicted{}\n{}", print_prediction(*p.prediction), print_help(p.help, *p.prediction));
+  put("predicted{}\n", print_prediction(*p.prediction));
   if (const std::string assumed = describe_assumed(p.figures); !assumed.empty()) put("assumed   {}\n", assumed);
-  for (const CostlyKey& costly : p.costly) put("costly    {}\n", text_of(costly, *p.prediction));
-  if (p.options.price > 0)
-    put("cost      {:.2f} for a billion tokens, at {} for a rank and hour\n",
-        cost_of_billion_tokens(p.options.price, p.prediction->ranks, p.prediction->tokens_per_second), p.options.price);
 }
 
-void print_plan(const Planned& p) {
+/// What is seldom looked for, after one screen.
+void print_details(const Planned& p) {
   const Deck& deck = p.request.deck;
   const StepCost cost = step_cost(p.schedule);
   for (const std::string& line : p.parsed.resolved) put("auto      {}\n", line);
@@ -264,6 +279,40 @@ void print_plan(const Planned& p) {
   for (std::size_t t = 0; t < tier_count; ++t)
     if (p.plan.transient[t] > 0) put("{}", print_peak(peak_of(p.schedule, static_cast<Tier>(t)), static_cast<Tier>(t)));
   if (p.prediction) print_machine_part(p);
+}
+
+/// What makes the step shorter, by the simulator.
+void print_advice(const Planned& p) {
+  const char* label = "advice";
+  for (std::size_t i = 0; i < std::min(most_advice, p.advice.keys.size()); ++i, label = "")
+    put("{:9} {}\n", label, text_of(p.advice.keys[i], *p.prediction));
+  if (p.advice.together) put("{:9} together: {}\n", label, text_of(*p.advice.together, *p.prediction));
+  if (p.advice.left_out) put("{:9} a step has {} tasks or more: --recommend searches for faster ones\n", label, most_played_tasks);
+  put("{}", print_help(p.help, *p.prediction));
+  if (!p.idle.empty()) put("note      {}\n", p.idle);
+}
+
+void print_plan(const Planned& p) {
+  put("{}", print_summary({.options = p.options,
+                           .deck = p.request.deck,
+                           .bytes = p.plan.bytes,
+                           .limits = p.limits,
+                           .fits = p.fits(),
+                           .machine = p.machine,
+                           .prediction = p.prediction,
+                           .band = p.band}));
+  if (!p.options.shape.empty()) put("shape     {}\n", p.options.shape);
+  if (p.prediction) {
+    if (const std::string others = published_line(p.request.deck, *p.machine); !others.empty()) put("published {}\n", others);
+    print_advice(p);
+    if (!p.options.verbose && !p.figures.assumed.empty())
+      put("assumed   {} of the {} figures that this step rests on\n", p.figures.assumed.size(), p.figures.used.size());
+  }
+  if (p.options.verbose) {
+    print_details(p);
+  } else {
+    put("more      --verbose: memory by tier, lanes, what the step waits for and rests on; --json has all of it\n");
+  }
   if (p.options.map) put("map       ranks on nodes of {}\n{}", p.per_node, print_map(p.request.mesh, p.per_node));
   if (p.options.schedule) put("\n{}", print_schedule(p.schedule));
 }
@@ -297,6 +346,18 @@ void write_trace(const Planned& p) {
   if (!p.stages.empty()) put("          without waits for other stages\n");
 }
 
+/// With the most and the least that programs reach of the profile's rates.
+void add_band(Planned& p, const std::function<double(const MachineProfile&)>& seconds) {
+  const auto& efficiency = p.machine->efficiency;
+  if (!efficiency.given() || efficiency.low == efficiency.high) return;
+  const auto with = [&](double share) {
+    MachineProfile machine = *p.machine;
+    machine.efficiency.likely = share;
+    return seconds(machine);
+  };
+  p.band = {.fast = with(efficiency.high), .slow = with(efficiency.low)};
+}
+
 void add_prediction(Planned& p, const Mesh& mesh) {
   const Placement placement{.mesh = mesh, .ranks_per_node = p.per_node, .lanes_side_by_side = p.lanes == LaneMode::threads};
   const bool timeline = !p.options.trace.empty();
@@ -305,22 +366,28 @@ void add_prediction(Planned& p, const Mesh& mesh) {
     for (PhasePlan& phase : p.phases)
       phase.seconds = predict(phase.plan.request, phase.plan.schedule, phase.plan.memory, *p.machine, placement).step.seconds;
     p.prediction = predict(p.request, p.schedule, p.plan, *p.machine, placement, timeline);
-    p.costly = costly_keys(p.request, *p.prediction, *p.machine, placement,
-                           [&](const Deck& deck) { return limits_with(deck, placement.ranks()); });
+    if (p.fits())
+      p.advice =
+          advise(p.request, *p.prediction, *p.machine, placement, [&](const Deck& deck) { return limits_with(deck, placement.ranks()); });
+    p.idle = idle_limit(p.request);
+    add_band(p, [&](const MachineProfile& m) { return predict(p.request, p.schedule, p.plan, m, placement).step.seconds; });
     p.help = help_with_host_update(p.request.deck, *p.prediction, *p.machine, placement,
                                    [](const Deck& deck, int ranks) { return limits_with(deck, ranks); });
     return;
   }
   std::vector<RunPlan> stages;
   for (const StagePlan& stage : p.stages) stages.push_back(stage.plan);
-  p.prediction = predict_stage(static_cast<std::size_t>(p.request.stage.number), stages, *p.machine, placement, timeline);
+  const auto shown = static_cast<std::size_t>(p.request.stage.number);
+  p.prediction = predict_stage(shown, stages, *p.machine, placement, timeline);
+  add_band(p, [&](const MachineProfile& m) { return predict_stage(shown, stages, m, placement).step.seconds; });
 }
 
 int run(const PlanOptions& asked) {
-  const PlanOptions o = with_parameters(asked);
+  const PlanOptions o = with_parameters(with_model(asked));
   if (o.meshes && !o.recommend && o.sweep.empty())
     fail(ExitCode::usage, "--meshes says among what --recommend or --sweep looks: give one of them");
-  if (!o.shape.empty() && !o.json) put("shape     {}\n", o.shape);
+  if (!o.tokens.empty()) read_tokens(o.tokens);
+  if (!o.shape.empty() && !o.json && (o.recommend || !o.sweep.empty())) put("shape     {}\n", o.shape);
   if (o.recommend || !o.sweep.empty()) return o.meshes ? recommend_meshes(o) : recommend(o);
   const std::optional<MachineProfile> machine = machine_of(o);
   ParsedDeck parsed = parse_for(o, machine);
@@ -369,7 +436,8 @@ void add_plan(const Command& app) {
   const Command command = app.command(
       "plan", "Memory, FLOPs, traffic and tasks of a run, before it runs and for any machine; allocates nothing and needs no MPI or GPU");
   auto options = std::make_shared<PlanOptions>();
-  const Option deck = command.option("DECK", options->path, "TOML file; may be left out with --parameters");
+  const Option deck =
+      command.option("DECK", options->path, "TOML file, or the name of a model (llama3-70b); may be left out with --parameters");
   command.option("key=value", options->overrides, "Overrides, for example zero.stage=3; applied in order");
   const Option parameters =
       command.option("--parameters", options->parameters,
@@ -401,12 +469,21 @@ void add_plan(const Command& app) {
       .option("--network", options->network,
               "Bytes a second into a node (\"1.25 GB/s\", \"10 Gbit/s\"), in place of the profile's collectives.network.bandwidth")
       .needs(machine);
+  command.option("--power", options->power, "Watts that each GPU may take (\"500 W\"), in place of the profile's power.limit")
+      .needs(machine);
+  command
+      .option("--efficiency", options->efficiency,
+              "Share of the profile's rates of kernels that is reached in a step, in place of the profile's efficiency")
+      .between(0.01, 1.5)
+      .needs(machine);
+  command.option("--tokens", options->tokens, "Tokens of a whole run (15T): says its days, GPU-hours and cost").needs(machine);
   const Option trace =
       command.option("--trace", options->trace, "Write the predicted step as a trace that ui.perfetto.dev opens").needs(machine);
   const Option schedule = command.flag("--schedule", options->schedule, "Print every task with its lane and buffers");
   const Option map =
       command.flag("--map", options->map, "Print which ranks sit on which node, and over how many nodes the groups of each axis are");
   command.flag("--json", options->json, "Print one JSON object");
+  command.flag("--verbose", options->verbose, "Print all that is known of the plan, after the one screen");
   const Option recommend =
       command
           .flag("--recommend", options->recommend,
@@ -428,7 +505,9 @@ void add_plan(const Command& app) {
       .excludes(ranks);
   command.flag("--meshes", options->meshes,
                "With --recommend or --sweep: search the axes of the mesh too, beside stage, recompute and batch.micro");
-  command.option("--price", options->price, "Price of a rank for an hour, in any currency: says what a billion tokens cost")
+  command
+      .option("--price", options->price,
+              "Price of a rank for an hour, in any currency, in place of the profile's machine.price: says what tokens cost")
       .between(1e-9, 1e9)
       .needs(machine);
   command.footer(
@@ -438,6 +517,7 @@ void add_plan(const Command& app) {
       "  tessera plan inputs/train_70b.toml --recommend --gpus 64 --machine h100_8 --write best.toml\n"
       "  tessera plan inputs/train_70b.toml --recommend --meshes --gpus 512 --machine h100_8\n"
       "  tessera plan --parameters 7e9 --gpus 8 --machine h100_8 --recommend\n"
+      "  tessera plan llama3-70b --gpus 64 --machine h100_8 --tokens 15T --price 2.5\n"
       "  tessera plan inputs/train_70b.toml --sweep 32,64,128 --price 2.5 --machine h100_8");
   command.does([options] { return run(*options); },
                [deck, parameters] { return deck.given() || parameters.given() ? std::string() : "DECK, or --parameters,"; });

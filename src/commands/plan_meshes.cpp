@@ -82,9 +82,7 @@ void print_found(const SearchedMeshes& s, const PlanOptions& o, const MachinePro
   put("memory    {}, of the fullest\n", memory_text(first));
   put("predicted{}\n", print_prediction(p, 5));
   if (s.slowdown) put("{}\n", slowdown_line(*s.slowdown));
-  if (o.price > 0)
-    put("cost      {:.2f} for a billion tokens, at {} for a rank and hour\n", cost_of_billion_tokens(o.price, p.ranks, p.tokens_per_second),
-        o.price);
+  put("cost      {}\n", run_cost_text(o, machine, p.ranks, p.tokens_per_second));
   for (std::size_t i = 1; i < std::min(shown, s.found.choices.size()); ++i) {
     const MeshChoice& c = s.found.choices[i];
     put("{} {}: {:.0f} tokens/s ({:+.1f} %), {}\n", i == 1 ? "instead of" : "          ", mesh_text(c.mesh),
@@ -125,6 +123,10 @@ int sweep_meshes(const PlanOptions& o, const MachineProfile& machine) {
     any |= !s.found.choices.empty();
     if (o.json) {
       rows.push_back(found_json(s, ranks));
+      if (!o.tokens.empty() && !s.found.choices.empty()) {
+        const Prediction& p = s.found.choices.front().choice.prediction;
+        rows.back()["run"] = run_json(o, machine, p.ranks, p.tokens_per_second);
+      }
       continue;
     }
     if (s.found.choices.empty()) {
@@ -139,6 +141,7 @@ int sweep_meshes(const PlanOptions& o, const MachineProfile& machine) {
       const MeshChoice& second = s.found.choices[1];
       put("; {:+.1f} % with {}", 100 * (second.choice.prediction.tokens_per_second / p.tokens_per_second - 1), mesh_text(second.mesh));
     }
+    if (!o.tokens.empty() || price_of(o, machine) > 0) put("; {}", run_cost_text(o, machine, p.ranks, p.tokens_per_second));
     put("\n");
   }
   if (o.json) put("{}\n", Json({{"deck", o.path}, {"machine", machine.name}, {"sweep", rows}}).dump(2, BadText::replace));

@@ -20,11 +20,30 @@ namespace {
 /// As a deck says it.
 std::string human_size(std::int64_t bytes) { return fmt::format("\"{} B\"", bytes); }
 
+void limit_power(MachineProfile& machine, const PlanOptions& o) {
+  double watts = 0;
+  if (const std::string wrong = read_quantity(o.power, MachineValue::watts, watts); !wrong.empty())
+    fail(ExitCode::usage, "--power: {}", wrong);
+  if (machine.power.rated == 0)
+    fail(ExitCode::usage, "--power {} takes the place of power.limit, and {} has no [power]: add limit, rated and exponent to it", o.power,
+         o.machine);
+  if (watts > machine.power.rated)
+    fail(ExitCode::usage, "--power {} is above the {:g} W at which the rates of {} are said (power.rated)", o.power, machine.power.rated,
+         o.machine);
+  machine.power.limit = watts;
+  machine.name += fmt::format(", {:g} W", watts);
+}
+
 }  // namespace
 
 ParsedDeck read_deck(const PlanOptions& o, const std::vector<std::string>& overrides, int ranks) {
-  ParsedDeck parsed = o.text.empty() ? parse_deck(o.path, overrides, ranks, count_steps_if_readable)
-                                     : parse_deck_text(o.text, o.path, overrides, ranks, count_steps_if_readable);
+  const auto read = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = overrides;
+    all.insert(all.end(), more.begin(), more.end());
+    return o.text.empty() ? parse_deck(o.path, all, ranks, count_steps_if_readable)
+                          : parse_deck_text(o.text, o.path, all, ranks, count_steps_if_readable);
+  };
+  ParsedDeck parsed = without_needless_keys(read({}), read);
   check_names(parsed);
   return parsed;
 }
@@ -32,6 +51,8 @@ ParsedDeck read_deck(const PlanOptions& o, const std::vector<std::string>& overr
 std::optional<MachineProfile> machine_of(const PlanOptions& o) {
   if (o.machine.empty()) return std::nullopt;
   MachineProfile machine = require_machine(o.machine);
+  if (o.efficiency > 0) machine.efficiency = {.low = o.efficiency, .likely = o.efficiency, .high = o.efficiency};
+  if (!o.power.empty()) limit_power(machine, o);
   if (o.network.empty()) return machine;
   double bandwidth = 0;
   if (const std::string wrong = read_quantity(o.network, MachineValue::traffic, bandwidth); !wrong.empty())
@@ -47,7 +68,9 @@ std::optional<MachineProfile> machine_of(const PlanOptions& o) {
 }
 
 std::string machine_words(const PlanOptions& o) {
-  return fmt::format("--machine {}{}", o.machine, o.network.empty() ? "" : fmt::format(" --network \"{}\"", o.network));
+  return fmt::format("--machine {}{}{}{}", o.machine, o.network.empty() ? "" : fmt::format(" --network \"{}\"", o.network),
+                     o.power.empty() ? "" : fmt::format(" --power \"{}\"", o.power),
+                     o.efficiency > 0 ? fmt::format(" --efficiency {:g}", o.efficiency) : "");
 }
 
 int ranks_per_node(const PlanOptions& o, const std::optional<MachineProfile>& machine) {
@@ -99,8 +122,11 @@ std::vector<std::string> costly_lines(const PlanOptions& o) {
   if (!now) return lines;  // it does not fit, which `tessera plan` explains
   BuildRequest request = request_for(deck, placement.mesh, 0, Purpose::training);
   if (now->recompute) request.recompute = {*now->recompute};
-  for (const CostlyKey& costly : costly_keys(request, now->prediction, *machine, placement, limits))
-    lines.push_back(fmt::format("{}, on {}", text_of(costly, now->prediction), machine->name));
+  const StepAdvice advice = advise(request, now->prediction, *machine, placement, limits);
+  for (std::size_t i = 0; i < std::min(most_advice, advice.keys.size()); ++i)
+    lines.push_back(fmt::format("{}, on {}", text_of(advice.keys[i], now->prediction), machine->name));
+  if (advice.together) lines.push_back(fmt::format("together: {}, on {}", text_of(*advice.together, now->prediction), machine->name));
+  if (const std::string idle = idle_limit(request); !idle.empty()) lines.push_back(idle);
   return lines;
 }
 

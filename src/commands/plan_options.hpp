@@ -1,9 +1,11 @@
 // What `tessera plan` was asked, and the deck and machine that follow from it.
 #pragma once
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/json.hpp"
 #include "deck/deck.hpp"
 #include "machine/profile.hpp"
 #include "schedule/plan/changes.hpp"
@@ -12,21 +14,36 @@
 namespace tessera {
 
 struct PlanOptions {
-  std::string path, machine, network, trace, write;
+  std::string path, machine, network, power, trace, write;
   std::string parameters, shape;  ///< a model of so many, in place of the deck's; what it came to
   std::string text;               ///< the deck, where none is named: `path` is the option that makes it
   std::vector<std::string> overrides;
   int ranks = 1, ranks_per_node = 0, threads = 0;
   int rank = 0;            ///< whose plan it is
   double price = 0;        ///< of a rank for an hour; 0: not said
+  std::string tokens;      ///< of a whole run; empty: not said
+  double efficiency = 0;   ///< share of the profile's rates that is reached; 0: as the profile says
   std::vector<int> sweep;  ///< ranks
-  bool schedule = false, map = false, json = false, recommend = false, meshes = false;
+  bool schedule = false, map = false, json = false, recommend = false, meshes = false, verbose = false;
 };
 
-/// The profile that is named, with the network that is; nothing where none is named.
+/// The profile that is named, with --network, --power and --efficiency; nothing where none is named.
 std::optional<MachineProfile> machine_of(const PlanOptions& options);
-/// --machine and --network, as they are written again.
+/// --machine, --network, --power and --efficiency, as they are written again.
 std::string machine_words(const PlanOptions& options);
+
+/// A deck of such a [model] for so many ranks: stage 3, all layers made again, about a million tokens a step.
+std::string usual_deck(const std::string& model, std::int64_t sequence_length, std::int64_t ranks);
+/// Of --ranks, or of --sweep the most.
+std::int64_t most_ranks(const PlanOptions& options);
+/// "7e9", "7B": a count with one of these units (K, M, B, T) or none. 0: it is no such thing.
+double read_count(const std::string& text, std::string_view units);
+/// --tokens, or Error(usage).
+double read_tokens(const std::string& text);
+/// Where DECK is the name of a model, a deck of it.
+PlanOptions with_model(PlanOptions options);
+/// A deck that lacks no more than what no plan needs, read again with some value of it by `read`, which takes overrides.
+ParsedDeck without_needless_keys(const ParsedDeck& parsed, const std::function<ParsedDeck(const std::vector<std::string>&)>& read);
 
 /// What `--parameters` asks becomes overrides of the deck, or a deck where none is named.
 PlanOptions with_parameters(PlanOptions options);
@@ -42,11 +59,24 @@ ParsedDeck parse_for(const PlanOptions& options, const std::optional<MachineProf
 
 int threads_of(const PlanOptions& options, const Deck& deck, const std::optional<MachineProfile>& machine, int per_node);
 
-/// Lines on keys of the deck that cost more than a fiftieth of a step of these ranks on --machine, by the simulator (costly_keys.hpp).
+/// Changes that are said, of all that advise() finds.
+inline constexpr std::size_t most_advice = 3;
+
+/// What advise() says of a step of these ranks on --machine, a line for each of the best changes (costly_keys.hpp).
 std::vector<std::string> costly_lines(const PlanOptions& options);
 
 /// Of a billion tokens, at what a rank costs an hour.
 double cost_of_billion_tokens(double price, int ranks, double tokens_per_second);
+/// Of a rank for an hour: --price, or what the profile says; 0: neither does.
+double price_of(const PlanOptions& options, const MachineProfile& machine);
+/// What a run of so many tokens takes.
+struct RunCost {
+  double days = 0, rank_hours = 0, money = 0;
+};
+RunCost cost_of_run(double tokens, double tokens_per_second, int ranks, double price);
+/// "15.0 T tokens: 271 days, 418,000 GPU-hours, 1,045,000 at 2.5 an hour"; without --tokens of a billion.
+Json run_json(const PlanOptions& options, const MachineProfile& machine, int ranks, double tokens_per_second);
+std::string run_cost_text(const PlanOptions& options, const MachineProfile& machine, int ranks, double tokens_per_second);
 
 /// `--recommend` and `--sweep`.
 int recommend(const PlanOptions& options);

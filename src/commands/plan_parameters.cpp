@@ -16,54 +16,36 @@ namespace {
 
 constexpr const char* shape_keys[] = {"layers", "width", "heads", "kv_heads", "head_dim", "ff_width"};
 
-/// "7e9", "7B"
 std::int64_t read_parameters(const std::string& text) {
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
-  const double size = unit.empty() ? 1 : unit == "M" ? 1e6 : unit == "B" ? 1e9 : unit == "T" ? 1e12 : 0;
-  if (error != std::errc{} || size == 0 || !(number * size >= 1e4 && number * size <= 1e14))
+  const double number = read_count(text, "MBT");
+  if (!(number >= 1e4 && number <= 1e14))
     fail(ExitCode::usage, "--parameters {}: a number from 1e4 to 1e14 is asked for, for example 7e9 or 7B", text);
-  return std::llround(number * size);
+  return std::llround(number);
 }
 
-/// What a plan of no deck leaves open: a million tokens a step, as is usual, of sequences of 4,096.
-std::string usual_deck(const PlanOptions& o) {
-  const std::int64_t ranks = o.sweep.empty() ? o.ranks : std::ranges::max(o.sweep), million = 256;
-  return fmt::format(R"([model]
-layers = 1
-width = 128
-heads = 1
-ff_width = 384
-vocab = 32000
-[batch]
-global = {}
-micro = 1
-sequence_length = 4096
-[data]
-train = "data/train.h5"
-[optimizer]
-learning_rate = 3e-4
-[run]
-name = "planned"
-steps = 1000
-[precision]
-compute = "bf16"
-[zero]
-stage = 3
-[activation]
-recompute = "full"
-)",
-                     ranks * std::max<std::int64_t>(1, million / ranks));
+/// What a plan of no deck leaves open, with a shape that another takes the place of.
+std::string deck_of_any_shape(const PlanOptions& o) {
+  return usual_deck("[model]\nlayers = 1\nwidth = 128\nheads = 1\nff_width = 384\nvocab = 32000\n", 4096, most_ranks(o));
 }
 
 }  // namespace
+
+double read_count(const std::string& text, std::string_view units) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  constexpr std::pair<std::string_view, double> sizes[] = {{"K", 1e3}, {"M", 1e6}, {"B", 1e9}, {"T", 1e12}};
+  if (error != std::errc{} || unit.empty()) return error == std::errc{} ? number : 0;
+  for (const auto& [name, size] : sizes)
+    if (unit == name && units.find(name) != units.npos) return number * size;
+  return 0;
+}
 
 PlanOptions with_parameters(PlanOptions o) {
   if (o.parameters.empty()) return o;
   const std::int64_t wanted = read_parameters(o.parameters);
   if (o.path.find('=') != o.path.npos && io::look_at(o.path).nothing()) o.overrides.insert(o.overrides.begin(), o.path), o.path.clear();
-  if (o.path.empty()) o.text = usual_deck(o), o.path = "--parameters " + o.parameters;
+  if (o.path.empty()) o.text = deck_of_any_shape(o), o.path = "--parameters " + o.parameters;
   const ModelKeys like = require_deck(read_deck(o, o.overrides, 0)).model;
   if (like.experts > 0)
     fail(ExitCode::usage, "--parameters makes shapes of dense models, and {} has model.experts = {}: give its shape by its keys", o.path,

@@ -63,8 +63,14 @@ std::vector<std::string> notes_of(const Choice& choice, const Deck& deck) {
   return notes;
 }
 
-std::string cost_text(const PlanOptions& o, const Prediction& p) {
-  return o.price > 0 ? fmt::format("; {:.2f} for a billion tokens", cost_of_billion_tokens(o.price, p.ranks, p.tokens_per_second)) : "";
+std::string cost_text(const PlanOptions& o, const MachineProfile& machine, const Prediction& p) {
+  return o.tokens.empty() && price_of(o, machine) == 0 ? "" : "; " + run_cost_text(o, machine, p.ranks, p.tokens_per_second);
+}
+
+void add_cost(Json& out, const PlanOptions& o, const MachineProfile& machine, const Prediction& p) {
+  const double price = price_of(o, machine);
+  if (price > 0) out["cost_per_billion_tokens"] = cost_of_billion_tokens(price, p.ranks, p.tokens_per_second);
+  if (!o.tokens.empty()) out["run"] = run_json(o, machine, p.ranks, p.tokens_per_second);
 }
 
 [[noreturn]] void nothing_fits(const Searched& s) {
@@ -138,8 +144,7 @@ Json choice_json(const Choice& choice, const Searched& s) {
               {"notes", notes_of(choice, s.deck)},
               {"bytes_per_rank", bytes},
               {"prediction", prediction_json(choice.prediction)}};
-  if (o.price > 0)
-    out["cost_per_billion_tokens"] = cost_of_billion_tokens(o.price, choice.prediction.ranks, choice.prediction.tokens_per_second);
+  add_cost(out, o, s.machine, choice.prediction);
   return out;
 }
 
@@ -185,9 +190,7 @@ void print_recommendation(const Searched& s, const std::optional<Choice>& now, c
   put("memory    {}\n", memory_text(first));
   put("predicted{}\n", print_prediction(first.prediction, 5));
   if (const std::string assumed = describe_assumed(s.figures); !assumed.empty()) put("assumed   {}\n", assumed);
-  if (s.options.price > 0)
-    put("cost      {:.2f} for a billion tokens, at {} for a rank and hour\n",
-        cost_of_billion_tokens(s.options.price, first.prediction.ranks, rate), s.options.price);
+  put("cost      {}\n", run_cost_text(s.options, s.machine, first.prediction.ranks, rate));
   put("{}\n", slowdown_line(s.slowdown));
   if (!first.changes.empty())
     put("as it is  {}\n",
@@ -203,7 +206,7 @@ void print_recommendation(const Searched& s, const std::optional<Choice>& now, c
     }
     const double there = row.first->prediction.tokens_per_second;
     put("what if   {}: {:.0f} tokens/s ({}), {:.0f} a rank, with {}{}{}\n", row.what, there, percent(there), there / row.ranks,
-        words(*row.first), cost_text(s.options, row.first->prediction), row.why.empty() ? "" : ": " + row.why);
+        words(*row.first), cost_text(s.options, s.machine, row.first->prediction), row.why.empty() ? "" : ": " + row.why);
   }
   if (!s.options.write.empty()) put("written   {}\n", s.options.write);
 }
@@ -243,7 +246,7 @@ int sweep(const PlanOptions& options, const MachineProfile& machine) {
     }
     const Prediction& p = s.found.first->prediction;
     put("{:>6} {:>6} {:>12.0f} {:>9.0f} {:>5.1f} %  {}{}\n", ranks, p.nodes, p.tokens_per_second, p.tokens_per_second / ranks,
-        100 * p.mfu_full, words(*s.found.first), cost_text(o, p));
+        100 * p.mfu_full, words(*s.found.first), cost_text(o, machine, p));
   }
   if (options.json) put("{}\n", Json({{"deck", options.path}, {"machine", machine.name}, {"sweep", rows}}).dump(2, BadText::replace));
   return any ? 0 : static_cast<int>(ExitCode::memory);
@@ -291,8 +294,6 @@ void write_recommended(const PlanOptions& o, const std::vector<Change>& changes,
   out.file().write(0, text.data(), text.size());
   out.commit();
 }
-
-double cost_of_billion_tokens(double price, int ranks, double tokens_per_second) { return price * ranks / 3600 * 1e9 / tokens_per_second; }
 
 int recommend(const PlanOptions& options) {
   const MachineProfile machine = *machine_of(options);

@@ -2,9 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "base/check.hpp"
 
 namespace tessera {
+
+double decltype(MachineProfile::power)::slowdown() const { return limit > 0 ? std::pow(rated / limit, exponent) : 1; }
 
 ComputeRates MachineProfile::*MachineProfile::rates_of(DType dtype) {
   switch (dtype) {
@@ -14,10 +18,11 @@ ComputeRates MachineProfile::*MachineProfile::rates_of(DType dtype) {
       return &MachineProfile::bf16;
     case DType::f16:
       return &MachineProfile::fp16;
+    case DType::e4m3:
+      return &MachineProfile::fp8;
     case DType::i64:
     case DType::u16:
     case DType::u32:
-    case DType::e4m3:
     case DType::e5m2:
       break;
   }
@@ -32,6 +37,7 @@ constexpr MachineUnit byte_units[] = {{"TB", 1e12},          {"GB", 1e9},       
                                       {"GiB", 1073741824.0}, {"MiB", 1048576.0}, {"KiB", 1024.0}, {"B", 1}};
 constexpr MachineUnit time_units[] = {{"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}};
 constexpr MachineUnit flops_units[] = {{"PFLOP/s", 1e15}, {"TFLOP/s", 1e12}, {"GFLOP/s", 1e9}, {"MFLOP/s", 1e6}, {"FLOP/s", 1}};
+constexpr MachineUnit watt_units[] = {{"kW", 1e3}, {"W", 1}};
 constexpr MachineUnit traffic_units[] = {
     {"TB/s", 1e12},          {"GB/s", 1e9},        {"MB/s", 1e6},      {"KB/s", 1e3}, {"TiB/s", 1099511627776.0},
     {"GiB/s", 1073741824.0}, {"MiB/s", 1048576.0}, {"Gbit/s", 1.25e8}, {"B/s", 1}};
@@ -53,21 +59,29 @@ std::function<MachineField(MachineProfile&)> rates(RateGrid ComputeRates::*grid,
   return [=](MachineProfile& p) { return MachineField{&(p.rates(dtype).*grid).rates}; };
 }
 
-void add_compute(std::vector<MachineKey>& keys, DType dtype) {
-  const auto in = [&](const char* room, const char* leaf) { return fmt::format("{}.{}.{}", room, name_of(dtype), leaf); };
-  const std::vector<std::string> sizes{"tokens", "outputs", "inputs"}, lengths{"tokens", "head_dim"};
+/// `type`: as profiles write it.
+void add_products(std::vector<MachineKey>& keys, DType dtype, const std::string& type) {
+  const auto in = [&](const char* leaf) { return fmt::format("gemm.{}.{}", type, leaf); };
+  const std::vector<std::string> sizes{"tokens", "outputs", "inputs"};
   using R = ComputeRates;
-  keys.push_back({in("gemm", "peak"), flops, Needed::with_section, "what the hardware can do at most, the yardstick of MFU",
+  keys.push_back({in("peak"), flops, Needed::with_section, "what the hardware can do at most, the yardstick of MFU",
                   [=](MachineProfile& p) { return MachineField{&p.rates(dtype).peak}; }});
   for (std::size_t a = 0; a < sizes.size(); ++a)
-    keys.push_back({in("gemm", sizes[a].c_str()), MachineValue::sizes, Needed::with_section,
+    keys.push_back({in(sizes[a].c_str()), MachineValue::sizes, Needed::with_section,
                     "sizes of linear layers at which the rates are known, rising", axis(&R::forward, dtype, a)});
   const std::pair<const char*, RateGrid R::*> products[] = {
       {"forward", &R::forward}, {"input_gradient", &R::input_gradient}, {"weight_gradient", &R::weight_gradient}};
   for (const auto& [leaf, grid] : products)
-    keys.push_back({in("gemm", leaf), flops_list, Needed::with_section,
+    keys.push_back({in(leaf), flops_list, Needed::with_section,
                     "rates of that product, for each of tokens x outputs x inputs, inputs running fastest; or one for all",
                     rates(grid, dtype), sizes});
+}
+
+void add_compute(std::vector<MachineKey>& keys, DType dtype) {
+  const auto in = [&](const char* room, const char* leaf) { return fmt::format("{}.{}.{}", room, name_of(dtype), leaf); };
+  const std::vector<std::string> lengths{"tokens", "head_dim"};
+  using R = ComputeRates;
+  add_products(keys, dtype, std::string(name_of(dtype)));
   for (std::size_t a = 0; a < lengths.size(); ++a)
     keys.push_back({in("attention", lengths[a].c_str()), MachineValue::sizes, Needed::with_section,
                     "lengths of a sequence, or features of a head, at which the rates are known, rising",
@@ -92,6 +106,29 @@ void add_compute(std::vector<MachineKey>& keys, DType dtype) {
                     {"bytes"}});
 }
 
+/// What a step loses beside the work of its kernels.
+void add_losses(std::vector<MachineKey>& keys) {
+  using P = MachineProfile;
+  const char* of_programs = "share of this profile's rates of kernels that programs reach in a step: ";
+  const std::vector<MachineKey> losses{
+      {"power.limit", watts, Needed::with_section, "what a GPU may take", at([](P& p) { return &p.power.limit; })},
+      {"power.rated", watts, Needed::with_section, "at which the rates of this profile are said", at([](P& p) { return &p.power.rated; })},
+      {"power.exponent", share, Needed::with_section, "products and attention take (rated / limit)^exponent as long",
+       at([](P& p) { return &p.power.exponent; })},
+      {"contention.compute", share, Needed::with_section, "share of its rate that compute loses while a collective runs beside it",
+       at([](P& p) { return &p.contention; })},
+      {"jitter.ranks", share, Needed::with_section,
+       "standard deviation of compute's time over ranks, as a share of it: a step waits for the slowest of them",
+       at([](P& p) { return &p.jitter; })},
+      {"efficiency.low", share, Needed::with_section, fmt::format("{}the slowest", of_programs),
+       at([](P& p) { return &p.efficiency.low; })},
+      {"efficiency.likely", share, Needed::with_section, fmt::format("{}what predictions take", of_programs),
+       at([](P& p) { return &p.efficiency.likely; })},
+      {"efficiency.high", share, Needed::with_section, fmt::format("{}the fastest", of_programs),
+       at([](P& p) { return &p.efficiency.high; })}};
+  keys.insert(keys.end(), losses.begin(), losses.end());
+}
+
 std::vector<MachineKey> make_keys() {
   using P = MachineProfile;
   std::vector<MachineKey> keys{
@@ -104,11 +141,16 @@ std::vector<MachineKey> make_keys() {
       {"machine.assumed", MachineValue::keys, Needed::never,
        "figures that rest on nobody's measurement, as patterns of keys: predictions say how many of them they rest on",
        at([](P& p) { return &p.assumed; })},
+      {"machine.price", number, Needed::never, "of a rank for an hour, in any currency", at([](P& p) { return &p.price; })},
       {"overhead.task", seconds, Needed::always, "what each task takes beside its work", at([](P& p) { return &p.task_overhead; })},
-      {"overhead.call", seconds, Needed::always, "the least that a call of a kernel takes", at([](P& p) { return &p.least_call; })}};
+      {"overhead.call", seconds, Needed::always, "the least that a call of a kernel takes", at([](P& p) { return &p.least_call; })},
+      {"overhead.launch", seconds, Needed::never, "what a GPU waits for its host at the begin of each section of a step",
+       at([](P& p) { return &p.launch; })}};
+  add_losses(keys);
   add_compute(keys, DType::bf16);
   add_compute(keys, DType::f32);
   add_compute(keys, DType::f16);
+  add_products(keys, DType::e4m3, "fp8");
   const char *step = "of a step of a ring or tree of ranks", *in = "bytes a second that each rank takes in";
   const std::vector<MachineKey> links{
       {"collectives.node.latency", seconds, Needed::with_section, step, at([](P& p) { return &p.node.latency; })},
@@ -154,6 +196,8 @@ std::span<const MachineUnit> units_of(MachineValue value) {
     case traffic:
     case traffic_list:
       return traffic_units;
+    case watts:
+      return watt_units;
     default:
       return {};
   }

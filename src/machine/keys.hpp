@@ -17,6 +17,9 @@ enum class MachineValue {
   seconds,       ///< "4 us"
   flops,         ///< "989.4 TFLOP/s"
   traffic,       ///< "3.35 TB/s"
+  watts,         ///< "700 W"
+  share,         ///< 0.85: above 0, at most 1
+  number,        ///< 2.5: above 0
   sizes,         ///< [256, 4096]: an axis
   amounts,       ///< ["256 KiB", "64 MiB"]: an axis of bytes
   flops_list,    ///< ["200 GFLOP/s", "220 GFLOP/s"], or one for all sizes

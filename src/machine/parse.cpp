@@ -45,6 +45,8 @@ std::string example_of(MachineValue value) {
     case flops:
     case flops_list:
       return "\"989.4 TFLOP/s\"";
+    case watts:
+      return "\"700 W\"";
     default:
       return "\"3.35 TB/s\"";
   }
@@ -156,7 +158,11 @@ class Reader {
       case MachineValue::seconds:
       case MachineValue::flops:
       case MachineValue::traffic:
+      case MachineValue::watts:
         return assign_quantity(key.value, node, *std::get<double*>(field));
+      case MachineValue::share:
+      case MachineValue::number:
+        return assign_number(key.value, node, *std::get<double*>(field));
       case MachineValue::keys:
         return assign_keys(node, *std::get<std::vector<std::string>*>(field));
       default:
@@ -168,6 +174,15 @@ class Reader {
     const auto text = node.value_exact<std::string>();
     if (!text) return fmt::format("expected text with a unit, got {}; write for example {}", found(node), example_of(value));
     return read_quantity(*text, value, out);
+  }
+
+  static std::string assign_number(MachineValue value, const toml::node& node, double& out) {
+    const auto number = node.is_number() ? node.value<double>() : std::nullopt;
+    if (!number) return fmt::format("expected a number, got {}", found(node));
+    const double most = value == MachineValue::share ? 1 : 1e9;
+    if (!(*number > 0 && *number <= most)) return fmt::format("{} is out of range: above 0, at most {:g}", shortest(*number), most);
+    out = *number;
+    return {};
   }
 
   static std::string assign_keys(const toml::node& node, std::vector<std::string>& out) {
@@ -219,7 +234,7 @@ class Reader {
   }
 
   void share_axes() {
-    for (const DType dtype : {DType::bf16, DType::f32, DType::f16}) {
+    for (const DType dtype : {DType::bf16, DType::f32, DType::f16, DType::e4m3}) {
       ComputeRates& r = profile_.rates(dtype);
       r.input_gradient.axes = r.weight_gradient.axes = r.forward.axes;
       r.attention_backward.axes = r.attention_forward.axes;
@@ -237,7 +252,9 @@ class Reader {
   /// What several keys say together.
   void check() {
     for (const MachineKey& key : machine_keys()) check_lengths(key);
-    for (const DType dtype : {DType::bf16, DType::f32, DType::f16}) check_peak(dtype);
+    for (const DType dtype : {DType::bf16, DType::f32, DType::f16}) check_peak(dtype, std::string(name_of(dtype)));
+    check_peak(DType::e4m3, "fp8");
+    check_order();
     if (!profile_.device.empty() && profile_.device != "cuda" && profile_.device != "host")
       fault(place("machine.device"), "machine.device",
             fmt::format("{} is not a value of this key; it takes \"cuda\", \"host\"", toml_string(profile_.device)));
@@ -270,18 +287,33 @@ class Reader {
   }
 
   /// Nothing computes faster than the hardware: what is predicted from a profile cannot exceed its peak.
-  void check_peak(DType dtype) {
+  void check_peak(DType dtype, const std::string& type) {
     const ComputeRates& r = profile_.rates(dtype);
     const auto below = [&](const char* room, const char* leaf, const RateGrid& grid) {
-      const std::string name = fmt::format("{}.{}.{}", room, name_of(dtype), leaf);
+      const std::string name = fmt::format("{}.{}.{}", room, type, leaf);
       if (r.peak > 0 && grid.fastest() > r.peak && !mentioned_.contains(name))
-        fault(place(name), name,
-              fmt::format("has a rate of {:.4g} TFLOP/s, above gemm.{}.peak of {:.4g} TFLOP/s", grid.fastest() / 1e12, name_of(dtype),
-                          r.peak / 1e12));
+        fault(
+            place(name), name,
+            fmt::format("has a rate of {:.4g} TFLOP/s, above gemm.{}.peak of {:.4g} TFLOP/s", grid.fastest() / 1e12, type, r.peak / 1e12));
     };
     below("gemm", "forward", r.forward), below("gemm", "input_gradient", r.input_gradient),
         below("gemm", "weight_gradient", r.weight_gradient);
     below("attention", "forward", r.attention_forward), below("attention", "backward", r.attention_backward);
+  }
+
+  /// Losses that would be gains.
+  void check_order() {
+    const auto& e = profile_.efficiency;
+    if (e.given() && !(e.low <= e.likely && e.likely <= e.high) && !mentioned_.contains("efficiency.likely"))
+      fault(place("efficiency.likely"), "efficiency.likely",
+            fmt::format("is {}, which does not lie between efficiency.low of {} and efficiency.high of {}", shortest(e.likely),
+                        shortest(e.low), shortest(e.high)));
+    const auto& power = profile_.power;
+    if (power.limit > power.rated && power.rated > 0 && !mentioned_.contains("power.limit"))
+      fault(place("power.limit"), "power.limit",
+            fmt::format("of {:g} W is above power.rated of {:g} W, at which the rates are said", power.limit, power.rated));
+    if (profile_.contention >= 1 && !mentioned_.contains("contention.compute"))
+      fault(place("contention.compute"), "contention.compute", "is 1: compute would stand still beside a collective; give less");
   }
 
   std::string file_;

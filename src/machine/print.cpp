@@ -38,6 +38,10 @@ std::string text_of(const MachineKey& key, MachineProfile& profile) {
     if (**count == 0) return "";
     return key.value == MachineValue::bytes ? whole_bytes(static_cast<double>(**count)) : fmt::format("{}", **count);
   }
+  if (key.value == MachineValue::share || key.value == MachineValue::number) {
+    const double number = *std::get<double*>(field);
+    return number == 0 ? "" : shortest(number);
+  }
   if (const auto* number = std::get_if<double*>(&field))
     return **number == 0 && key.value != MachineValue::seconds ? "" : quoted(**number, key.value);
   if (const auto* patterns = std::get_if<std::vector<std::string>*>(&field)) {

@@ -48,7 +48,24 @@ struct MachineProfile {
 
   double task_overhead = 0;  ///< seconds that each task takes beside its work
   double least_call = 0;     ///< seconds: no call of a kernel takes less
+  double launch = 0;         ///< seconds that a GPU waits for its host at the begin of each section
+  double price = 0;          ///< of a rank for an hour, in any currency; 0: not said
   ComputeRates fp32, bf16, fp16;
+  ComputeRates fp8;  ///< its products alone: attention and other kernels of such a step stay in the compute type
+
+  /// Watts that a GPU may take, and those at which its rates were said. Products and attention take (rated / limit)^exponent as long.
+  struct {
+    double limit = 0, rated = 0, exponent = 0;
+    double slowdown() const;
+  } power;
+  double contention = 0;  ///< share of compute's rate that a collective beside it takes
+  double jitter = 0;      ///< standard deviation of the compute time of ranks, as a share of it
+  /// Shares of the rates above that programs reach in a step. 0: the rates are what a program reaches.
+  struct {
+    double low = 0, likely = 0, high = 0;
+    bool given() const { return likely > 0; }
+  } efficiency;
+  double share_reached() const { return efficiency.given() ? efficiency.likely : 1; }
 
   /// Between ranks of a node: latency of a step of a ring or tree, and bytes/s that a rank takes in.
   struct {

@@ -18,6 +18,9 @@ namespace {
 /// FLOPs of a rank while a byte travels: 400 TFLOP/s beside 50 GB/s of an NDR link on a GPU, 500 GFLOP/s beside 10 GB/s on a host rank.
 double flops_per_byte(const Deck& deck) { return deck.run.device == RunDevice::cuda ? 8000 : 50; }
 
+/// Tasks of all schedules that are built for a search: a model of very many layers is told of fewer changes, and at once.
+constexpr std::int64_t most_work = 150'000;
+
 /// One step of an axis: the deck, or the number of ranks, after it.
 struct Level : Change {
   int more_ranks = 1;
@@ -154,7 +157,7 @@ class Search {
     // Pairs may cost less than one strong change; three changes at once are asked for only where fewer do not help.
     for (std::size_t size = 1; size <= axes_.size() && (size <= 2 || fitting_.empty()); ++size) try_all(size, 0, Chosen(axes_.size(), 0));
     std::ranges::stable_sort(fitting_, [](const RemedyTrial& a, const RemedyTrial& b) { return a.price < b.price; });
-    Remedies remedies{.found = {}, .least = least_};
+    Remedies remedies{.found = {}, .least = least_, .stopped = worked_ > most_work};
     for (const RemedyTrial* trial : different_ones_first()) {
       if (remedies.found.size() == most) break;
       remedies.found.push_back({.change = words(*trial), .cost = cost_in_words(*trial), .bytes = trial->bytes});
@@ -213,10 +216,10 @@ class Search {
     const int last = static_cast<int>(choices.levels.size()) - 1;
     // What lives through the whole run is the same at all levels: where it has no room, no other need be asked.
     take(last);
-    if (!shortfalls(request.deck, kept_bytes(build_schedule(request)), limits).empty()) return request;
+    if (!shortfalls(request.deck, kept_bytes(built(request)), limits).empty()) return request;
     for (int level = 0; level <= last; ++level) {
       take(level);
-      if (!shortfalls(request.deck, place(build_schedule(request)).bytes, limits).empty()) continue;
+      if (!shortfalls(request.deck, place(built(request)).bytes, limits).empty()) continue;
       settle_own_recompute(request, limits);
       break;
     }
@@ -242,11 +245,12 @@ class Search {
   }
 
   void plan(const Chosen& chosen) {
+    if (worked_ > most_work) return;
     std::optional<BuildRequest> changed = with(chosen);
     if (!changed) return;
     RemedyTrial trial{.chosen = chosen, .request = std::move(*changed), .cost = {}};
     const BuildRequest& request = trial.request;
-    const Schedule schedule = build_schedule(request);
+    const Schedule schedule = built(request);
     const MemoryLimits limits = limits_for(request);
     const auto is_less = [&](const TierBytes& bytes) { return memory_bytes(least_) == 0 || memory_bytes(bytes) < memory_bytes(least_); };
     // Where no place of the others can make it fit, it need not be found.
@@ -260,6 +264,12 @@ class Search {
     trial.price = (more_ranks ? 1e30 * request.mesh.ranks() : 0) + trial.cost.flops - now_.flops +
                   flops_per_byte(request.deck) * (trial.cost.bytes_moved - now_.bytes_moved);
     fitting_.push_back(std::move(trial));
+  }
+
+  Schedule built(const BuildRequest& request) const {
+    Schedule schedule = build_schedule(request);
+    for (const Section& section : schedule.sections) worked_ += std::ssize(section.tasks);
+    return schedule;
   }
 
   /// A rank that was alone has no communicators yet.
@@ -314,6 +324,7 @@ class Search {
   const BuildRequest& request_;
   const MemoryLimits& limits_;
   StepCost now_ = {};
+  mutable std::int64_t worked_ = 0;  ///< tasks of the schedules that were built
   std::vector<Levels> axes_;
   std::vector<RemedyTrial> fitting_;
   TierBytes least_{};
@@ -326,6 +337,11 @@ Remedies find_remedies(const BuildRequest& request, const MemoryLimits& limits, 
 }
 
 std::string print_remedies(const Remedies& remedies, const Deck& deck) {
+  if (remedies.found.empty() && remedies.stopped)
+    return fmt::format(
+        "Of a model of so many layers only some changes were tried, and none of those fits; the least that any of them needs is {} on each "
+        "rank. `--recommend` tries more of them, with more --ranks.",
+        human_bytes(static_cast<double>(memory_bytes(remedies.least))));
   if (remedies.found.empty())
     return fmt::format(
         "No change of activation.recompute (now {}), zero.stage (now {}), batch.micro (now {}), offload, buckets or ranks makes it fit; "

@@ -14,6 +14,7 @@ struct Remedy {
 struct Remedies {
   std::vector<Remedy> found;  ///< cheapest first; those that change the same keys as a cheaper one last
   TierBytes least{};          ///< of the smallest plan that was tried
+  bool stopped = false;       ///< before all changes were tried, since the schedules are very long
 };
 
 /// The cheapest changes with which the plan of a training run fits. Of the keys that change the trained function batch.micro alone is

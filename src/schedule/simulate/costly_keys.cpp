@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "schedule/build/builder.hpp"
 #include "schedule/build/micro_batches.hpp"
@@ -20,7 +21,45 @@ constexpr std::size_t most_micro_sizes = 4;         // that are tried
 struct Candidate {
   std::string key, change;
   std::function<void(Deck&)> apply;
+  bool other_recompute = false;  ///< what is made again is settled anew
+  bool makes_room = false;       ///< where it needs more memory, activations may leave it
 };
+
+Candidate candidate(const std::string& key, const Change& change, bool other_recompute = false) {
+  return {key, change.text, change.apply, other_recompute};
+}
+
+/// What another stage, less offloading or less that is made again would take.
+void add_layouts(std::vector<Candidate>& found, const Deck& deck, const Placement& placement) {
+  const ZeroKeys& z = deck.zero;
+  for (const std::int64_t stage : {3, 2, 1, 0})
+    if (stage != z.stage && placement.ranks() > 1) found.push_back(candidate(fmt::format("zero.stage = {}", z.stage), stage_change(stage)));
+  const auto less = [&](const char* key, OffloadDevice now, Change (*change)(OffloadDevice)) {
+    for (const OffloadDevice to : {OffloadDevice::none, OffloadDevice::host})
+      if (to < now) found.push_back(candidate(fmt::format("{} = \"{}\"", key, word_of(now)), change(to))), found.back().makes_room = true;
+  };
+  less("zero.offload_optimizer.device", z.offload_optimizer.device, offload_optimizer_change);
+  less("zero.offload_param.device", z.offload_param.device, offload_param_change);
+  less("activation.offload", deck.activation.offload, offload_activation_change);
+  const Recompute now = deck.activation.recompute;
+  for (const Recompute mode : {Recompute::none, Recompute::selective})
+    if (now == Recompute::full || (now == Recompute::selective && mode == Recompute::none))
+      found.push_back(candidate(fmt::format("activation.recompute = \"{}\"", word_of(now)), recompute_change(deck.activation, mode), true));
+}
+
+/// Collectives of 8 and 4 bits, and parameters that are gathered over nodes.
+void add_wire(std::vector<Candidate>& found, const Deck& deck, const Placement& placement) {
+  const ZeroKeys& z = deck.zero;
+  if (z.quantized_weights)
+    found.push_back({"zero.quantized_weights = true", "zero.quantized_weights=false", [](Deck& d) { d.zero.quantized_weights = false; }});
+  if (z.quantized_gradients)
+    found.push_back(
+        {"zero.quantized_gradients = true", "zero.quantized_gradients=false", [](Deck& d) { d.zero.quantized_gradients = false; }});
+  const std::int64_t of_node = placement.ranks_per_node;
+  if (z.stage == 3 && z.hpz_partition_size == 1 && placement.ranks() > of_node && of_node > 1)
+    found.push_back({"zero.hpz_partition_size = 1", fmt::format("zero.hpz_partition_size={}", of_node),
+                     [of_node](Deck& d) { d.zero.hpz_partition_size = of_node; }});
+}
 
 Candidate elements(const char* key, std::int64_t value, std::int64_t better, const std::string& written, std::int64_t ZeroKeys::*field) {
   return {fmt::format("{} = {}", key, value), fmt::format("{}={}", key, written), [=](Deck& d) { d.zero.*field = better; }};
@@ -45,48 +84,125 @@ std::vector<Candidate> candidates(const Deck& deck, const Placement& placement) 
   if (z.overlap_comm == OverlapComm::no)
     found.push_back({"zero.overlap_comm = false", "zero.overlap_comm=auto", [](Deck& d) { d.zero.overlap_comm = OverlapComm::automatic; }});
   const int ranks = batch_group(placement.mesh, 0).size;
-  if (z.stage == 3 && accumulation_steps(deck, ranks) > 1) {
+  const std::int64_t steps = accumulation_steps(deck, ranks);
+  if (steps > 1) {
     std::vector<std::int64_t> sizes = micro_sizes(deck.batch, ranks);
     std::ranges::reverse(sizes);
     std::erase_if(sizes, [&](std::int64_t micro) { return micro <= deck.batch.micro; });
+    const std::string gathers = z.stage == 3 ? fmt::format(", for which each unit is gathered {} times a step", 2 * steps) : "";
     for (std::size_t i = 0; i < std::min(sizes.size(), most_micro_sizes); ++i)
-      found.push_back({fmt::format("batch.micro = {}, for which each unit is gathered {} times a step,", deck.batch.micro,
-                                   2 * accumulation_steps(deck, ranks)),
-                       fmt::format("batch.micro={}", sizes[i]), [micro = sizes[i]](Deck& d) { d.batch.micro = micro; }});
+      found.push_back(candidate(fmt::format("batch.micro = {}{}", deck.batch.micro, gathers), micro_change(sizes[i]))),
+          found.back().makes_room = true;
   }
+  add_layouts(found, deck, placement);
+  add_wire(found, deck, placement);
   return found;
 }
 
 }  // namespace
 
-std::vector<CostlyKey> costly_keys(const BuildRequest& request, const Prediction& now, const MachineProfile& machine,
-                                   const Placement& placement, const LimitsOf& limits) {
-  std::vector<CostlyKey> costly;
-  const double waits = now.step.waited[static_cast<std::size_t>(WaitKind::communication)];
-  if (placement.mesh.size(Axis::pp) > 1 || waits < least_share * now.step.seconds) return costly;
-  for (const Candidate& candidate : candidates(request.deck, placement)) {
-    Deck deck = request.deck;
-    candidate.apply(deck);
-    BuildRequest changed = request_for(deck, placement.mesh, 0, Purpose::training);
-    changed.recompute = request.recompute;
+namespace {
+
+/// The step of a deck with changes; nothing where the rules or the memory do not allow it.
+class ChangeTrials {
+ public:
+  ChangeTrials(const BuildRequest& request, const MachineProfile& machine, const Placement& placement, const LimitsOf& limits)
+      : request_(request), machine_(machine), placement_(placement), limits_(limits) {}
+
+  /// With a candidate alone, or with what else makes room for it, which then is a part of it.
+  std::optional<double> seconds_with(const Deck& deck, Candidate& candidate) const {
+    std::vector<std::vector<Change>> helps{{}};
+    if (candidate.makes_room) helps.insert(helps.end(), {{offload}, {full}, {full, offload}});
+    for (const std::vector<Change>& help : helps) {
+      Deck with = deck;
+      candidate.apply(with);
+      const Deck alone = with;
+      for (const Change& change : help) change.apply(with);
+      if (!help.empty() && with == alone) continue;
+      const bool other = candidate.other_recompute || with.activation.recompute != deck.activation.recompute;
+      const std::optional<double> seconds = this->seconds(with, other);
+      if (!seconds) continue;
+      candidate.other_recompute = other;
+      for (const Change& change : help)
+        candidate.change += " " + change.text, candidate.apply = [first = candidate.apply, change](Deck& d) { first(d), change.apply(d); };
+      return seconds;
+    }
+    return std::nullopt;
+  }
+
+  std::optional<double> seconds(const Deck& deck, bool other_recompute) const {
+    if (!is_allowed(deck, placement_.ranks())) return std::nullopt;
+    BuildRequest changed = request_for(deck, placement_.mesh, 0, Purpose::training);
+    if (!other_recompute) changed.recompute = request_.recompute;
     const Schedule schedule = build_schedule(changed);
     const MemoryPlan plan = place(schedule);
-    if (!shortfalls(deck, plan.bytes, limits(deck)).empty()) continue;
-    const CostlyKey key{candidate.key, candidate.change, predict(changed, schedule, plan, machine, placement).step.seconds};
-    if (key.seconds > (1 - least_share) * now.step.seconds) continue;
-    const auto same = std::ranges::find(costly, key.key, &CostlyKey::key);  // of several sizes the best
-    if (same == costly.end())
-      costly.push_back(key);
-    else if (key.seconds < same->seconds)
-      *same = key;
+    if (!shortfalls(deck, plan.bytes, limits_(deck)).empty()) return std::nullopt;
+    return predict(changed, schedule, plan, machine_, placement_).step.seconds;
   }
-  std::ranges::stable_sort(costly, {}, &CostlyKey::seconds);
-  return costly;
+
+ private:
+  const BuildRequest& request_;
+  const MachineProfile& machine_;
+  const Placement& placement_;
+  const LimitsOf& limits_;
+  const Change offload = offload_activation_change(OffloadDevice::host), full = recompute_change(request_.deck.activation, Recompute::full);
+};
+
+/// Tasks that a simulation plays.
+std::int64_t played_tasks(const Prediction& now) { return std::accumulate(now.step.tasks.begin(), now.step.tasks.end(), std::int64_t{0}); }
+
+}  // namespace
+
+StepAdvice advise(const BuildRequest& request, const Prediction& now, const MachineProfile& machine, const Placement& placement,
+                  const LimitsOf& limits) {
+  StepAdvice advice;
+  if (placement.mesh.size(Axis::pp) > 1) return advice;
+  advice.left_out = played_tasks(now) > most_played_tasks;
+  if (advice.left_out) return advice;
+  const ChangeTrials trials(request, machine, placement, limits);
+  std::vector<std::pair<CostlyKey, Candidate>> good;
+  for (Candidate& c : candidates(request.deck, placement)) {
+    c.makes_room &= machine.host.adamw > 0 && machine.transfer.up > 0 && request.deck.run.device == RunDevice::cuda;
+    const std::optional<double> seconds = trials.seconds_with(request.deck, c);
+    if (!seconds || *seconds > (1 - least_share) * now.step.seconds) continue;
+    const CostlyKey key{c.key, c.change, *seconds};
+    const auto same = std::ranges::find(good, key.key, [](const auto& g) { return g.first.key; });  // of several values the best
+    if (same == good.end())
+      good.emplace_back(key, c);
+    else if (key.seconds < same->first.seconds)
+      *same = {key, c};
+  }
+  std::ranges::stable_sort(good, {}, [](const auto& g) { return g.first.seconds; });
+  // Each that makes a step shorter still beside those before it.
+  Deck deck = request.deck;
+  CostlyKey all{"", "", now.step.seconds};
+  bool other_recompute = false;
+  for (const auto& [key, c] : good) {
+    advice.keys.push_back(key);
+    Deck with = deck;
+    c.apply(with);
+    const std::optional<double> seconds = trials.seconds(with, other_recompute || c.other_recompute);
+    if (!seconds || *seconds > (1 - least_share) * all.seconds) continue;
+    deck = with, other_recompute |= c.other_recompute;
+    all.seconds = *seconds, all.change += (all.change.empty() ? "" : " ") + c.change;
+  }
+  if (good.size() > 1 && all.change != good.front().first.change) advice.together = all;
+  return advice;
+}
+
+std::string idle_limit(const BuildRequest& request) {
+  const ZeroKeys& z = request.deck.zero;
+  if (z.stage != 3 || z.max_live_parameters == usual_live) return "";
+  BuildRequest usual = request;
+  usual.deck.zero.max_live_parameters = usual_live;
+  if (build_schedule(request).hash() != build_schedule(usual).hash()) return "";
+  return fmt::format("zero.max_live_parameters = {} has no effect: the step is that of the default, {}", z.max_live_parameters, usual_live);
 }
 
 std::string text_of(const CostlyKey& costly, const Prediction& now) {
-  return fmt::format("{} costs {:.1f} % of a step ({}); {} saves it", costly.key, 100 * (1 - costly.seconds / now.step.seconds),
-                     time_text(now.step.seconds), costly.change);
+  const double saved = now.step.seconds - costly.seconds;
+  return fmt::format("{} saves {} of a step of {} ({:.1f} %){}", costly.change, time_text(saved), time_text(now.step.seconds),
+                     100 * saved / now.step.seconds, costly.key.empty() ? "" : "; now " + costly.key);
 }
 
 }  // namespace tessera

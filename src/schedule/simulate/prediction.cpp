@@ -27,10 +27,16 @@ std::string waits_text(const Simulation& s) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
+/// Of a step whose products are of codes the peak of those: MFU of another yardstick could exceed 1.
+double peak_of(const Deck& deck, const MachineProfile& machine) {
+  const bool codes = deck.precision.fp8 != Fp8Recipe::none && machine.device == "cuda" && machine.fp8.given();
+  return codes ? machine.fp8.peak : machine.rates(deck.precision.compute).peak;
+}
+
 void set_rates(Prediction& p, const Deck& deck, const MachineProfile& machine) {
   const FlopsPerToken flops = flops_per_token(deck);
   const auto length = static_cast<double>(deck.batch.sequence_length);
-  const double peak = machine.rates(deck.precision.compute).peak * p.ranks;
+  const double peak = peak_of(deck, machine) * p.ranks;
   p.tokens_per_second = static_cast<double>(p.tokens) / p.step.seconds;
   p.mfu_causal = p.tokens_per_second * flops.causal(length) / peak;
   p.mfu_full = p.tokens_per_second * flops.full(length) / peak;
@@ -46,11 +52,12 @@ Prediction predict(const BuildRequest& request, const Schedule& schedule, const 
 
 Prediction predict(const BuildRequest& request, const Schedule& schedule, const MemoryPlan& memory, const TaskSeconds& seconds,
                    const MachineProfile& machine, const Placement& placement, bool timeline) {
-  Prediction p{.step = simulate(schedule, order(schedule, memory, schedule.program(ProgramKind::train)), seconds,
-                                {.lanes_side_by_side = placement.lanes_side_by_side, .timeline = timeline}),
-               .tokens = request.deck.batch.global * request.deck.batch.sequence_length,
-               .ranks = placement.ranks(),
-               .nodes = static_cast<int>(ceil_div(placement.ranks(), placement.ranks_per_node))};
+  Prediction p{
+      .step = simulate(schedule, order(schedule, memory, schedule.program(ProgramKind::train)), seconds,
+                       {.lanes_side_by_side = placement.lanes_side_by_side, .timeline = timeline, .contention = machine.contention}),
+      .tokens = request.deck.batch.global * request.deck.batch.sequence_length,
+      .ranks = placement.ranks(),
+      .nodes = static_cast<int>(ceil_div(placement.ranks(), placement.ranks_per_node))};
   set_rates(p, request.deck, machine);
   // Of one stage alone there is no such bound: it has a part of the model's FLOPs.
   TESSERA_REQUIRE(request.stage.count > 1 || p.mfu_causal <= 1, "a step of {} s would take {} of the machine's peak", p.step.seconds,
@@ -66,7 +73,8 @@ Prediction predict_stage(std::size_t shown, std::span<const RunPlan> stages, con
   Prediction p = predict(mine.request, mine.schedule, mine.memory, seconds[shown], machine, placement, timeline);
   const PlayedTogether together = play_together(stages, ProgramKind::train, seconds, progress);
   TESSERA_REQUIRE(together.fault.empty(), "{}", together.fault);
-  p.bubble_seconds = std::max(0.0, together.seconds - p.step.seconds);
+  // The stages are played together without contention.
+  p.bubble_seconds = std::max(0.0, together.seconds - (p.step.seconds - p.step.contended));
   p.step.seconds += p.bubble_seconds;
   p.step.exposed[static_cast<std::size_t>(Lane::streams)] += p.bubble_seconds;
   p.step.waited[static_cast<std::size_t>(WaitKind::communication)] += p.bubble_seconds;

@@ -16,6 +16,14 @@ namespace {
 constexpr double order_of_disks = 0.98;
 constexpr double any_time = std::numeric_limits<double>::infinity();
 
+/// What lies outside kernels' memory wants room there, and is worth it from such a gain on.
+constexpr double worth_offloading = 1.01;
+
+int offloads(const Deck& deck) {
+  const auto one = [](OffloadDevice device) { return static_cast<int>(device); };
+  return one(deck.zero.offload_optimizer.device) + one(deck.zero.offload_param.device) + one(deck.activation.offload);
+}
+
 /// Compute, and what it waits for.
 struct StepPart {
   const char* name;
@@ -140,7 +148,10 @@ Recommendation Recommender::best(const LimitsOf& limits) {
   std::vector<const Point*> found;  // fastest first
   const Point* second = nullptr;
   for (Point& point : points_) {
-    if (!fits(point, limits, second ? second->prediction->step.seconds : any_time)) continue;
+    double most = second ? second->prediction->step.seconds : any_time;
+    if (second && offloads(point.at.deck) < offloads(found.front()->at.deck))
+      most = std::max(most, worth_offloading * found.front()->prediction->step.seconds);
+    if (!fits(point, limits, most)) continue;
     found.insert(std::ranges::upper_bound(found, &point, before), &point);
     const auto other = std::ranges::find_if(found, [&](const Point* p) { return p->at.group != found.front()->at.group; });
     second = other == found.end() ? nullptr : *other;
@@ -152,12 +163,24 @@ Recommendation Recommender::best(const LimitsOf& limits) {
   if (found.empty()) {
     add_least(result);
   } else {
-    result.first = choice(*found.front());
-    if (second) result.runner_up = choice(*second);
+    const Point* first = worth_its_offloads(found);
+    result.first = choice(*first);
+    const auto next = std::ranges::find_if(found, [&](const Point* p) { return p->at.group != first->at.group && before(first, p); });
+    if (next != found.end()) result.runner_up = choice(**next);
     try_autos(result, found, limits);
   }
   result.planned = planned_, result.simulated = simulated_;
   return result;
+}
+
+/// The fastest, or one about as fast that leaves more where kernels work.
+const Recommender::Point* Recommender::worth_its_offloads(const std::vector<const Point*>& found) {
+  const Point* best = found.front();
+  for (const Point* point : found) {
+    if (point->prediction->step.seconds > worth_offloading * found.front()->prediction->step.seconds) break;
+    if (offloads(point->at.deck) < offloads(best->at.deck)) best = point;
+  }
+  return best;
 }
 
 void Recommender::add_least(Recommendation& result) {
@@ -214,7 +237,9 @@ void Recommender::try_autos(Recommendation& result, const std::vector<const Poin
   for (Auto& tried : autos_) {
     std::optional<Choice> choice;
     if (is_faster(tried.least_seconds, result.first)) choice = choice_as_is(tried.deck, machine_, placement_, limits);
-    if (!choice || !is_faster(choice->prediction.step.seconds, result.first)) continue;
+    if (!choice) continue;
+    const bool more = result.first && offloads(choice->deck) > offloads(result.first->deck);
+    if (!is_faster(choice->prediction.step.seconds * (more ? worth_offloading : 1), result.first)) continue;
     choice->changes = tried.changes;
     result.runner_up = std::exchange(result.first, choice);
     won = {std::move(tried)};

@@ -32,8 +32,8 @@ using LimitsOf = std::function<MemoryLimits(const Deck&)>;
 /// The same answer as planning and predicting every point of search_space(), from few of them. Points are asked in the order of what their
 /// step takes at least (SearchBounds) until that passes the runner-up; what a plan needs at least tells most of those that do not fit. Both
 /// are asked again of a point's own schedule, before it is placed and simulated. What lies on disks is no faster than on the host. Equal
-/// points go by fewer changes, then by the order of the space. "auto" is tried in the places of two that make activations again, where it
-/// could win.
+/// points go by fewer changes, then by the order of the space. More offloading has to gain a hundredth. "auto" is tried in the places of
+/// two that make activations again, where it could win.
 class Recommender {
  public:
   Recommender(const Deck& deck, const MachineProfile& machine, const Placement& placement);
@@ -62,6 +62,7 @@ class Recommender {
   void evaluate(Point& point, const std::function<bool(const TierBytes&)>& is_wanted, double most_seconds, bool with_time);
   bool fits(Point& point, const LimitsOf& limits, double most_seconds);
   static bool before(const Point* a, const Point* b);
+  static const Point* worth_its_offloads(const std::vector<const Point*>& found);
   void add_least(Recommendation& result);
   static std::vector<const Point*> places_of_auto(const std::vector<const Point*>& found);
   void try_autos(Recommendation& result, const std::vector<const Point*>& found, const LimitsOf& limits);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "base/check.hpp"
 
@@ -23,11 +24,13 @@ struct Totals {
   std::array<std::int64_t, lane_count> tasks{};
   std::array<double, lane_count> busy{}, exposed{};
   std::array<double, wait_kind_count> waited{};
+  double contended = 0;
 
   /// *this += n * (now - then)
   void add(const Totals& now, const Totals& then, std::int64_t n) {
     const auto times = static_cast<double>(n);
     seconds += times * (now.seconds - then.seconds);
+    contended += times * (now.contended - then.contended);
     for (std::size_t l = 0; l < lane_count; ++l) {
       tasks[l] += n * (now.tasks[l] - then.tasks[l]);
       busy[l] += times * (now.busy[l] - then.busy[l]);
@@ -73,6 +76,53 @@ class DiskTime {
   std::map<double, double> taken_;  ///< begin and end of what is taken, apart from each other
 };
 
+/// Seconds in which something ran, of intervals that are added in any order.
+class Spans {
+ public:
+  /// Of [begin, end) what is not among them yet.
+  std::vector<std::pair<double, double>> missing(double begin, double end) const {
+    std::vector<std::pair<double, double>> parts;
+    for (auto it = first_after(begin); begin < end && it != spans_.end() && it->first < end; ++it) {
+      if (it->first > begin) parts.emplace_back(begin, it->first);
+      begin = std::max(begin, it->second);
+    }
+    if (begin < end) parts.emplace_back(begin, end);
+    return parts;
+  }
+  double overlap(double begin, double end) const {
+    double seconds = 0;
+    for (auto it = first_after(begin); it != spans_.end() && it->first < end; ++it)
+      seconds += std::min(end, it->second) - std::max(begin, it->first);
+    return seconds;
+  }
+  void add(double begin, double end) {
+    for (const auto& [from, to] : missing(begin, end)) spans_[from] = to;
+  }
+  /// When work of so many seconds ends that begins then and goes at 1 - `loss` of its rate beside these spans.
+  double end_of(double begin, double work, double loss) const {
+    double at = begin;
+    for (auto it = first_after(begin); it != spans_.end(); ++it) {
+      const double from = std::max(at, it->first), free = from - at;
+      if (free >= work) break;
+      work -= free, at = from;
+      const double beside = it->second - from;
+      if (beside * (1 - loss) >= work) return at + work / (1 - loss);
+      work -= beside * (1 - loss), at = it->second;
+    }
+    return at + work;
+  }
+
+ private:
+  using Map = std::map<double, double>;
+  /// The first span that ends after that.
+  Map::const_iterator first_after(double at) const {
+    auto it = spans_.upper_bound(at);
+    if (it != spans_.begin() && std::prev(it)->second > at) --it;
+    return it;
+  }
+  Map spans_;  ///< begin and end, apart from each other
+};
+
 class Player {
  public:
   Player(const Schedule& schedule, const TaskSeconds& seconds, const SimulationOptions& options)
@@ -101,6 +151,7 @@ class Player {
                       .busy = all.busy,
                       .exposed = all.exposed,
                       .waited = all.waited,
+                      .contended = all.contended,
                       .critical = critical_path(),
                       .timeline = {},
                       .left_out = left_out_};
@@ -122,11 +173,29 @@ class Player {
       for (std::size_t other = 0; options_.lanes_side_by_side && other < lane_count; ++other)
         if (waits[t][other] && start[other] + *waits[t][other] > 0) after(now, other, start[other] + *waits[t][other] - 1);
       const bool shared = options_.lanes_side_by_side && wait_kind(tasks[t]) == WaitKind::disk;
-      now.end = shared ? disk_.end_of(now.begin, seconds_[s][t]) : now.begin + seconds_[s][t];
-      totals_.busy[lane] += seconds_[s][t];
+      now.end = shared ? disk_.end_of(now.begin, seconds_[s][t]) : end_of(now.begin, seconds_[s][t], tasks[t]);
+      totals_.busy[lane] += shared ? seconds_[s][t] : now.end - now.begin;
       if (tasks[t].lane == Lane::compute) close_gap({now.begin, now.before_lane, now.before});
       note(now, tasks[t], queue, phase.micro_of(number));
     }
+  }
+
+  /// Kernels of collectives take a share of a GPU. Where a collective stands behind the compute in the list that it slows down, the next
+  /// task of compute makes up for it.
+  double end_of(double begin, double seconds, const Task& task) {
+    const double plain = begin + seconds;
+    if (options_.contention <= 0 || !options_.lanes_side_by_side || seconds <= 0) return plain;
+    if (task.lane == Lane::compute) {
+      const double end = collectives_.end_of(begin, seconds + std::exchange(owed_, 0), options_.contention);
+      compute_.add(begin, end);
+      totals_.contended += end - plain;
+      return end;
+    }
+    if (info_of(task.lane).collective) {
+      for (const auto& [from, to] : collectives_.missing(begin, plain)) owed_ += options_.contention * compute_.overlap(from, to);
+      collectives_.add(begin, plain);
+    }
+    return plain;
   }
 
   void note(const Played& now, const Task& task, std::size_t queue, const std::optional<std::int64_t>& micro) {
@@ -205,6 +274,8 @@ class Player {
   std::array<std::vector<Played>, lane_count> lanes_;  ///< by queue: where lanes are not side by side, all are on the first
   Totals totals_, skipped_;
   DiskTime disk_;
+  Spans collectives_, compute_;
+  double owed_ = 0;  ///< work of compute that collectives kept it from
   double ends_ = 0, compute_end_ = 0;
   std::int64_t counts_for_ = 1, left_out_ = 0;
   Timeline timeline_;

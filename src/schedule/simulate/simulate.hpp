@@ -19,6 +19,7 @@ WaitKind wait_kind(const Task& task);
 struct SimulationOptions {
   bool lanes_side_by_side = true;  ///< else one thread runs all tasks in the order of the list
   bool timeline = false;           ///< every task's begin and end is kept
+  double contention = 0;           ///< share of its rate that compute loses while a collective runs beside it
   /// Of a section that repeats more often, so many repetitions are played, and one in their middle counts for the others.
   std::int64_t most_repetitions = 256;
 };
@@ -38,6 +39,7 @@ struct Simulation {
   /// Seconds in which compute waited and a task of this lane was what it waited for. Compute's busy time and these make up the whole.
   std::array<double, lane_count> exposed{};
   std::array<double, wait_kind_count> waited{};  ///< the same seconds by kind
+  double contended = 0;                          ///< of compute's seconds: lost to collectives beside it
   std::vector<CriticalTasks> critical;           ///< what the length rests on, longest first; their seconds make up the whole
   Timeline timeline;                             ///< where asked for; without repetitions that were not played
   std::int64_t left_out = 0;                     ///< repetitions of sections that were not played

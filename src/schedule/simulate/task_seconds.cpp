@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numbers>
 #include <set>
+#include <utility>
 
 #include "base/check.hpp"
 #include "schedule/plan/memory_passes.hpp"
@@ -26,7 +28,9 @@ class Estimator {
         machine_(machine),
         placement_(placement),
         rates_(machine.rates(schedule.shape.dtype)),
-        sharing_(std::min(placement.ranks_per_node, placement.ranks())) {
+        sharing_(std::min(placement.ranks_per_node, placement.ranks())),
+        slower_((1 + machine.jitter * slowest_of(placement.ranks())) / machine.share_reached()),
+        throttled_(slower_ * machine.power.slowdown()) {
     if (!rates_.given()) lacking(machine, fmt::format("gemm.{}", name_of(schedule.shape.dtype)), "the deck computes in that type");
     for (const SegmentPass& pass : schedule.passes) passes_.push_back(seconds_of(pass));
   }
@@ -56,7 +60,7 @@ class Estimator {
     double seconds = 0;
     for (const Orthogonalize::Matrix& m : op.matrices) {
       const auto narrow = std::min(m.rows, m.columns);
-      seconds += kernels::newton_schulz_flops(m.rows, m.columns) *
+      seconds += throttled_ * kernels::newton_schulz_flops(m.rows, m.columns) *
                  seconds_per_flop(ProductWork{
                      .product = products::Product::forward, .tokens = std::max(m.rows, m.columns), .outputs = narrow, .inputs = narrow});
     }
@@ -81,7 +85,19 @@ class Estimator {
   double kernel_seconds(std::string_view kernel, double bytes) const {
     auto grid = rates_.kernels.find(kernel);
     if (grid == rates_.kernels.end()) grid = rates_.kernels.find("stream");
-    return std::max(machine_.least_call, bytes * grid->second.seconds_per_unit({bytes}));
+    return std::max(machine_.least_call, slower_ * bytes * grid->second.seconds_per_unit({bytes}));
+  }
+
+  /// Products of codes go at rates of their own on a GPU. The host widens codes, and multiplies in the compute type.
+  const ComputeRates& rates_of(const ProductWork& product) const {
+    if (product.quantised_bytes == 0 || schedule_.shape.backend != kernels::Backend::cuda) return rates_;
+    if (!machine_.fp8.given())
+      fail(ExitCode::usage,
+           "the machine profile \"{}\" has no [gemm.fp8], and precision.fp8 multiplies at its rates: add peak, tokens, outputs, inputs, "
+           "forward, input_gradient and weight_gradient, as inputs/machines/h100_8.toml has them, or set precision.fp8=none. GPUs below "
+           "compute capability 8.9 have no such products",
+           machine_.name);
+    return machine_.fp8;
   }
 
   /// By kernels, or on a lane of the host by the cores that the ranks of a node share.
@@ -115,7 +131,7 @@ class Estimator {
     if (const auto* memory = std::get_if<MemoryWork>(&call.work)) return kernel_seconds(call.kernel(), memory->bytes);
     const auto* product = std::get_if<ProductWork>(&call.work);
     const double quantised = product && product->quantised_bytes > 0 ? kernel_seconds("stream", product->quantised_bytes) : 0;
-    return quantised + std::max(machine_.least_call, call.flops * seconds_per_flop(call.work));
+    return quantised + std::max(machine_.least_call, throttled_ * call.flops * seconds_per_flop(call.work));
   }
 
   double seconds_per_flop(const Work& work) const {
@@ -124,7 +140,8 @@ class Estimator {
       return (attention->backward ? rates_.attention_backward : rates_.attention_forward)
           .seconds_per_unit({number(attention->tokens), number(attention->head_dim)});
     const auto& p = std::get<ProductWork>(work);
-    const RateGrid* grids[] = {&rates_.forward, &rates_.input_gradient, &rates_.weight_gradient};
+    const ComputeRates& rates = rates_of(p);
+    const RateGrid* grids[] = {&rates.forward, &rates.input_gradient, &rates.weight_gradient};
     return grids[static_cast<std::size_t>(p.product)]->seconds_per_unit({number(p.tokens), number(p.outputs), number(p.inputs)});
   }
 
@@ -147,7 +164,9 @@ class Estimator {
   const MachineProfile& machine_;
   const Placement& placement_;
   const ComputeRates& rates_;
-  int sharing_;  ///< ranks of a node
+  int sharing_;       ///< ranks of a node
+  double slower_;     ///< times as long as by the profile's rates: what programs reach of them, and the slowest of all ranks
+  double throttled_;  ///< the same of products and attention, which a limit of power slows down
   std::vector<double> passes_;
   std::map<Axes, Group> groups_;
   const Task* task_ = nullptr;
@@ -166,6 +185,17 @@ int most_from_elsewhere(const Group& group, int ranks_per_node, int by) {
 }
 
 }  // namespace
+
+double slowest_of(int ranks) {
+  // The integral of 1 - F(x)^n - (1 - F(x))^n over x > 0, which is the mean of the largest of n.
+  constexpr double step = 0.02, end = 8;
+  double mean = 0;
+  for (double x = step / 2; x < end; x += step) {
+    const double below = 0.5 * std::erfc(-x / std::numbers::sqrt2);
+    mean += step * (1 - std::pow(below, ranks) - std::pow(1 - below, ranks));
+  }
+  return mean;
+}
 
 double collective_seconds(CollectiveKind kind, double bytes, const Group& group, int ranks_per_node, const MachineProfile& machine,
                           int by) {
@@ -203,7 +233,11 @@ std::vector<std::vector<double>> task_seconds(const Schedule& schedule, const Ma
   std::vector<std::vector<double>> seconds;
   for (const Section& section : schedule.sections) {
     auto& of_section = seconds.emplace_back();
-    for (const Task& task : section.tasks) of_section.push_back(estimator(task));
+    bool launched = false;
+    for (const Task& task : section.tasks) {
+      of_section.push_back(estimator(task));
+      if (task.lane == Lane::compute && !std::exchange(launched, true)) of_section.back() += machine.launch;
+    }
   }
   return seconds;
 }

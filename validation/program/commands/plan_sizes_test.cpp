@@ -71,7 +71,9 @@ TEST(PlanCommand, TakesAnotherNetwork) {
   EXPECT_EQ(own, same);
   EXPECT_LT(slow, own / 2);
   EXPECT_EQ(slow, rate_of(planned(with("10 Gbit/s"))));
-  EXPECT_TRUE(test::has(run(with("10 Gbit/s")).out, "1.25 GB/s into a node (")) << "it is said";
+  Words words = with("10 Gbit/s");
+  words.emplace_back("--verbose");
+  EXPECT_TRUE(test::has(run(words).out, "1.25 GB/s into a node (")) << "it is said";
 }
 
 TEST(PlanCommand, SaysWhatFittingCosts) {

@@ -203,7 +203,7 @@ TEST(PlanCommand, PredictsAStepOnAMachine) {
   for (const char* kind : {"communication", "transfer", "disk", "host"}) waits += p["exposed_seconds"][kind].get<double>();
   EXPECT_NEAR(waits, parts, 1e-9) << "the same seconds by what compute waits for";
   EXPECT_EQ(p["critical"].size(), 10u);
-  const auto done = run_plan(scratch, {"--ranks", "16", "--machine", machine("h100_8")});
+  const auto done = run_plan(scratch, {"--ranks", "16", "--machine", machine("h100_8"), "--verbose"});
   for (const char* part : {"machine   8 x H100", "16 ranks on 2 nodes", "fits      yes", "tokens/s", "compute waits", "  exposed ",
                            ": communication ", "what its length rests on", "from /"})
     EXPECT_TRUE(test::has(done.out, part)) << part << "\n" << done.out;

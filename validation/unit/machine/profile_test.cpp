@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -147,6 +148,51 @@ TEST(Machine, NumbersThatContradictEachOtherAreRefused) {
   EXPECT_NE(faults_of(replaced(small, "\"80 GFLOP/s\"", "\"0 GFLOP/s\"")).find("out of range"), std::string::npos);
   EXPECT_NE(faults_of(replaced(small, "\"80 GFLOP/s\"", "\"-1 GFLOP/s\"")).find("out of range"), std::string::npos);
   EXPECT_NE(faults_of(replaced(small, "\"80 GFLOP/s\"", "\"nan GFLOP/s\"")).find("out of range"), std::string::npos);
+}
+
+TEST(Machine, LossesAreReadAndThoseThatWouldBeGainsRefused) {
+  const std::string losses = R"(
+[power]
+limit = "500 W"
+rated = "0.7 kW"
+exponent = 0.5
+[contention]
+compute = 0.2
+[jitter]
+ranks = 0.015
+[efficiency]
+low = 0.7
+likely = 0.9
+high = 1
+[gemm.fp8]
+peak = "400 GFLOP/s"
+tokens = [128]
+outputs = [256]
+inputs = [256]
+forward = "300 GFLOP/s"
+input_gradient = "300 GFLOP/s"
+weight_gradient = "300 GFLOP/s"
+)";
+  const std::string whole = replaced(small, "ranks_per_node = 1", "ranks_per_node = 1\nprice = 2.5") + losses;
+  const ParsedMachine parsed = parse_machine_text(whole, "m.toml");
+  ASSERT_TRUE(parsed.faults.empty()) << faults_of(whole);
+  const MachineProfile& p = parsed.profile;
+  EXPECT_DOUBLE_EQ(p.power.slowdown(), std::sqrt(1.4));
+  EXPECT_DOUBLE_EQ(p.price, 2.5);
+  EXPECT_DOUBLE_EQ(p.share_reached(), 0.9);
+  EXPECT_DOUBLE_EQ(p.fp8.forward.seconds_per_unit({1, 1, 1}), 1 / 300e9);
+  EXPECT_EQ(&p.rates(DType::e4m3), &p.fp8);
+  EXPECT_DOUBLE_EQ(MachineProfile{}.share_reached(), 1);
+  EXPECT_DOUBLE_EQ(MachineProfile{}.power.slowdown(), 1);
+  EXPECT_EQ(print_machine(parse_machine_text(print_machine(p), "printed").profile), print_machine(p));
+  const std::pair<std::string, std::string> wrong[] = {{"ranks = 0.015", "ranks = 0"},
+                                                       {"ranks = 0.015", "ranks = \"0.015\""},
+                                                       {"compute = 0.2", "compute = 1"},
+                                                       {"likely = 0.9", "likely = 0.6"},
+                                                       {"limit = \"500 W\"", "limit = \"800 W\""},
+                                                       {"forward = \"300 GFLOP/s\"\ninput", "forward = \"500 GFLOP/s\"\ninput"},
+                                                       {"[gemm.fp8]\npeak = \"400 GFLOP/s\"\n", "[gemm.fp8]\n"}};
+  for (const auto& [right, text] : wrong) EXPECT_NE(faults_of(replaced(whole, right, text)), "") << text;
 }
 
 TEST(Machine, HostileTextIsRefusedAndDoesNoHarm) {

@@ -7,7 +7,7 @@ namespace tessera::test {
 inline MachineProfile small_machine() {
   MachineProfile m;
   m.name = "small", m.device = "host", m.ranks_per_node = 4;
-  m.task_overhead = 1e-6, m.least_call = 1e-7;
+  m.task_overhead = 1e-6, m.least_call = 1e-7, m.launch = 1e-5;
   for (const DType dtype : {DType::f32, DType::bf16}) {
     ComputeRates& r = m.rates(dtype);
     r.peak = 1e11;
