@@ -3,15 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <ranges>
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "deck/ramp.hpp"
-#include "io/checkpoint/survey.hpp"
 #include "schedule/build/micro_batches.hpp"
 #include "topology/failure/signals.hpp"
+#include "train/folder/way_back.hpp"
 #include "train/observe/ledger.hpp"
 #include "train/run/banner.hpp"
 
@@ -59,8 +58,7 @@ StepLoop::StepLoop(const RunParts& run, ResumeProof& proof, const std::string& c
       // What strangers see of a step that ends the run, what ends it or takes it back, what is seen of a step before what it leads to, and
       // saves last.
       observers_{&exposition_, &replays_, &guards_, &copies_,  &breakdown_,  &metrics_,    &run.ledger,  &progress_,
-                 &warnings_,   &proof_,   &trace_,  &profile_, &evaluation_, &neighbours_, &checkpoints_},
-      began_from_(checkpoint) {}
+                 &warnings_,   &proof_,   &trace_,  &profile_, &evaluation_, &neighbours_, &checkpoints_} {}
 
 std::optional<ExitCode> StepLoop::run() {
   const std::int64_t steps = run_.deck.run.steps;
@@ -76,6 +74,7 @@ std::optional<ExitCode> StepLoop::run() {
                                           .most_seconds = static_cast<double>(run_.deck.topology.collective_timeout) / 2});
   for (; done < steps && verdict == Verdict::go_on; ++done) {
     cross_border(done);
+    leave_out(done);
     verdict = step_after(done);
   }
   if (verdict == Verdict::roll_back) {
@@ -122,11 +121,6 @@ Verdict StepLoop::step_after(std::int64_t done) {
   return end.verdict;
 }
 
-std::int64_t StepLoop::saved() {
-  const std::string last = checkpoints_.saver().last();
-  return last == began_from_ ? 0 : io::step_of_name(std::filesystem::path(last).filename().string()).value_or(0);
-}
-
 void StepLoop::enter_phase_after(std::int64_t done) {
   const std::size_t phase = phase_after(run_.deck, done);
   if (phase == run_.engine.phase()) return;
@@ -145,6 +139,11 @@ void StepLoop::cross_border(std::int64_t done) {
   const std::string what = describe_batch(deck, run_.engine.data().size) + describe_warmup(deck);
   progress_.note(fmt::format("phase {} begins after step {} (in {:.2f} s): {}", run_.engine.phase() + 1, done, seconds, what));
   run_.ledger.entered_phase(done, run_.engine.phase(), seconds, what);
+}
+
+void StepLoop::leave_out(std::int64_t done) {
+  const std::int64_t samples = left_out_by(run_.left_out, done) - run_.engine.run_values().samples_left_out;
+  if (samples > 0) run_.engine.leave_out(samples);
 }
 
 StepReport StepLoop::make_step(std::int64_t done, double& data_seconds, Timeline* timeline) {

@@ -255,7 +255,9 @@ void Saver::write_index() {
   io::CheckpointMeta meta = meta_of_save(deck_, claim_->lineage(), data_);
   meta.step = step_, meta.sample_cursor = sample_cursor_, meta.values = values_;
   io::write_index(root(), layout_, meta, linked);
-  const io::Retention retention{.newest = deck_.checkpoint.keep, .every = deck_.checkpoint.keep_every};
+  // A run that goes back to a checkpoint that was due keeps those, whatever stops and saves that were tried again have left.
+  const std::int64_t due = deck_.guards.spike == SpikeMode::rollback ? deck_.checkpoint.every : 0;
+  const io::Retention retention{.newest = deck_.checkpoint.keep, .every = deck_.checkpoint.keep_every, .due = due};
   io::commit_checkpoint(root(), step_, what_ == SaveOf::state ? retention : io::Retention());
 }
 
