@@ -108,6 +108,7 @@ def prepare(driver):
 def play(driver, count):
     """So many decks; True where each way of a guard has met a spike."""
     prepare(driver)
+    driver.found()
     for number in range(count):
         chance = random.Random(f"{driver.options.seed} spikes {number}")
         if (case := case_of(driver, chance, number)) is None:
