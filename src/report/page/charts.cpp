@@ -38,7 +38,7 @@ const std::vector<ChartRow>& chart_rows() {
        {{"tokens_per_second", "tokens/s"}},
        false,
        "No step in metrics.jsonl has it.",
-       "Of all ranks, padding included."},
+       "Of all ranks, without padding."},
       {"mfu",
        "MFU",
        "",

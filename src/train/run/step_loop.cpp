@@ -72,6 +72,7 @@ std::optional<ExitCode> StepLoop::run() {
                                           .ends = keys.action == WatchdogAction::end,
                                           .limit_seconds = static_cast<double>(keys.limit),
                                           .most_seconds = static_cast<double>(run_.deck.topology.collective_timeout) / 2});
+  verdict = evaluation_.catch_up(done);
   for (; done < steps && verdict == Verdict::go_on; ++done) {
     cross_border(done);
     leave_out(done);
@@ -160,6 +161,7 @@ StepReport StepLoop::make_step(std::int64_t done, double& data_seconds, Timeline
 
 StepFigures StepLoop::figures(std::int64_t done, const StepReport& report, double seconds) const {
   const BatchKeys& batch = run_.engine.planned().request.deck.batch;
+  // A processor computes padding too.
   const double tokens = static_cast<double>(batch.global * batch.sequence_length), rate = tokens / seconds;
   const double length =
       run_.deck.data.document_mask ? static_cast<double>(report.document_squares) / tokens : static_cast<double>(batch.sequence_length);
@@ -167,7 +169,7 @@ StepFigures StepLoop::figures(std::int64_t done, const StepReport& report, doubl
           .loss = report.loss,
           .grad_norm = report.grad_norm,
           .learning_rate = run_.engine.learning_rate(),
-          .tokens_per_second = rate,
+          .tokens_per_second = report.tokens / seconds,
           .seconds = seconds,
           .mfu_full = run_.flops.full(length) * rate / run_.yardstick.rate(),
           .mfu_causal = run_.flops.causal(length) * rate / run_.yardstick.rate()};

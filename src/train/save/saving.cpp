@@ -15,6 +15,7 @@
 #include "io/checkpoint/format.hpp"
 #include "io/checkpoint/survey.hpp"
 #include "optimizer/state.hpp"
+#include "topology/failure/signals.hpp"
 #include "train/engine/program_identity.hpp"
 #include "train/save/save_room.hpp"
 
@@ -311,9 +312,14 @@ void Saver::saved() {
 
 std::string choose_verified(const World& world, const std::string& who, const std::vector<std::string>& candidates) {
   const std::string all = world.broadcast_text(fmt::format("{}", fmt::join(candidates, "\n")));
+  const auto hear_stops = [&](std::int64_t, std::int64_t) {
+    if (stop_requested())
+      fail(ExitCode::interrupted, "stopped by {} while checkpoints were verified: there is nothing to save; start the same command again",
+           signal_name(stop_signal()));
+  };
   std::istringstream lines(all);
   for (std::string candidate; std::getline(lines, candidate);) try {
-      world.together([&] { io::CheckpointReader(candidate).verify({}, world.rank(), world.ranks()); });
+      world.together([&] { io::CheckpointReader(candidate).verify(hear_stops, world.rank(), world.ranks()); });
       info("{} goes on from {}, which verified", who, candidate);
       return candidate;
     } catch (const AgreedError& error) {

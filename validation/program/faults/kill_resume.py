@@ -116,7 +116,7 @@ class Chain:
         model, self.axes = chance.choice(MODELS), chance.choice(AXES + [{"mesh__ep": 2}] * 4)
         if ("mesh__ep" in self.axes) != ("model__experts" in model):
             self.axes = {"mesh__ep": 2} if "model__experts" in model and chance.random() < 0.5 else {}
-        spikes = {} if not spikes else {"guards__spike": chance.choice(["rollback", "rollback", "skip"]), "guards__skip_limit": chance.choice([0, 2]), "guards__window": chance.choice([8, 12]), "guards__threshold": chance.choice([3.0, 5.0, 8.0]), "guards__rollback_limit": 500,
+        spikes = {} if not spikes else {"guards__spike": chance.choice(["rollback", "rollback", "skip"]), "guards__skip_limit": chance.choice([0, 2]), "guards__window": chance.choice([8, 12]), "guards__threshold": chance.choice([5.0, 8.0, 8.0]), "guards__rollback_limit": 500,
                                         "data__train": folder.spiking, "optimizer__learning_rate": 1e-2}
         if spikes:  # where a run goes back to follows from these and its steps: they must not differ from start to start
             spikes.update(checkpoint__every=chance.choice([1, 2, 3, 5]), checkpoint__keep=chance.choice([0, 0, 1, 2]))
@@ -205,11 +205,19 @@ class Chain:
             shutil.rmtree(f"{self.root}/{self.chance.choice(between[-3:])}")
             self.said["a checkpoint is gone"] += 1
 
+    def reached(self):
+        """The furthest step from which the chain has gone back: a run that ends before does not see what is there."""
+        try:
+            with open(f"{self.root}/line.json") as file:
+                return json.load(file)[-1].get("way_back", {}).get("spikes", {}).get("reached", 0)
+        except (OSError, ValueError):
+            return 0
+
     def finish(self):
         """Without an end from outside, some steps more: all losses and the state are those of a run that was never disturbed."""
         ranks, keys = self.layout()
         name = self.newest()
-        last = (int(name[-8:]) if name else 0) + LAST
+        last = max(int(name[-8:]) if name else 0, self.reached()) + LAST  # no start has come there yet
         self.folder.train(self.name, ranks, **{**keys, "run__steps": last})
         reference = Reference(self.folder, f"{self.name}-end", self.keys, self.axes, more=0, saves=self.keys) if self.spikes else self.reference
         good = runs.same(self.name + " losses", self.folder.losses(self.name), reference.losses(last))
