@@ -76,11 +76,22 @@ struct CheckpointLayout {
 int checkpoint_format(const CheckpointLayout& layout);
 inline constexpr int newest_checkpoint_format = 4;
 
+/// The furthest step from which a run has gone back, and how often in a row without a checkpoint from beyond it.
+struct Ways {
+  std::int64_t reached = 0, times = 0;
+  friend bool operator==(const Ways&, const Ways&) = default;
+};
+
+/// After so many steps a run has left out so many samples in all.
+struct LeftOut {
+  std::int64_t after = 0, samples = 0;
+  friend bool operator==(const LeftOut&, const LeftOut&) = default;
+};
+
 /// How a run that goes back by itself came to a line.
 struct WayBack {
-  std::int64_t reached = 0;   ///< the furthest step from which it has gone back, and
-  std::int64_t times = 0;     ///< how often in a row without a checkpoint from beyond it; 0: it did not go back by itself
-  std::int64_t left_out = 0;  ///< samples that it leaves out there
+  Ways spikes = {}, faults = {};       ///< from what its data or its keys made of a step; and from what memory or a processor made of it
+  std::vector<LeftOut> left_out = {};  ///< what it leaves out on this line, in the order of steps
   friend bool operator==(const WayBack&, const WayBack&) = default;
 };
 
@@ -171,6 +182,7 @@ struct Retention {
   std::int64_t newest = 0;  ///< so many of the run's line; 0: all
   std::int64_t every = 0;   ///< and for ever those of steps that it divides, on the way to the one just saved; 0: none
   bool best = false;        ///< and what those that stay name as their best (best_step_value); `best` leads to that of the one just saved
+  std::int64_t due = 0;     ///< those of other steps than it divides do not count among the newest, and go with the next; 0: all count
 };
 
 /// "step-00001000"

@@ -76,26 +76,20 @@ void settle_copy(const std::string& root, const std::string& latest) {
   info("{} was a folder, as copies that follow links make it; it is a link again", latest);
 }
 
-/// Whether the run of `saved` has come through `entry`.
-bool is_ancestor(const CheckpointEntry& entry, const CheckpointEntry& saved) {
-  for (std::size_t k = 0; k < saved.lineage.size(); ++k)
-    if (saved.lineage[k].number == entry.line()) return k + 1 == saved.lineage.size() || entry.step <= saved.lineage[k + 1].from_step;
-  return false;
-}
-
 /// What goes after a save: see commit_checkpoint.
 std::vector<std::string> superfluous(const CheckpointSurvey& survey, const CheckpointEntry& saved, const Retention& retention) {
   const std::int64_t keep = retention.newest;
-  std::int64_t whole = 1;  // the one just saved
+  const auto counts = [&](std::int64_t step) { return retention.due == 0 || step % retention.due == 0; };
+  std::int64_t whole = counts(saved.step);
   std::vector<std::string> out;
   std::set<std::int64_t> best{saved.best_step};  // of what stays
   for (const CheckpointEntry& entry : survey.entries) {
     if (!entry.fault.empty() || entry.step >= saved.step) continue;
-    if (entry.line() == saved.line() && whole < keep)
+    if (entry.line() == saved.line() && whole < keep && counts(entry.step))
       whole += whole_digest(entry.path).has_value(), best.insert(entry.best_step);
-    else if (retention.best && best.contains(entry.step) && is_ancestor(entry, saved))
+    else if (retention.best && best.contains(entry.step) && descends(entry, saved.lineage))
       continue;
-    else if (retention.every == 0 || entry.step % retention.every != 0 || !is_ancestor(entry, saved))
+    else if (retention.every == 0 || entry.step % retention.every != 0 || !descends(entry, saved.lineage))
       out.push_back(entry.path);
   }
   if (whole < keep) out.clear();

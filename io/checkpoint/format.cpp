@@ -160,7 +160,11 @@ Json lineage_json(const Lineage& lineage) {
   for (auto& l : lineage) {
     lines.push_back({{"line", l.number}, {"from_step", l.from_step}, {"from_xxh3", l.from_digest}, {"from", l.from}});
     if (!l.why.empty()) lines.back()["why"] = l.why;
-    if (l.way.times > 0) lines.back()["way_back"] = {{"reached", l.way.reached}, {"times", l.way.times}, {"left_out", l.way.left_out}};
+    if (l.way == WayBack()) continue;
+    const auto ways = [](const Ways& of) { return Json{{"reached", of.reached}, {"times", of.times}}; };
+    Json left_out = Json::array();
+    for (const LeftOut& part : l.way.left_out) left_out.push_back({{"after", part.after}, {"samples", part.samples}});
+    lines.back()["way_back"] = {{"spikes", ways(l.way.spikes)}, {"faults", ways(l.way.faults)}, {"left_out", left_out}};
   }
   return lines;
 }
@@ -173,7 +177,10 @@ Lineage parse_lineage(const Json& j) {
     if (l.contains("why")) lineage.back().why = l.at("why").get<std::string>();
     if (l.contains("way_back")) {
       const Json& way = l.at("way_back");
-      lineage.back().way = {.reached = way.at("reached"), .times = way.at("times"), .left_out = way.at("left_out")};
+      const auto ways = [](const Json& of) { return Ways{.reached = of.at("reached"), .times = of.at("times")}; };
+      lineage.back().way = {.spikes = ways(way.at("spikes")), .faults = ways(way.at("faults"))};
+      for (auto& part : way.at("left_out"))
+        lineage.back().way.left_out.push_back({.after = part.at("after"), .samples = part.at("samples")});
     }
   }
   if (lineage.empty()) throw std::runtime_error("its lineage is empty");

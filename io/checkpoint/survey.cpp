@@ -163,17 +163,18 @@ Head find_head(const CheckpointSurvey& survey) {
   return head;
 }
 
+bool descends(const CheckpointEntry& entry, const Lineage& lineage) {
+  for (std::size_t k = 0; k < lineage.size(); ++k)
+    if (lineage[k].number == entry.line()) return k + 1 == lineage.size() || entry.step <= lineage[k + 1].from_step;
+  return false;
+}
+
 std::vector<CheckpointEntry> by_descent(const CheckpointSurvey& survey, const Lineage& lineage) {
-  auto descends = [&](const CheckpointEntry& entry) {
-    for (std::size_t k = 0; k < lineage.size(); ++k)
-      if (lineage[k].number == entry.line()) return k + 1 == lineage.size() || entry.step <= lineage[k + 1].from_step;
-    return false;
-  };
   std::vector<CheckpointEntry> out;
   for (const CheckpointEntry& entry : survey.entries)
     if (entry.fault.empty()) out.push_back(entry);
   std::ranges::sort(out, newer);
-  std::ranges::stable_partition(out, descends);
+  std::ranges::stable_partition(out, [&](const CheckpointEntry& entry) { return descends(entry, lineage); });
   return out;
 }
 

@@ -41,6 +41,9 @@ struct Head {
 };
 Head find_head(const CheckpointSurvey& survey);
 
+/// Whether what ends in `lineage` has come through this checkpoint.
+bool descends(const CheckpointEntry& entry, const Lineage& lineage);
+
 /// All that can be read, best first: the line of descent that ends in `lineage` backwards, then newer lines before older ones.
 std::vector<CheckpointEntry> by_descent(const CheckpointSurvey& survey, const Lineage& lineage);
 

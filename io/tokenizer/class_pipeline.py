@@ -23,10 +23,11 @@ CLASS_OF_MODEL = {
 WRONGLY_NAMED = frozenset("qwen2 qwen3_5 qwen3_5_moe qwen3_5_moe_text qwen4_exp".split())
 
 
-# Special tokens of a class where tokenizer_config.json names none. Those that a vocabulary has not would get numbers behind a model's embedding: they are left out.
+# Special tokens of a class where tokenizer_config.json names none, and more of some class. Those that a vocabulary has not get the numbers after its last.
 DEFAULT_TOKENS = {
     "LlamaTokenizer": {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"},
-    "CodeLlamaTokenizer": {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"},
+    "CodeLlamaTokenizer": {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "prefix_token": "▁<PRE>", "middle_token": "▁<MID>", "suffix_token": "▁<SUF>",
+                           "eot_token": "▁<EOT>", "fill_token": "<FILL_ME>"},
     "GemmaTokenizer": {"unk_token": "<unk>", "bos_token": "<bos>", "eos_token": "<eos>", "pad_token": "<pad>", "mask_token": "<mask>"},
     "GPT2Tokenizer": {"unk_token": "<|endoftext|>", "bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"},
     "Qwen2Tokenizer": {"unk_token": "<|endoftext|>", "eos_token": "<|endoftext|>", "pad_token": "<|endoftext|>"},
@@ -34,6 +35,10 @@ DEFAULT_TOKENS = {
     "CohereTokenizer": {"unk_token": "<UNK>", "bos_token": "<BOS_TOKEN>", "eos_token": "<|END_OF_TURN_TOKEN|>", "pad_token": "<PAD>", "cls_token": "<CLS>",
                         "sep_token": "<SEP>", "mask_token": "<MASK_TOKEN>"},
 }
+
+
+# What a class puts before each text, whatever tokenizer.json has around one.
+FRAME_OF_CLASS = {"CodeLlamaTokenizer": "bos_token"}
 
 
 def class_of(config, model, byte_level):
@@ -89,17 +94,17 @@ def has_byte_level(part):
 
 
 def as_its_class_builds(path, config, model):
-    """Where a class builds its pipeline: the text of tokenizer.json with it ("" where that is as it stands), a word on what changed, and the special tokens that
-    it has by itself."""
+    """Where a class builds its pipeline: the text of tokenizer.json with it ("" where that is as it stands), a word on what changed, the special tokens that it has
+    by itself, and the name of the one that it puts before a text."""
     with open(path, "rb") as file:
         read = json.loads(file.read())
     learnt = read.get("model") if isinstance(read, dict) else None
     if not isinstance(learnt, dict) or learnt.get("type") != "BPE":
-        return "", "", {}
+        return "", "", {}, None
     name = class_of(config, model, has_byte_level(read.get("pre_tokenizer")) or has_byte_level(read.get("decoder")))
     built = pipeline_of(name, config)
     if built is None:
-        return "", "", {}
+        return "", "", {}, None
     *parts, options = built
     named = dict(zip(("normalizer", "pre_tokenizer", "decoder"), parts))
     changed = [key for key, part in named.items() if not same_part(read.get(key), part, key)]
@@ -108,9 +113,12 @@ def as_its_class_builds(path, config, model):
     if name == "GPTNeoXTokenizer" and (read.get("post_processor") or {}).get("type") not in (None, "ByteLevel"):
         named["post_processor"] = None  # it puts nothing around a text, whatever the file says
         changed.append("post_processor")
+    if name in FRAME_OF_CLASS:
+        named["post_processor"] = None  # the worker's, once its tokens have numbers
+        changed.append("post_processor")
     learnt.update(options, continuing_subword_prefix=None, end_of_word_suffix=None)
     text = json.dumps({**read, **named}, ensure_ascii=False) if changed else ""
-    return text, f"{', '.join(changed)} as {name} of transformers builds them, and not as tokenizer.json has them", DEFAULT_TOKENS[name]
+    return text, f"{', '.join(changed)} as {name} of transformers builds them, and not as tokenizer.json has them", DEFAULT_TOKENS[name], FRAME_OF_CLASS.get(name)
 
 
 def same_part(theirs, ours, key):

@@ -47,7 +47,7 @@ CONFIG_HARMLESS = frozenset(
     "auto_map processor_class special_tokens_map_file tokenizer_file vocab_file merges_file vocab_size errors use_default_system_prompt do_lower_case do_basic_tokenize "
     "lowercase strip_accents tokenize_chinese_chars never_split model_input_names model_type response_schema backend is_local local_files_only init_inputs "
     "device_map trust_remote_code remove_space keep_accents do_lowercase_text transformers_version".split())
-NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
+NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")  # in the order in which they get numbers
 TOKEN_SIDES = ("lstrip", "rstrip", "single_word", "normalized")
 
 
@@ -67,12 +67,21 @@ def listed_tokens(config, path):
     return [token_parts(token) for _, token in sorted(rows, key=lambda row: int(row[0]))]
 
 
+def in_order_of_numbers(config, of_class):
+    """Those that have a usual name come first, and last those that a class has beside them."""
+    order = [*NAMED_TOKENS, *(key for key in config if key not in of_class)]
+    return {key: config[key] for key in dict.fromkeys([*order, *config]) if key in config}
+
+
 def special_tokens(config, path):
     """Those that have a name, and those that have none, likewise."""
-    some = {key: value for key, value in config.items() if key in NAMED_TOKENS or key.endswith("_token") and not isinstance(value, (bool, int, float))}
-    for key in ("extra_special_tokens", "additional_special_tokens"):
-        more = config.get(key) or []
-        some |= more if isinstance(more, dict) else {f"{key}[{k}]": token for k, token in enumerate(more if isinstance(more, list) else [more])}
+    some = {}
+    for key, value in config.items():
+        if key in ("extra_special_tokens", "additional_special_tokens"):
+            more = value or []
+            some |= more if isinstance(more, dict) else {f"{key}[{k}]": token for k, token in enumerate(more if isinstance(more, list) else [more])}
+        elif key in NAMED_TOKENS or key.endswith("_token") and not isinstance(value, (bool, int, float)):
+            some[key] = value
     parts = []
     for key, token in some.items():
         if special_token(some, key, path):

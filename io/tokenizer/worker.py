@@ -76,7 +76,7 @@ class Model:
 
     def build_as_class(self):
         """Some classes take the vocabulary of tokenizer.json alone, and build the rest as tokenizer_config.json says."""
-        text, changed, self.of_class = as_its_class_builds(self.path, self.config, read_json(self.folder, "config.json"))
+        text, changed, self.of_class, self.framed_by = as_its_class_builds(self.path, self.config, read_json(self.folder, "config.json"))
         if text:
             self.tokenizer = tokenizers.Tokenizer.from_str(text)
             self.notes.append(f"{self.config_path}: {changed}")
@@ -90,8 +90,7 @@ class Model:
         wanted = [tokenizers.AddedToken(**parts) for parts in listed_tokens(self.config, self.config_path)]
         wanted = [token for token in wanted if repr(token) not in known]
         texts.update(token.content for token in wanted)
-        by_class = {key: token for key, token in self.of_class.items() if key not in self.config and self.tokenizer.token_to_id(token) is not None}
-        for parts in special_tokens({**by_class, **self.config}, self.config_path):
+        for parts in special_tokens(in_order_of_numbers({**self.of_class, **self.config}, self.of_class), self.config_path):
             if parts["content"] not in texts and (parts["content"] != named or self.tokenizer.token_to_id(named) is not None):
                 wanted.append(tokenizers.AddedToken(**parts))
                 texts.add(parts["content"])
@@ -106,6 +105,9 @@ class Model:
         if wanted:
             with self.faults("add the tokens of tokenizer_config.json"):
                 self.tokenizer.add_tokens(wanted)
+        if before := special_token({**self.of_class, **self.config}, self.framed_by, self.config_path) if self.framed_by else "":
+            frame = [(before, self.tokenizer.token_to_id(before))]
+            self.tokenizer.post_processor = tokenizers.processors.TemplateProcessing(single=f"{before}:0 $A:0", pair=None, special_tokens=frame)
         return bool(wanted)
 
     def find_end(self, name, declared):

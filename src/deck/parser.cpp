@@ -236,7 +236,13 @@ ParsedDeck parse_stored_deck(const std::string& text, const std::string& name, c
   const std::string before = "\nhost_limit = ", now = "\nhost = ";
   std::string current = text;
   if (const auto at = current.find(before); at != current.npos) current.replace(at, before.size(), now);
-  return read_deck(current, name, {"run.device=" + device}, 0, true, {});
+  ParsedDeck parsed = read_deck(current, name, {"run.device=" + device}, 0, true, {});
+  if (parsed.faults.empty() || device != "auto") return parsed;
+  // It may ask for what has no effect on the device that it names, and that another one does not do.
+  ParsedDeck there = read_deck(current, name, {}, 0, true, {});
+  if (!there.faults.empty()) return parsed;
+  there.deck.run.device = RunDevice::automatic;
+  return there;
 }
 
 namespace {

@@ -9,7 +9,8 @@ std::vector<Key> saves_keys() {
       {KEY(checkpoint.every), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",
        .help = "Steps between checkpoints; 0: only after the last step and on a signal."},
       {KEY(checkpoint.keep), .type = integer, .unit = "checkpoints", .limits = {.least = 0, .most = 1e9}, .fallback = "2",
-       .help = "Newest whole checkpoints of the run's line of descent that stay on disk; 0: all."},
+       .help = "Newest whole checkpoints of the run's line of descent that stay on disk; 0: all. With guards.spike = \"rollback\" those of "
+               "steps that checkpoint.every does not divide stay beside them until the next."},
       {KEY(checkpoint.keep_every), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12}, .fallback = "0",
        .help = "Checkpoints of steps that it divides stay for ever beside those; 0: none. A multiple of checkpoint.every."},
       {KEY(checkpoint.keep_best), .type = boolean, .fallback = "false",

@@ -14,7 +14,7 @@ import sys
 import tempfile
 
 try:
-    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
     if "--peer" in sys.argv:
         os.environ["HF_HUB_OFFLINE"] = "1"
         from transformers import AutoTokenizer, logging
@@ -28,8 +28,13 @@ from program import fail, run, write_lines
 from token_files import read
 
 PIECES = ["Hello", " world", "naïve café", "Привет", "你好，世界。", "😀", " ", "  ", "   three", "\t", "\n", "\n\n", "\u00a0", "e\u0301", "12345", "3.14", "don't", "I'LL",
+          "<|endoftext|>", "<unk>", "<bos>", "<eos>", "<pad>", "<mask>", "<|padding|>", "<UNK>", "<BOS_TOKEN>", "<PAD>", "<CLS>", "<SEP>", "<MASK_TOKEN>", "<FILL_ME>", "▁<PRE>",
           "<|im_start|>", "<|im_end|>", "<|eot_id|>", "<s>", "</s>", "▁", "Ġ", "<0x0A>", "aqwxb", "!?!?", "    return", "<|turn|>"]
 ADDED = ["<|turn|>", "qwx", "  "]
+# What classes have by themselves, in the order in which it gets numbers where a vocabulary lacks it.
+OF_CLASS = {"LlamaTokenizer": ["<s>", "</s>", "<unk>"], "GPT2Tokenizer": ["<|endoftext|>"], "GPTNeoXTokenizer": ["<|endoftext|>", "<|padding|>"], "Qwen2Tokenizer": ["<|endoftext|>"],
+            "CohereTokenizer": ["<BOS_TOKEN>", "<|END_OF_TURN_TOKEN|>", "<UNK>", "<SEP>", "<PAD>", "<CLS>", "<MASK_TOKEN>"],
+            "CodeLlamaTokenizer": ["<s>", "</s>", "<unk>", "▁<PRE>", "▁<MID>", "▁<SUF>", "▁<EOT>", "<FILL_ME>"]}
 
 
 def texts(draw, count):
@@ -94,6 +99,18 @@ def built(read_back, normalizer, before, decoder, **options):
     return tokenizer
 
 
+def with_tokens_of(name, tokenizer, own):
+    """Those of its class that the file names no other for; CodeLlama's puts its first one before a text, and nothing else."""
+    named = {kind: own.get(kind) for kind in ("bos_token", "eos_token", "unk_token", "pad_token")}
+    usual = {"bos_token": ("<s>", "<BOS_TOKEN>"), "eos_token": ("</s>", "<|END_OF_TURN_TOKEN|>"), "unk_token": ("<unk>", "<UNK>"), "pad_token": ("<PAD>", "<|padding|>")}
+    for token in OF_CLASS[name]:
+        kind = next((kind for kind, tokens in usual.items() if token in tokens), None)
+        tokenizer.add_tokens([AddedToken(named.get(kind) or token, special=True)])
+    if name == "CodeLlamaTokenizer":
+        tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", tokenizer.token_to_id("<s>"))])
+    return tokenizer
+
+
 def metaspace(scheme):
     return pre_tokenizers.Metaspace(replacement="▁", prepend_scheme=scheme, split=False)
 
@@ -108,6 +125,7 @@ def check_alone(folder):
         ("llama2", {"tokenizer_class": "LlamaTokenizer", "add_prefix_space": False}, None, metaspace("never"), of_pieces),
         ("llama2", {"tokenizer_class": "LlamaTokenizer", "legacy": True}, None, metaspace("always"), of_pieces),
         ("llama2", {"tokenizer_class": "LlamaTokenizerFast", "legacy": False}, None, metaspace("first"), of_pieces),
+        ("llama2", {"tokenizer_class": "CodeLlamaTokenizer"}, None, metaspace("first"), {**of_pieces, "unk_token": "<unk>"}),
         ("mistral", {"tokenizer_class": "LlamaTokenizer", "add_prefix_space": False}, None, metaspace("never"), of_pieces),
         ("gpt2", {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": True}, None, of_level(True), {}),
         ("gpt2", {"tokenizer_class": "GPTNeoXTokenizerFast"}, normalizers.NFC(), of_level(False), {}),
@@ -118,6 +136,8 @@ def check_alone(folder):
     for k, (kind, config, normalizer, before, options) in enumerate(cases):
         at = os.path.join(folder, f"case{k}")
         right = built(write(at, kind, config, added=added), normalizer, before, level, **options)
+        with open(at + "/tokenizer_config.json", encoding="utf-8") as file:
+            right = with_tokens_of(config["tokenizer_class"].removesuffix("Fast"), right, json.load(file))
         said = compare(at, ["Hello world", "x   three", "aqwxb", *texts(draw, 60)], lambda text: right.encode(text).ids, f"{kind} {config}")
         if f"as {config['tokenizer_class'].removesuffix('Fast')} of transformers builds" not in said:
             fail(f"{kind} {config}: nothing was said of it: {said}")
@@ -135,7 +155,7 @@ def check_alone(folder):
     print(f"{len(cases)} pipelines of classes, {len(quiet)} files that stand as they are")
 
 
-CLASSES = ["LlamaTokenizer", "LlamaTokenizerFast", "GemmaTokenizer", "GPT2Tokenizer", "GPT2TokenizerFast", "GPTNeoXTokenizer", "GPTNeoXTokenizerFast", "CohereTokenizer",
+CLASSES = ["LlamaTokenizer", "LlamaTokenizerFast", "GemmaTokenizer", "GPT2Tokenizer", "GPT2TokenizerFast", "GPTNeoXTokenizer", "GPTNeoXTokenizerFast", "CohereTokenizer", "CodeLlamaTokenizer",
            "Qwen2Tokenizer", "Qwen2TokenizerFast", "PreTrainedTokenizerFast", None]
 TYPES = [None, "llama", "mistral", "gemma2", "qwen2", "qwen3", "gpt2", "gpt_neox", "cohere", "phi3", "phi", "olmo2", "olmo", "granite", "deepseek_v3", "starcoder2", "smollm3"]
 
@@ -150,8 +170,9 @@ def check_beside_transformers(folder):
         added = [(text, {"normalized": draw.random() < 0.5, "special": draw.random() < 0.4}) for text in draw.sample(ADDED, draw.randint(0, 3))]
         write(at, kind, config, {"model_type": kind_of_model} if kind_of_model else None, added)
         theirs = AutoTokenizer.from_pretrained(at)
+        asked = [text for text in texts(draw, 20) if "<FILL_ME>" not in text or config["tokenizer_class"] != "CodeLlamaTokenizer"]  # there it is two texts
         # A vocabulary of bytes in a class of pieces has no token for some texts: both say so.
-        said = compare(at, texts(draw, 20), lambda text: theirs(text)["input_ids"], f"{kind} {config} {kind_of_model}", may_refuse=True)
+        said = compare(at, asked, lambda text: theirs(text)["input_ids"], f"{kind} {config} {kind_of_model}", may_refuse=True)
         compared, refused = compared + (said is not None), refused + (said is None)
     print(f"{compared} drawn configurations agree with AutoTokenizer, {refused} are refused")
 

@@ -26,7 +26,7 @@ struct ChartRow {
 const std::vector<ChartRow>& chart_rows() {
   static const std::vector<ChartRow> rows = {
       {"loss", "Loss", "nats a token", {{"loss", "training"}}, false, "", "Mean over a batch's targets; points are evaluations."},
-      {"speed", "Throughput", "tokens/s", {{"tokens_per_second", "tokens/s"}}, false, "", "Of all ranks, padding included."},
+      {"speed", "Throughput", "tokens/s", {{"tokens_per_second", "tokens/s"}}, false, "", "Of all ranks, without padding."},
       {"mfu",
        "MFU",
        "",

@@ -17,6 +17,7 @@ struct EvaluationRecord {
   double best = 0;                ///< its loss
   double reference = 0;           ///< the loss of the last improvement
   std::int64_t without = 0;       ///< evaluations since then
+  std::int64_t last_step = -1;    ///< of the last evaluation
   std::int64_t before_step = -1;  ///< the best before that one; not saved, as `before`
   double before = 0;
 

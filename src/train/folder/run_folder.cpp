@@ -190,9 +190,8 @@ void RunClaim::write() const {
 
 void RunClaim::go_back(const std::string& checkpoint, const std::string& why, const io::WayBack& way) {
   renew();
-  const std::int64_t before = lineage_.back().number;
   lineage_ = lineage_from(checkpoint, true, folder_.checkpoints());
-  if (io::CheckpointLine& line = lineage_.back(); line.number != before) line.why = why, line.way = way;
+  lineage_.back().why = why, lineage_.back().way = way;
   if (!checkpoint.empty())
     point_to_start(folder_.checkpoints(), checkpoint);
   else

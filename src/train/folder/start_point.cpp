@@ -144,27 +144,18 @@ Origin find_origin(const std::string& resume, const std::string& checkpoints) {
 }
 
 std::vector<std::string> checkpoints_before(const std::string& checkpoints, const io::Lineage& lineage, std::int64_t step,
-                                            std::int64_t older, std::int64_t every) {
+                                            std::int64_t older) {
   const io::CheckpointSurvey survey = io::survey_checkpoints(checkpoints);
   if (!survey.fault.empty())
     fail(ExitCode::checkpoint, "{} The run cannot go back by itself: mend the path or the file system.", survey.fault);
   std::vector<io::CheckpointEntry> entries;
   for (const io::CheckpointEntry& entry : io::by_descent(survey, lineage))
-    if (entry.step < step) entries.push_back(entry);
-  const io::CheckpointLine& begin = lineage.front();
-  const std::int64_t due = every > 0 ? (step - 1) / every * every : -1;
-  // What stands there because a run was stopped, or a save was tried again, decides nothing where the one that was due stands too.
-  if (std::ranges::find(entries, due, &io::CheckpointEntry::step) != entries.end())
-    std::erase_if(entries, [&](const io::CheckpointEntry& entry) { return entry.step % every != 0; });
+    if (entry.step < step && io::descends(entry, lineage)) entries.push_back(entry);
   std::vector<std::string> paths;
-  if (every > 0 && due <= begin.from_step) {
-    if (begin.from.empty()) return {};
-    paths.push_back(begin.from), older = 0;
-  }
   for (const io::CheckpointEntry& entry : entries) paths.push_back(entry.path);
   paths.erase(paths.begin(), paths.begin() + std::min<std::int64_t>(older, std::max<std::int64_t>(std::ssize(paths) - 1, 0)));
   // A run that has not saved yet goes back to where it began: to the checkpoint of another run or of an import, if it began with one.
-  if (paths.empty() && !begin.from.empty()) paths.push_back(begin.from);
+  if (const io::CheckpointLine& begin = lineage.front(); paths.empty() && !begin.from.empty()) paths.push_back(begin.from);
   return paths;
 }
 
@@ -183,7 +174,9 @@ io::Lineage lineage_from(const std::string& checkpoint, bool goes_back, const st
   const io::Head head = io::find_head(survey);
   const Record record = read_record(checkpoints);  // one that cannot be read is written anew
   // Begun from here, not saved yet: still the same line.
-  if (record.lineage && !checkpoint.empty() && record.lineage->back().from_digest == begun.from_digest) return *record.lineage;
+  if (record.lineage && record.lineage->back().from_digest == begun.from_digest &&
+      std::ranges::find(survey.entries, record.lineage->back().number, &io::CheckpointEntry::line) == survey.entries.end())
+    return *record.lineage;
   std::int64_t highest = record.lineage ? record.lineage->back().number : 0;
   const io::CheckpointEntry* own = head.entry && head.entry->digest == begun.from_digest ? &*head.entry : nullptr;
   for (const io::CheckpointEntry& entry : survey.entries) {

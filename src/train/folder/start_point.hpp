@@ -19,13 +19,12 @@ struct Origin {
 /// "there is nothing" starts anew.
 Origin find_origin(const std::string& resume, const std::string& checkpoints);
 
-/// Where a run goes back to by itself: its checkpoints before a step, the one to take first; `older`: so many of the newest are left out,
-/// but for the last. If there are none, the checkpoint of another run or of an import with which the run began. Empty: the run goes back to
-/// new weights. With `every`, where checkpoints are due, it is the newest of these, or the begin before the first of them, and others only
-/// where it is missing: so a run that was stopped or killed meanwhile goes back to the same step. Error(checkpoint) where the folder cannot
-/// be read.
+/// Where a run goes back to by itself from what no data have made: its checkpoints before a step, the one to take first; `older`: so many
+/// of the newest are left out, but for the last. If there are none, the checkpoint of another run or of an import with which the run began.
+/// Empty: the run goes back to new weights. From there it makes the same once more, whichever it is. Error(checkpoint) where the folder
+/// cannot be read.
 std::vector<std::string> checkpoints_before(const std::string& checkpoints, const io::Lineage& lineage, std::int64_t step,
-                                            std::int64_t older, std::int64_t every);
+                                            std::int64_t older);
 
 /// The line of descent that a run which starts from `checkpoint` ("": from new weights) goes on with. It stays in the line of the run's own
 /// newest checkpoint; from any other one it begins a new line.

@@ -88,7 +88,7 @@ constexpr Metric table[] = {
     {"loss", "nats a token", MetricOf::step, figure<&StepFigures::loss>, "Mean over the batch's targets, by their weights."},
     {"grad_norm", "", MetricOf::step, figure<&StepFigures::grad_norm>, "Of the whole gradient, before clipping."},
     {"lr", "", MetricOf::step, figure<&StepFigures::learning_rate>, "The step's learning rate.", {.name = "learning_rate"}},
-    {"tokens_per_second", "tokens/s", MetricOf::step, figure<&StepFigures::tokens_per_second>, "Of all ranks, padding included."},
+    {"tokens_per_second", "tokens/s", MetricOf::step, figure<&StepFigures::tokens_per_second>, "Of all ranks, without padding."},
     {"seconds",
      "s",
      MetricOf::step,

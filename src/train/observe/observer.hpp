@@ -53,12 +53,13 @@ struct RunParts {
   double launched = 0;                      ///< now_seconds() of the launch
   io::MetricsEndpoint* endpoint = nullptr;  ///< rank 0's, with metrics.prometheus
   RunPosition& position;
-  Neighbours* neighbours = nullptr;  ///< null without checkpoint.neighbour_every
-  CopiesRecord copies = {};          ///< where their copies lie
-  SampleTexts* samples = nullptr;    ///< null without samples.every
-  GoingBack& going_back;             ///< of who answers roll_back
-  AgreedCopies& agreed;              ///< what a checkpoint must hold, where copies are compared
-  std::string went_back = {};        ///< why this start began; empty where somebody has started it
+  Neighbours* neighbours = nullptr;          ///< null without checkpoint.neighbour_every
+  CopiesRecord copies = {};                  ///< where their copies lie
+  SampleTexts* samples = nullptr;            ///< null without samples.every
+  GoingBack& going_back;                     ///< of who answers roll_back
+  AgreedCopies& agreed;                      ///< what a checkpoint must hold, where copies are compared
+  const std::vector<io::LeftOut>& left_out;  ///< what the run leaves out on its line
+  std::string went_back = {};                ///< why this start began; empty where somebody has started it
 };
 
 /// Of each file of a mixture the mean over its targets in the last step's batch; no number where it has none there.

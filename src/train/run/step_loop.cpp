@@ -3,15 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <ranges>
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "deck/ramp.hpp"
-#include "io/checkpoint/survey.hpp"
 #include "schedule/build/micro_batches.hpp"
 #include "topology/failure/signals.hpp"
+#include "train/folder/way_back.hpp"
 #include "train/observe/ledger.hpp"
 #include "train/run/banner.hpp"
 
@@ -61,8 +60,7 @@ StepLoop::StepLoop(const RunParts& run, ResumeProof& proof, const std::string& c
       // What strangers see of a step that ends the run, what ends it or takes it back, what is seen of a step before what it leads to, and
       // saves last.
       observers_{&exposition_, &replays_, &guards_, &copies_,  &stalls_,     &breakdown_, &metrics_,    &run.ledger,  &progress_,
-                 &warnings_,   &proof_,   &trace_,  &profile_, &evaluation_, &samples_,   &neighbours_, &checkpoints_},
-      began_from_(checkpoint) {}
+                 &warnings_,   &proof_,   &trace_,  &profile_, &evaluation_, &samples_,   &neighbours_, &checkpoints_} {}
 
 std::optional<ExitCode> StepLoop::run() {
   const std::int64_t steps = run_.deck.run.steps;
@@ -81,8 +79,10 @@ std::optional<ExitCode> StepLoop::run() {
                                           .ends = keys.action == WatchdogAction::end,
                                           .limit_seconds = static_cast<double>(keys.limit),
                                           .most_seconds = static_cast<double>(run_.deck.topology.collective_timeout) / 2});
+  if (verdict == Verdict::go_on) verdict = evaluation_.catch_up(done);
   for (; done < steps && verdict == Verdict::go_on; ++done) {
     cross_border(done);
+    leave_out(done);
     verdict = step_after(done);
   }
   if (verdict == Verdict::roll_back) {
@@ -131,11 +131,6 @@ Verdict StepLoop::step_after(std::int64_t done) {
   return end.verdict;
 }
 
-std::int64_t StepLoop::saved() {
-  const std::string last = checkpoints_.saver().last();
-  return last == began_from_ ? 0 : io::step_of_name(std::filesystem::path(last).filename().string()).value_or(0);
-}
-
 void StepLoop::enter_phase_after(std::int64_t done) {
   const std::size_t phase = phase_after(run_.deck, done);
   if (phase == run_.engine.phase()) return;
@@ -156,6 +151,11 @@ void StepLoop::cross_border(std::int64_t done) {
   run_.ledger.entered_phase(done, run_.engine.phase(), seconds, what);
 }
 
+void StepLoop::leave_out(std::int64_t done) {
+  const std::int64_t samples = left_out_by(run_.left_out, done) - run_.engine.run_values().samples_left_out;
+  if (samples > 0) run_.engine.leave_out(samples);
+}
+
 StepReport StepLoop::make_step(std::int64_t done, double& data_seconds, Timeline* timeline) {
   run_.position.begin_step(done);
   enter_phase_after(done);
@@ -170,6 +170,7 @@ StepReport StepLoop::make_step(std::int64_t done, double& data_seconds, Timeline
 
 StepFigures StepLoop::figures(std::int64_t done, const StepReport& report, double seconds) const {
   const BatchKeys& batch = run_.engine.planned().request.deck.batch;
+  // A processor computes padding too.
   const double tokens = static_cast<double>(batch.global * batch.sequence_length), rate = tokens / seconds;
   const double length =
       run_.deck.data.document_mask ? static_cast<double>(report.document_squares) / tokens : static_cast<double>(batch.sequence_length);
@@ -177,7 +178,7 @@ StepFigures StepLoop::figures(std::int64_t done, const StepReport& report, doubl
           .loss = report.loss,
           .grad_norm = report.grad_norm,
           .learning_rate = run_.engine.learning_rate(),
-          .tokens_per_second = rate,
+          .tokens_per_second = report.tokens / seconds,
           .seconds = seconds,
           .mfu = {.full = run_.flops.full(length) * rate / run_.yardstick.rate(),
                   .causal = run_.flops.causal(length) * rate / run_.yardstick.rate(),

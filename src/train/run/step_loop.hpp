@@ -27,13 +27,13 @@ class StepLoop {
   StepLoop(const RunParts& run, ResumeProof& proof, const std::string& checkpoint, const std::vector<io::CheckpointData>& data);
   /// Makes all that are left, and says how the run ended: ok, or interrupted; none where it is to go back (RunParts::going_back).
   std::optional<ExitCode> run();
-  /// The step of the newest checkpoint that was saved; 0: none was.
-  std::int64_t saved();
 
  private:
   /// Where another phase begins after so many steps, goes on in it. No save may be under way.
   void enter_phase_after(std::int64_t done);
   void cross_border(std::int64_t done);
+  /// After so many steps, what an earlier way back has left out there.
+  void leave_out(std::int64_t done);
   /// Reads a batch, which takes `data_seconds`, and makes the step after `done`.
   StepReport make_step(std::int64_t done, double& data_seconds, Timeline* timeline = nullptr);
   StepFigures figures(std::int64_t done, const StepReport& report, double seconds) const;
@@ -57,8 +57,7 @@ class StepLoop {
   Evaluation evaluation_;
   Samples samples_;
   NeighbourCopies neighbours_;
-  std::array<Observer*, 16> observers_;
-  std::string began_from_;  ///< the checkpoint, or ""
+  std::array<Observer*, 17> observers_;
 };
 
 }  // namespace tessera

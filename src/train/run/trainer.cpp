@@ -38,6 +38,7 @@
 #include "train/engine/machine_rate.hpp"
 #include "train/folder/run_folder.hpp"
 #include "train/folder/start_point.hpp"
+#include "train/folder/way_back.hpp"
 #include "train/observe/exposition.hpp"
 #include "train/observe/ledger.hpp"
 #include "train/observe/run_notices.hpp"
@@ -46,7 +47,6 @@
 #include "train/run/kernel_choices.hpp"
 #include "train/run/plans.hpp"
 #include "train/run/step_loop.hpp"
-#include "train/run/ways_back.hpp"
 #include "train/save/resume_proof.hpp"
 #include "train/save/save_room.hpp"
 #include "train/save/saving.hpp"
@@ -148,13 +148,11 @@ class Training {
     follow_way_back(start);
     // 7. Steps, and those from a checkpoint on where the run goes back by itself.
     while (true) {
-      std::int64_t saved = 0;
-      if (const std::optional<ExitCode> status = make_steps(start, saved)) {
+      if (const std::optional<ExitCode> status = make_steps(start)) {
         ledger_->end(*status);
         notices_.end(ledger_->done(), *status == ExitCode::ok ? "finished" : "signal", static_cast<int>(*status));
         return static_cast<int>(*status);
       }
-      ways_back_.go_back_from(going_back_.step, saved);
       go_back(start);
     }
   }
@@ -181,8 +179,8 @@ class Training {
                     {"steps", deck_.run.steps}});
   }
 
-  /// All that are left; none where the run is to go back. `saved`: StepLoop::saved().
-  std::optional<ExitCode> make_steps(const StartPoint& start, std::int64_t& saved) {
+  /// All that are left; none where the run is to go back.
+  std::optional<ExitCode> make_steps(const StartPoint& start) {
     const RunParts parts{.world = world_,
                          .deck = deck_,
                          .engine = *engine_,
@@ -205,6 +203,7 @@ class Training {
                          .samples = samples_ ? &*samples_ : nullptr,
                          .going_back = going_back_,
                          .agreed = agreed_,
+                         .left_out = lines_.back().way.left_out,
                          .went_back = std::exchange(going_back_.why, "")};
     together([&] {
       if (world_.rank() != 0) return;
@@ -214,50 +213,72 @@ class Training {
       notices_.tell("back", first_step_, {{"text", parts.went_back}});
     });
     StepLoop loop(parts, *proof_, start.checkpoint, data_);
-    const std::optional<ExitCode> status = loop.run();
-    saved = loop.saved();
-    return status;
+    return loop.run();
   }
 
-  /// To the newest good checkpoint before the last step, or an older one each time that no checkpoint from beyond it followed.
+  /// To a checkpoint before the last step, or an older one each time that no checkpoint from beyond it followed.
   void go_back(StartPoint& start) {
     begin_ = now_seconds();
     position_.turn_to("the way back to a checkpoint");
-    const std::int64_t taken = engine_->run_values().sample_cursor;
-    std::vector<std::string> candidates;
-    world_.together([&] {
-      if (ways_back_.times() > deck_.guards.rollback_limit)
-        fail(ExitCode::numerics,
-             "{}. The run has gone back {} times without a checkpoint from beyond that step (guards.rollback_limit): what is wrong comes "
-             "with its "
-             "data, "
-             "its keys or this machine. Look at the steps before, and begin a run of its own from an earlier checkpoint with other keys: "
-             "run.output_dir=NEW run.resume={}/step-N",
-             going_back_.why, ways_back_.times() - 1, start.folder.checkpoints());
-      if (world_.rank() == 0)
-        candidates = checkpoints_before(start.folder.checkpoints(), claim_->lineage(), going_back_.step, ways_back_.times() - 1,
-                                        going_back_.leaves_data_out ? deck_.checkpoint.every : 0);
-    });
+    const std::int64_t step = going_back_.step, taken = engine_->run_values().samples_left_out;
+    const bool of_data = going_back_.leaves_data_out;
+    io::WayBack way = lines_.back().way;
+    io::Ways& ways = of_data ? way.spikes : way.faults;
+    count_way(ways, step, deck_.checkpoint.every);
+    const std::int64_t target = of_data ? step_to_go_back_to(deck_.checkpoint, lines_.front().from_step, step, ways) : step;
+    std::vector<std::string> candidates = places_to_go_back_to(start.folder, ways, target);
     do {
       start.checkpoint = choose_verified(world_, "the run, which goes back by itself,", candidates);
       read_initial(start);
       first_step_ = restore(start);
     } while (holds_what_no_task_wrote(start.checkpoint, candidates));
-    const std::int64_t left_out = going_back_.leaves_data_out ? taken - engine_->run_values().sample_cursor : 0;
-    engine_->leave_out(left_out);
-    going_back_.why +=
-        fmt::format("; the run went back to step {}{}", first_step_,
-                    left_out > 0 ? fmt::format(", and leaves out {} samples that the steps since were made of", left_out) : "");
+    const std::int64_t at = std::max(first_step_, target);
+    std::vector<io::LeftOut> more;
+    if (of_data) more.push_back({.after = at, .samples = taken + samples_in(deck_, step) - samples_in(deck_, at)});
+    way.left_out = left_out_from(left_out_along(lines_), first_step_, at, more);
+    going_back_.why += describe_way_back(target, way.left_out);
     copies_->remove();  // they are of what nobody sees any more
     // With other data the steps that follow are others, and rightly so.
-    proof_.emplace(world_, deck_, start.folder.checkpoints(), left_out > 0 ? "" : start.checkpoint, data_);
+    proof_.emplace(world_, deck_, start.folder.checkpoints(), way.left_out.empty() ? start.checkpoint : "", data_);
     world_.together([&] {
       if (world_.rank() != 0) return;
       warning("{}", going_back_.why);
-      claim_->go_back(start.checkpoint, going_back_.why,
-                      {.reached = ways_back_.reached(), .times = ways_back_.times(), .left_out = left_out});
+      claim_->go_back(start.checkpoint, going_back_.why, way);
     });
+    agree_on_lines();
     ledger_.emplace();
+  }
+
+  /// Rank 0's, the first one to take first.
+  std::vector<std::string> places_to_go_back_to(const RunFolder& folder, const io::Ways& ways, std::int64_t target) const {
+    std::vector<std::string> places;
+    world_.together([&] {
+      if (ways.times > deck_.guards.rollback_limit)
+        fail(ExitCode::numerics,
+             "{}. The run has gone back {} times without a checkpoint from beyond that step (guards.rollback_limit): what is wrong comes "
+             "with its data, its keys or this machine. Look at the steps before, and begin a run of its own from an earlier checkpoint "
+             "with other keys: run.output_dir=NEW run.resume={}/step-N",
+             going_back_.why, ways.times - 1, folder.checkpoints());
+      if (world_.rank() != 0) return;
+      places = going_back_.leaves_data_out ? checkpoints_for(folder.checkpoints(), lines_, target, going_back_.step, deck_.checkpoint.every)
+                                           : checkpoints_before(folder.checkpoints(), lines_, going_back_.step, ways.times - 1);
+    });
+    return places;
+  }
+
+  std::string describe_way_back(std::int64_t target, const std::vector<io::LeftOut>& left_out) const {
+    const std::string back = fmt::format("; the run went back to step {}", first_step_);
+    if (!going_back_.leaves_data_out) return back;
+    const std::int64_t samples = left_out.back().samples - engine_->run_values().samples_left_out;
+    if (first_step_ == target) return fmt::format("{}, and leaves out {} samples that the steps since were made of", back, samples);
+    const std::string missing = fmt::format("{}, since no checkpoint of step {} can be read", back, target);
+    if (first_step_ < target)
+      return fmt::format("{}. It makes the steps up to {} again, and leaves out there what the steps since were made of", missing, target);
+    return fmt::format(
+        "{}, nor one from shortly before, and leaves out {} samples that the steps since were made of. A run that kept it has other "
+        "numbers "
+        "from here on (checkpoint.keep)",
+        missing, samples);
   }
 
   /// Whether what was read from there is not what all copies were after that step. Then rank 0's candidates are those before it.
@@ -290,29 +311,22 @@ class Training {
     record.best_step = -1;
   }
 
-  /// Counts on from the ways back that earlier starts went. Where the last one went back and has saved nothing since, this one leaves out
-  /// what that one left out. So a run that is killed meanwhile ends as one that nobody disturbed.
+  /// Goes on from the ways back that earlier starts went, and leaves out what they left out, so that a run that is killed meanwhile ends as
+  /// one that nobody disturbed.
   void follow_way_back(const StartPoint& start) {
-    io::WayBack way;
-    std::int64_t saved = 0;
-    world_.together([&] {
-      if (world_.rank() != 0) return;
-      const io::CheckpointLine& line = claim_->lineage().back();
-      way = line.way;
-      // Checkpoints that were due decide, as in a run that was not ended between two of them.
-      const std::int64_t every = deck_.checkpoint.every, due = every > 0 ? first_step_ / every * every : 0;
-      if (due > line.from_step) saved = due;
-      const bool at_its_begin = way.times > 0 && first_step_ == line.from_step && !start.checkpoint.empty() &&
-                                io::CheckpointReader(start.checkpoint).digest() == line.from_digest;
-      if (!at_its_begin) way.left_out = 0;
-    });
-    // What rank 0 knows, and the others have as 0.
-    ways_back_ = {world_.sum(way.reached), world_.sum(way.times), world_.sum(saved)};
-    const std::int64_t left_out = world_.sum(way.left_out);
-    if (left_out == 0) return;
-    engine_->leave_out(left_out);
+    agree_on_lines();
+    const std::vector<io::LeftOut>& left_out = lines_.back().way.left_out;
+    const std::int64_t samples = left_out_by(left_out, first_step_) - engine_->run_values().samples_left_out;
+    if (left_out.empty() || (samples <= 0 && left_out.back().after < first_step_)) return;
     proof_.emplace(world_, deck_, start.folder.checkpoints(), "", data_);
-    if (world_.rank() == 0) info("the last start had gone back to step {}: this one leaves out the same {} samples", first_step_, left_out);
+    if (world_.rank() == 0)
+      info("an earlier start had gone back: this one leaves out the same after step {}, {} samples in all", left_out.back().after,
+           left_out.back().samples);
+  }
+
+  /// All ranks have the lines of rank 0's claim.
+  void agree_on_lines() {
+    lines_ = io::parse_lineage(world_.broadcast_text(claim_ ? io::lineage_text(claim_->lineage()) : ""), "the lines of rank 0");
   }
 
   /// The model that new weights are those of: what cannot be served is said before time is spent.
@@ -501,7 +515,7 @@ class Training {
   RunNotices notices_;                             ///< rank 0's
   GoingBack going_back_;
   AgreedCopies agreed_;
-  WaysBack ways_back_;
+  io::Lineage lines_;  ///< of descent: how the run came to where it is
   std::optional<ResumeProof> proof_;
   std::optional<KernelRuntime> runtime_;
   std::optional<Node> node_;

@@ -15,6 +15,7 @@
 #include "io/checkpoint/format.hpp"
 #include "io/checkpoint/survey.hpp"
 #include "optimizer/state.hpp"
+#include "topology/failure/signals.hpp"
 #include "train/engine/program_identity.hpp"
 #include "train/save/save_room.hpp"
 
@@ -261,7 +262,10 @@ void Saver::write_index() {
   io::CheckpointMeta meta = meta_of_save(deck_, claim_->lineage(), data_);
   meta.step = step_, meta.sample_cursor = sample_cursor_, meta.values = values_;
   io::write_index(root(), layout_, meta, linked);
-  const io::Retention retention{.newest = deck_.checkpoint.keep, .every = deck_.checkpoint.keep_every, .best = deck_.checkpoint.keep_best};
+  // A run that goes back to a checkpoint that was due keeps those, whatever stops and saves that were tried again have left.
+  const std::int64_t due = deck_.guards.spike == SpikeMode::rollback ? deck_.checkpoint.every : 0;
+  const io::Retention retention{
+      .newest = deck_.checkpoint.keep, .every = deck_.checkpoint.keep_every, .best = deck_.checkpoint.keep_best, .due = due};
   io::commit_checkpoint(root(), step_, what_ == SaveOf::state ? retention : io::Retention());
 }
 
@@ -316,9 +320,14 @@ void Saver::saved() {
 
 std::string choose_verified(const World& world, const std::string& who, const std::vector<std::string>& candidates) {
   const std::string all = world.broadcast_text(fmt::format("{}", fmt::join(candidates, "\n")));
+  const auto hear_stops = [&](std::int64_t, std::int64_t) {
+    if (stop_requested())
+      fail(ExitCode::interrupted, "stopped by {} while checkpoints were verified: there is nothing to save; start the same command again",
+           signal_name(stop_signal()));
+  };
   std::istringstream lines(all);
   for (std::string candidate; std::getline(lines, candidate);) try {
-      world.together([&] { io::CheckpointReader(candidate).verify({}, world.rank(), world.ranks()); });
+      world.together([&] { io::CheckpointReader(candidate).verify(hear_stops, world.rank(), world.ranks()); });
       info("{} goes on from {}, which verified", who, candidate);
       return candidate;
     } catch (const AgreedError& error) {

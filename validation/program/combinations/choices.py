@@ -206,6 +206,9 @@ KEPT = ("data.train", "data.validation", "data.bin_ids", "data.epochs", "evaluat
 # With zero.quantized_weights these too: which weights are rounded.
 KEPT_IN_BLOCKS = ("zero.stage", "zero.param_persistence_threshold")
 
+# What decides which steps are passed over, and where a run goes back to.
+KEPT_BY_GUARDS = ("guards.spike", "guards.threshold", "guards.window", "guards.skip_limit", "guards.rollback_limit", "checkpoint.every", "checkpoint.keep")
+
 # Keys of the layout that are part of what a step computes, since sums have another order with them; context.method where there is mesh.cp.
 AXES = ("mesh.tp", "mesh.cp", "mesh.ep")
 ARITHMETIC = (*AXES, "kernels.loss_chunk")

@@ -4,6 +4,7 @@ and gives what its plain layout gives (the bits where they are promised); planne
 
     combinations.py [--decks N] [--seed N] [--device host|cuda]     N decks at random, and those of found/, which showed a fault once
     combinations.py --pairs [--decks N]                             decks until each pair of values of two keys was in one that trained, or is refused; then N at random
+    combinations.py --spikes [--decks N]                            decks whose data spikes, with guards that see it (spiking.py)
     combinations.py --deck FILE                                     one deck, as a fault prints it
 
 A deck that shows a fault is shrunk to the fewest keys. The seed is TESSERA_TEST_DRAW, which scripts/test makes of the commit; with TESSERA_TEST_FULL=1 it is --pairs with
@@ -18,6 +19,7 @@ import sys
 
 import choices
 import draw
+import spiking
 from decks import LAUNCH, RANKS, Place, Schema, make_files, runs
 from trial import Fault, Refused, Trial
 
@@ -27,7 +29,7 @@ UNSETTLED = 0.1  # of the decks at random: refused by what contradicts itself
 
 class Driver:
     def __init__(self, options, schema, folder):
-        self.options, self.schema = options, schema
+        self.options, self.schema, self.folder = options, schema, folder
         self.place = Place(schema, folder)
         self.trial = Trial(schema, self.place, folder)
         self.seen, self.refused, self.kinds = collections.Counter(), collections.Counter(), {}
@@ -61,7 +63,10 @@ class Driver:
     def kind_of(self, case):
         """The fault that a case shows, what refused it, or None."""
         try:
-            self.seen[self.trial.play(case)] += 1
+            seen = self.trial.play(case)
+            self.seen[seen] += 1
+            if self.options.verbose:
+                print(seen, flush=True)
         except Refused as refused:
             self.seen["refused at the start"] += 1
             self.refused[refused.key] += 1
@@ -109,7 +114,8 @@ class Driver:
 
     def shrink(self, case, kind, tries=200):
         """The same fault with the fewest keys: halves, quarters and single keys become plain for as long as it stays."""
-        left = [tries]
+        left, kept = [tries], self.trial.kept(case["deck"])
+        stays_as_it_is = {*spiking.FIXED} if "cut" in case else set()
 
         def stays(trial):
             left[0] -= 1
@@ -132,21 +138,21 @@ class Driver:
                 continue
             size = len(case[part])
             while size >= 1:
-                for keys in chunks(sorted(case[part]), size):
+                for keys in chunks(sorted({*case[part]} - stays_as_it_is), size):
                     if part == "then":  # the run that goes on is of the same model
-                        keys = [key for key in keys if not (self.schema.identity(key) and key in case["deck"])]
+                        keys = [key for key in keys if not (key in kept and key in case["deck"])]
                     less = {**case, part: {key: value for key, value in case[part].items() if key not in keys}}
                     if part == "deck" and case["then"] is not None:  # what a run computes is that of both
-                        less["then"] = {key: value for key, value in case["then"].items() if key not in keys or not self.schema.identity(key)}
+                        less["then"] = {key: value for key, value in case["then"].items() if key not in keys or key not in kept}
                     if len(less[part]) < len(case[part]) and stays(less):
                         case = less
                 size = size // 2 if size > 1 else 0
-        for key in sorted(case["deck"]):  # and the smallest of its values
+        for key in sorted({*case["deck"]} - stays_as_it_is):  # and the smallest of its values
             for value in self.schema.values[key][1:]:
                 if value == case["deck"].get(key):
                     break
                 less = {**case, "deck": {**case["deck"], key: value}}
-                if case["then"] is not None and self.schema.identity(key):
+                if case["then"] is not None and key in kept:
                     less["then"] = {**case["then"], key: value}
                 if stays(less):
                     case = less
@@ -246,7 +252,8 @@ class Driver:
     def found(self):
         """Decks that showed a fault once train now."""
         for path in sorted(glob.glob(os.path.join(HERE, "found", "*.toml"))):
-            if self.play(read_case(path), os.path.basename(path)) is None:
+            case = read_case(path)
+            if ("cut" in case) == self.options.spikes and self.play(case, os.path.basename(path)) is None:
                 print(f"FAIL {os.path.basename(path)} does not train", flush=True)
                 self.good = False
 
@@ -259,7 +266,8 @@ def text_of(case):
     """A case as a file: the deck's keys, and after `# then` those of the layout that goes on."""
     def lines(deck):
         return [f"{'# ' if key in LAUNCH else ''}{key} = {value}" for key, value in sorted(deck.items())]
-    return "\n".join(lines(case["deck"]) + (["# then"] + lines(case["then"]) if case["then"] is not None else [])) + "\n"
+    cut = [f"# cut = {case['cut']}"] if case.get("cut") else []
+    return "\n".join(lines(case["deck"]) + cut + (["# then"] + lines(case["then"]) if case["then"] is not None else [])) + "\n"
 
 
 def read_case(path):
@@ -269,6 +277,8 @@ def read_case(path):
         for line in lines:
             if line.strip() == "# then":
                 part = case["then"] = {}
+            elif line.startswith("# cut = "):
+                case["cut"] = int(line.split(" = ")[1])
             elif line.startswith(tuple(f"# {key} = " for key in LAUNCH)) or " = " in line and not line.startswith("#"):
                 key, value = line.removeprefix("# ").strip().split(" = ", 1)
                 part[key] = value
@@ -283,11 +293,12 @@ def main():
     parser.add_argument("--decks", type=int)
     parser.add_argument("--pairs", action="store_true", default=full)
     parser.add_argument("--most", type=int, default=10**6, help="decks that pairs may take")
+    parser.add_argument("--spikes", action="store_true")
     parser.add_argument("--deck")
     parser.add_argument("--verbose", action="store_true", help="say what refused a deck")
     options = parser.parse_args()
     if options.decks is None:
-        options.decks = (3000 if full else 50) // (1 if options.device == "host" else 25)
+        options.decks = (3000 if full else 12 if options.spikes else 50) // (1 if options.device == "host" else 25)
     with runs.Folder() as folder:
         if options.device == "cuda" and not runs.has_gpu(folder):
             print("no GPU is seen")
@@ -299,15 +310,21 @@ def main():
         os.environ["TMPDIR"] = os.path.join(folder.path, "tmp")
         driver = Driver(options, schema, folder)
         if options.deck:
-            fault = driver.kind_of(read_case(options.deck))
+            case = read_case(options.deck)
+            if "cut" in case:
+                spiking.prepare(driver)
+            fault = driver.kind_of(case)
             print(fault or f"no fault: {dict(driver.seen)}")
             return 1 if isinstance(fault, Fault) else 0
-        if options.device == "host":
+        if options.spikes:
+            driver.good &= spiking.play(driver, options.decks)
+        elif options.device == "host":
             driver.refused_values()
             driver.found()
-        if options.pairs and options.device == "host":
+        if options.pairs and options.device == "host" and not options.spikes:
             driver.pairs()
-        driver.at_random(options.decks)
+        if not options.spikes:
+            driver.at_random(options.decks)
         print(f"decks: {dict(driver.seen)}; {driver.place.checks} checks; {driver.place.seconds:.0f} s of processor time")
         print("refused by: " + ", ".join(f"{key} {count}" for key, count in driver.refused.most_common() if "(value)" not in key))
         for kind, count in driver.kinds.items():

@@ -72,6 +72,7 @@ class Place:
     def __init__(self, schema, folder):
         self.schema, self.path = schema, folder.path
         self.checks, self.seconds = 0, 0.0  # of processor time, of all ranks
+        self.steps = STEPS
 
     def text(self, deck):
         """A deck as a file has it, with real paths."""
@@ -131,14 +132,14 @@ class Place:
         faults = []
         if ".h5" in both and vocab < 257:
             faults.append(("model.vocab", "model.vocab is too small for data.train"))
-        if "plain.bin" in both and self.schema.value(deck, "data.document_mask") == "true":
+        if ".bin" in both and self.schema.value(deck, "data.document_mask") == "true":
             faults.append(("data.train", "data.document_mask needs documents in data.train and data.validation"))
-        if "plain.bin" in both and self.schema.value(deck, "data.bin_ids") == '"uint32"':
+        if ".bin" in both and self.schema.value(deck, "data.bin_ids") == '"uint32"':
             faults.append(("data.bin_ids", "data.train and data.validation have ids of 16 bits"))
         if self.schema.value(deck, "samples.every") != "0" and vocab != 257:
             faults.append(("samples.every", "samples.every needs a tokenizer, or the model.vocab of bytes"))
         steps = values["run"]["steps"] if values else "auto"
-        if steps != "auto" and not STEPS[0] <= steps <= STEPS[1]:
+        if steps != "auto" and not self.steps[0] <= steps <= self.steps[1]:
             faults.append(("run.epochs", f"makes {steps} steps of batch.global, batch.sequence_length and data.train"))
         return faults
 
@@ -169,9 +170,14 @@ def make_files(folder):
     with open(os.path.join(folder.path, "plain.bin"), "wb") as out:
         for at in range(12000):
             out.write((chance.randrange(61) if at % 3 else at % 61).to_bytes(2, "little"))
+    # Text that is soon learnt, and a stretch of it now and then that is like nothing before.
+    with open(os.path.join(folder.path, "spikes.bin"), "wb") as out:
+        for at in range(12000):
+            out.write((chance.randrange(10, 61) if at // 24 % 23 == 9 else at % 7).to_bytes(2, "little"))
     word = lambda longest: "".join(chance.choice("abcdefgh ") for _ in range(chance.randrange(2, longest)))
     files = {"texts": [{"text": word(60 if i % 9 == 0 else 12)} for i in range(300)],
              "more": [{"text": word(14)} for _ in range(150)],
+             "spikes": [{"text": word(60) if i % 19 == 9 else "abc" * chance.randrange(1, 9)} for i in range(400)],
              "pairs": [{"prompt": word(16), "completion": word(16)} for _ in range(250)]}
     for name, lines in files.items():
         path = os.path.join(folder.path, name + ".jsonl")

@@ -16,6 +16,7 @@ NEAR = {'"fp32"': (1e-4, 2e-3), '"bf16"': (1e-2, 5e-2), '"fp16"': (1e-2, 5e-2), 
 FAR = {'"bf16"': 0.5, '"fp8"': 1.5}
 ROUNDING = 4  # times what a millionth of an update makes: so much may be rounding
 STATUSES = (2, 3, 4, 5, 6)  # of ExitCode: those of a run that is refused before its first step
+OUT_OF_WAYS = 8  # and that of a run whose guards have come to their limit
 FIGURES = ("val_loss", "targets", "document_squares", "dropped", "expert_load", "router_balance", "router_z", "samples_of_files", "targets_of_files", "loss_of_files")
 OF_RUN = {"metrics.jsonl", "events.jsonl", "profile.json", "metrics.csv", "tensorboard", "deck.toml", "plan.txt", "run.lock", "checkpoints",
           "weights", "trace", "tokenizer", "neighbours.json", "samples.jsonl"}
@@ -42,8 +43,8 @@ class Refused(Exception):
 class Trial:
     def __init__(self, schema, place, folder):
         self.schema, self.place, self.folder = schema, place, folder
-        self.count = 0
         self.decks = {}  # of plain layouts, by name
+        self.ended = {}  # by name of a run: 0, or OUT_OF_WAYS where that is looked for
 
     def start(self, name, deck, **keys):
         """The output of a run, or what refused it."""
@@ -69,6 +70,9 @@ class Trial:
         status = int(status[1])
         error = re.search(r"error: (.*)", said)
         shape = re.sub(r"\d+|/\S+|step-\S*|'[^']*'|\"[^\"]*\"", "N", error[1]) if error else ""
+        if status == OUT_OF_WAYS and name in self.ended and "guards." in said:
+            self.ended[name] = status
+            return said
         if status not in STATUSES:
             raise Fault(f"status {status}: {shape}", said)
         named = sorted(self.place.named_in(said[error.start():]) - {RANKS}) if error else []
@@ -98,10 +102,16 @@ class Trial:
             except Fault as fault:
                 raise Fault(far.kind, f"{far}\nin fp32: {fault}") from None
 
-    def play_once(self, case):
+    def clear(self):
+        """Runs of the case before."""
         for entry in os.scandir(self.place.path):
             if entry.is_dir() and entry.name.startswith("run-") or entry.name.startswith("run-"):
                 shutil.rmtree(entry.path) if entry.is_dir() else os.remove(entry.path)
+        for left in glob.glob(os.path.join(self.place.path, "tmp", "tessera-run-*.prom")):  # of one that has come to its limit: what it said last
+            os.remove(left)
+
+    def play_once(self, case):
+        self.clear()
         deck, then = case["deck"], case.get("then")
         said = self.start("run-a", deck)
         self.look_at("run-a", deck, said)
@@ -121,7 +131,7 @@ class Trial:
 
     # What a run leaves
 
-    def look_at(self, name, deck, said):
+    def look_at(self, name, deck, said, after=0):
         for used, planned in re.findall(r"memory (\S+ \S+) of (\S+ \S+)", said):
             if used != planned:
                 raise Fault("bytes used and planned", f"{used} used, {planned} planned\n{said}")
@@ -129,6 +139,7 @@ class Trial:
         losses = self.folder.losses(name)
         if not losses or any(not math.isfinite(x) for values in losses.values() for x in values):
             raise Fault("losses that are not finite", str(losses))
+        losses = {step: values for step, values in losses.items() if step > after}  # of the start that is looked at
         left = {entry.name for entry in os.scandir(self.folder.run(name))} - OF_RUN
         saves = os.path.join(self.folder.run(name), "checkpoints")
         left |= {entry for entry in os.listdir(saves) if not re.fullmatch(r"step-\d{8}|latest|best|line\.json", entry)}
@@ -176,7 +187,8 @@ class Trial:
     def kept(self, deck):
         """Keys that decide what a run of the deck computes."""
         of_blocks = choices.KEPT_IN_BLOCKS if self.schema.value(deck, "zero.quantized_weights") == "true" else ()
-        return {key for key in self.schema.values if self.schema.identity(key)} | {*of_blocks}
+        of_guards = choices.KEPT_BY_GUARDS if self.schema.value(deck, "guards.spike") != '"off"' else ()
+        return {key for key in self.schema.values if self.schema.identity(key)} | {*of_blocks, *of_guards}
 
     def plain(self, deck, axes):
         """The plain layout of a deck, with these sizes of the axes that are part of the arithmetic."""
@@ -225,17 +237,21 @@ class Trial:
         """Of each step after this one, in order, what the rows of metrics.jsonl say."""
         return {(row["step"], key): row[key] for row in self.folder.metrics(name) for key in FIGURES if key in row and row["step"] > after and "saved" not in row}
 
-    def same(self, what, name, reference):
+    def hashes(self, name):
+        return self.folder.hashes(name) if os.path.exists(self.folder.latest(name)) else {}
+
+    def same(self, what, name, reference, cut=None):
+        """`cut`: a step at which the run had ended once, after which it was evaluated whatever was due."""
         losses, wanted = self.folder.losses(name), self.folder.losses(reference)
         for step, values in losses.items():
-            if values != wanted[step]:
-                raise Fault(f"{what}: bits of {'the loss' if values[0] != wanted[step][0] else 'the gradient norm'}", f"step {step}: {values} instead of {wanted[step]}")
+            if values != wanted.get(step):
+                raise Fault(f"{what}: bits of {'the loss' if values[0] != wanted.get(step, [None])[0] else 'the gradient norm'}", f"step {step}: {values} instead of {wanted.get(step)}")
         after = min(losses) - 1
         ours, theirs = self.figures(name, after), self.figures(reference, after)
         for key in sorted(ours.keys() | theirs.keys()):
-            if ours.get(key) != theirs.get(key):
+            if ours.get(key) != theirs.get(key) and key != (cut, "val_loss"):
                 raise Fault(f"{what}: {key[1]}", f"step {key[0]}: {ours.get(key)} instead of {theirs.get(key)}")
-        ours, theirs = self.folder.hashes(name), self.folder.hashes(reference)
+        ours, theirs = self.hashes(name), self.hashes(reference)
         for key in sorted(ours.keys() | theirs.keys()):
             if ours.get(key) != theirs.get(key):
                 raise Fault(f"{what}: bits of the state", f"{key}: {ours.get(key)} instead of {theirs.get(key)}")

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Chains of runs that are killed and stopped by signals at many moments, saves included, and go on each time with the same command at another layout.
 A chain draws what it trains (model, adapters, frozen tensors, experts, data with masks and documents or a mixture, axes that are part of the arithmetic);
-every second one has data that spikes, and a guard that skips such steps or goes back. Each start draws its ranks, mesh, ZeRO stage, offload, recompute, the
+every second one has data that spikes, and a guard that skips such steps or goes back; of some of these checkpoints vanish, as if their saves had failed. Each start draws its ranks, mesh, ZeRO stage, offload, recompute, the
 way of its saves, copies in the memory of nodes, and whether copies are compared or steps computed again. After every end the newest checkpoint must be whole and have the
 bits of a run that nobody disturbed; so must the losses and the state at the end of the chain. Moments are states of the run's folder, in which the ranks
 are frozen before they are killed: no speed of the machine decides what is met.
-    kill_resume.py [--chains 2] [--ends 10] [--seed N]      ends: kills and signals of each chain; N is TESSERA_TEST_DRAW, which scripts/test makes of the commit
+    kill_resume.py [--chains 2] [--ends 10] [--seed N] [--spikes]     ends: kills and signals of each chain; N is TESSERA_TEST_DRAW, which scripts/test makes of the commit;
+                                                                      --spikes: all chains have data that spikes
 TESSERA_TEST_FULL=1: 200 chains with 12 ends"""
 import argparse
 import collections
@@ -13,6 +14,7 @@ import glob
 import json
 import os
 import random
+import shutil
 import signal
 import struct
 import subprocess
@@ -109,13 +111,15 @@ def aim(chance, run, root):
 class Chain:
     """Starts of one folder, each of which but the last is ended from outside."""
 
-    def __init__(self, folder, number, chance):
+    def __init__(self, folder, number, chance, spikes):
         self.folder, self.chance, self.name = folder, chance, f"chain{number}"
         model, self.axes = chance.choice(MODELS), chance.choice(AXES + [{"mesh__ep": 2}] * 4)
         if ("mesh__ep" in self.axes) != ("model__experts" in model):
             self.axes = {"mesh__ep": 2} if "model__experts" in model and chance.random() < 0.5 else {}
-        spikes = {} if number % 2 else {"guards__spike": chance.choice(["rollback", "rollback", "skip"]), "guards__skip_limit": chance.choice([0, 2]), "guards__window": 12, "guards__threshold": 8.0, "guards__rollback_limit": 500,
+        spikes = {} if not spikes else {"guards__spike": chance.choice(["rollback", "rollback", "skip"]), "guards__skip_limit": chance.choice([0, 2]), "guards__window": chance.choice([8, 12]), "guards__threshold": chance.choice([5.0, 8.0, 8.0]), "guards__rollback_limit": 500,
                                         "data__train": folder.spiking, "optimizer__learning_rate": 1e-2}
+        if spikes:  # where a run goes back to follows from these and its steps: they must not differ from start to start
+            spikes.update(checkpoint__every=chance.choice([1, 2, 3, 5]), checkpoint__keep=chance.choice([0, 0, 1, 2]))
         if spikes.get("guards__spike") == "skip":
             spikes["guards__skip_limit"] = 500  # in a row
         self.spikes = bool(spikes)
@@ -149,8 +153,8 @@ class Chain:
                 keys[key] = chance.choice(values)
         if "checkpoint__neighbour_every" in keys:
             keys.update(checkpoint__neighbour_folder=json.dumps(self.folder.run("memory")), checkpoint__allow_same_node=True)
-        if self.spikes:  # a run goes back to the newest of these: which they are must not differ from start to start
-            keys.update(checkpoint__every=1, checkpoint__keep=0)
+        if self.spikes:
+            keys.update(checkpoint__every=self.keys["checkpoint__every"], checkpoint__keep=self.keys["checkpoint__keep"])
         ranks = chance.choice([1, 1, 2, 2, 2, 3, 5, 7])
         for axis in ("mesh__pp", "mesh__tp", "mesh__cp", "mesh__ep", "mesh__replicate"):
             ranks *= {**keys, **self.axes}.get(axis, 1)
@@ -187,16 +191,35 @@ class Chain:
             runs.wait_until_gone(pids)
         name = self.newest()
         if self.spikes:  # what stands now may be of a way that the undisturbed run has left again: that it is whole is seen here, its bits at the end of the chain
-            return not name or bool(runs.state_digests(f"{self.root}/{name}"))
+            good = not name or bool(runs.state_digests(f"{self.root}/{name}"))
+            self.lose()
+            return good
         return not name or runs.same(f"{self.name}: {name} after {what}", runs.state_digests(f"{self.root}/{name}"), self.reference.state(int(name[-8:])))
+
+    def lose(self):
+        """A checkpoint between two others is gone, as if its save had failed and the next one had not: a run that goes back there makes it again from the one before."""
+        every, names = self.keys["checkpoint__every"], whole(self.root)
+        steps = [int(name[-8:]) for name in names]
+        between = [name for name, step in zip(names, steps) if step % every == 0 and {step - every, step + every} <= {*steps} and name != link(self.root)]
+        if self.keys["checkpoint__keep"] == 0 and between and self.chance.random() < 0.3:
+            shutil.rmtree(f"{self.root}/{self.chance.choice(between[-3:])}")
+            self.said["a checkpoint is gone"] += 1
+
+    def reached(self):
+        """The furthest step from which the chain has gone back: a run that ends before does not see what is there."""
+        try:
+            with open(f"{self.root}/line.json") as file:
+                return json.load(file)[-1].get("way_back", {}).get("spikes", {}).get("reached", 0)
+        except (OSError, ValueError):
+            return 0
 
     def finish(self):
         """Without an end from outside, some steps more: all losses and the state are those of a run that was never disturbed."""
         ranks, keys = self.layout()
         name = self.newest()
-        last = (int(name[-8:]) if name else 0) + LAST
+        last = max(int(name[-8:]) if name else 0, self.reached()) + LAST  # no start has come there yet
         self.folder.train(self.name, ranks, **{**keys, "run__steps": last})
-        reference = Reference(self.folder, f"{self.name}-end", self.keys, self.axes, more=0) if self.spikes else self.reference
+        reference = Reference(self.folder, f"{self.name}-end", self.keys, self.axes, more=0, saves=self.keys) if self.spikes else self.reference
         good = runs.same(self.name + " losses", self.folder.losses(self.name), reference.losses(last))
         good &= runs.same(self.name + " state", self.folder.hashes(self.name), reference.state(last))
         if self.spikes:
@@ -209,11 +232,12 @@ class Chain:
 
 
 class Reference:
-    """A run that nobody disturbs, with all its checkpoints; made longer as it is asked for later steps, by so many more."""
+    """A run that nobody disturbs, with all its checkpoints, or those that `saves` asks for; made longer as it is asked for later steps, by so many more."""
 
-    def __init__(self, folder, number, keys, axes, more=20):
+    def __init__(self, folder, number, keys, axes, more=20, saves=None):
         self.folder, self.name, self.steps, self.digests, self.more = folder, f"reference{number}", 0, {}, more
-        self.keys, self.ranks = {**keys, **axes, "zero__stage": 0, "checkpoint__every": 1, "checkpoint__keep": 0}, 1
+        every = {"checkpoint__every": 1, "checkpoint__keep": 0} if saves is None else {key: saves[key] for key in ("checkpoint__every", "checkpoint__keep")}
+        self.keys, self.ranks = {**keys, **axes, "zero__stage": 0, **every}, 1
         for size in axes.values():
             self.ranks *= size
 
@@ -266,17 +290,21 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--chains", type=int, default=200 if full else 2)
     parser.add_argument("--ends", type=int, default=12 if full else 10)
+    parser.add_argument("--spikes", action="store_true")
     parser.add_argument("--seed", type=int, default=int(os.environ.get("TESSERA_TEST_DRAW", "1")))
     options = parser.parse_args()
     good, said = True, collections.Counter()
     with runs.Folder() as folder:
         make_data(folder)
         for number in range(options.chains):
-            chain = Chain(folder, number, random.Random(f"{options.seed} {number}"))
+            chain = Chain(folder, number, random.Random(f"{options.seed} {number}"), options.spikes or number % 2 == 0)
             print(f"{chain.name} of seed {options.seed}: {chain.keys | chain.axes}", flush=True)
             if chain.reference.state(1) == chain.reference.state(2) or len(set(chain.reference.losses(20).values())) != 20:
                 sys.exit("FAIL the reference did not train")
-            good &= all(chain.end() for _ in range(options.ends)) and chain.finish()
+            fine = all(chain.end() for _ in range(options.ends)) and chain.finish()
+            good &= fine
+            for name in (chain.name, chain.reference.name, f"reference{chain.name}-end") if fine else ():
+                shutil.rmtree(folder.run(name), ignore_errors=True)
             said += chain.said
     for moment, count in sorted(said.items()):
         print(f"{count:5d}  {moment}")

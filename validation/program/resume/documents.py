@@ -109,6 +109,9 @@ def check_routers(folder, common, device):
             a, b = rows(folder, one, figure), rows(folder, name, figure)
             check(f"{name}: {figure} without padding", len(a) == 3 and a.keys() == b.keys() and all(near(a[step], b[step]) for step in a), f"{b} instead of {a}")
 
+        tokens = [{step: round(rate * rows(folder, run, "seconds")[step]) for step, rate in rows(folder, run, "tokens_per_second").items()} for run in (one, name)]
+        check(f"{name}: tokens without padding", tokens == [rows(folder, run, "targets") for run in (one, name)] and tokens[0] == tokens[1], str(tokens))
+
     for kind, extra in ("dropless", {}), ("capacity", {"experts__capacity_factor": 1.0}):
         one = f"routers-{kind}"
         folder.train(one, 1, **{**keys, **extra, "batch__sequence_length": 40, "batch__micro": 2})

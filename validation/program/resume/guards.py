@@ -4,6 +4,7 @@ kill; a value that is not finite is passed over and named; a bit that turns over
     guards.py"""
 import json
 import os
+import re
 import shutil
 import signal
 import struct
@@ -165,6 +166,42 @@ def killed(folder, data):
     same("stopped", folder.train("stopped", 1, **keys).stderr)
 
 
+def missing(folder, data):
+    """A checkpoint to which a run would go back was not saved, as the disk was full for a while. What the run makes of its data does not depend on that: it makes the steps up to
+    there again. So does a run that is killed meanwhile, and one that keeps a single checkpoint and was stopped between two. Where that would be long, it says that numbers differ."""
+    keys = {**KEYS, "data__train": data, "guards__spike": "rollback", "guards__window": 16, "guards__threshold": 20.0}
+    folder.train("whole", 1, **keys)
+    back = [event["went_back"] for event in events(folder, "whole") if event.get("went_back")]
+    at = int(re.search(r"went back to step (\d+)", back[0])[1])
+    step = int(re.match(r"step (\d+)", back[0])[1])
+    for name, cut, kept in (("without", step - 1, {}), ("stopped-once", step - 1, {"checkpoint__keep": 1}), ("far", step - 1, {"checkpoint__keep": 1})):
+        folder.train(name, 1, **{**keys, **kept, "run__steps": cut})
+        root = os.path.join(folder.run(name), "checkpoints")
+        if name != "stopped-once":
+            shutil.rmtree(os.path.join(root, f"step-{at:08d}"))
+        said = folder.train(name, 1, **{**keys, **kept}).stderr
+        words = {"without": f"went back to step {at - 6}, since no checkpoint of step {at} can be read. It makes the steps up to {at} again", "stopped-once": f"the run went back to step {at}, and leaves out",
+                 "far": "A run that kept it has other numbers from here on"}[name]
+        check(f"{name}: {words}", words in said, said)
+        same = folder.hashes(name) == folder.hashes("whole") and folder.losses(name)[40] == folder.losses("whole")[40]
+        check(f"{name}: the bits are {'other ones' if name == 'far' else 'those of a run whose saves are whole'}", same == (name != "far"), said)
+    # The line says what is still to be left out, so that the way there may be ended at any step of it.
+    line = json.load(open(os.path.join(folder.run("without"), "checkpoints", "line.json")))[-1]
+    check("the line says where it leaves out samples", line["from_step"] == at - 6 and line["way_back"]["left_out"] == [{"after": at, "samples": 4 * (step - at)}], str(line))
+    folder.train("ended", 1, **{**keys, "run__steps": step - 1})
+    root = os.path.join(folder.run("ended"), "checkpoints")
+    shutil.rmtree(os.path.join(root, f"step-{at:08d}"))
+    run = folder.start("ended", 1, **{**keys, "run__steps": 40, "run__log_every": 1})
+    try:
+        runs.wait_until(lambda: "the run went back to step" in run.output() or run.ended(), "the way back")
+        run.signal_ranks(signal.SIGTERM)
+        check("it saves and leaves", run.wait() in (75, 0), run.output())
+    finally:
+        run.kill()
+    said = folder.train("ended", 1, **keys).stderr
+    check("ended on the way: the bits of a run whose saves are whole", folder.hashes("ended") == folder.hashes("whole"), said)
+
+
 def events(folder, name):
     with open(os.path.join(folder.run(name), "events.jsonl")) as lines:
         return [json.loads(line) for line in lines]
@@ -241,6 +278,7 @@ def main():
             turned_bits(folder, data, every, digest_every)
         not_finite(folder, data)
         killed(folder, data)
+        missing(folder, data)
     sys.exit(0 if check.good else 1)
 
 

@@ -441,6 +441,19 @@ TEST(Rules, StoredDecksBindNoDevice) {
   EXPECT_EQ(parse_stored_deck(text, "checkpoint.h5:deck", "host").deck.run.device, RunDevice::host);
 }
 
+// A host takes what has no effect there. A run must be able to go on from its own deck.
+TEST(Rules, StoredDecksOfAHostHoldWhatGpusDoNot) {
+  for (const std::vector<std::string>& keys : {std::vector<std::string>{"run.device=host", "kernels.attention=cudnn", "model.head_dim=4"},
+                                               {"run.device=host", "kernels.attention=cudnn", "precision.compute=fp32"}}) {
+    const ParsedDeck here = parse_small(keys);
+    ASSERT_EQ(faults_of(here), "");
+    const ParsedDeck stored = parse_stored_deck(print_deck(here.deck), "deck.toml");
+    EXPECT_EQ(faults_of(stored), "");
+    EXPECT_EQ(stored.deck.run.device, RunDevice::automatic);
+    EXPECT_EQ(stored.deck.model.head_dim, here.deck.model.head_dim);
+  }
+}
+
 // Runs and checkpoints of earlier versions hold a key under its older name, which a deck of today may not have.
 TEST(Rules, StoredDecksMayHaveAnOlderNameOfAKey) {
   std::string text = print_deck(parse_small({"memory.host=3 GiB"}).deck);

@@ -18,6 +18,15 @@ void expect_groups(const std::string& folder, const SmallModel& model) {
   reader.verify([&](std::int64_t d, std::int64_t t) { done = d, total = t; });
   EXPECT_EQ(done, total);
   EXPECT_EQ(total, model.layout.bytes());
+  // Whoever is asked to stop leaves in the middle of a checkpoint, and is not told that it is damaged.
+  int pieces = 0;
+  try {
+    reader.verify([&](std::int64_t, std::int64_t) { ++pieces, fail(ExitCode::interrupted, "stopped"); });
+    ADD_FAILURE() << "it went on";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code, ExitCode::interrupted);
+  }
+  EXPECT_EQ(pieces, 1);
   const auto file = hdf5::File::open(folder + "/checkpoint.h5", ExitCode::checkpoint);
   EXPECT_EQ(file.integer_attribute("tessera_format"), 4);
   for (std::size_t g = 0; g < 2; ++g) {
