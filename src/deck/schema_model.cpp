@@ -78,6 +78,8 @@ std::vector<Key> model_keys() {
       {KEY(model.attention_softcap), .read_by = ReadBy::attention, .theirs = "attn_logit_softcapping", .type = real,
        .limits = {.least = 0, .most = 1e6}, .fallback = "0.0", .identity = true, .silent = true,
        .help = "Soft cap c of attention's scores: a score x counts as c tanh(x / c) (Gemma 2); 0: none."},
+      {KEY(model.head_bias), .read_by = ReadBy::ends, .theirs = "the bias that the head of its model_type has", .type = boolean,
+       .fallback = "false", .identity = true, .silent = true, .help = "Adds a bias to the logits, before they are scaled (Phi-1, Phi-2)."},
       {KEY(model.logit_scale), .read_by = ReadBy::ends, .theirs = "the scale of its logits", .type = real,
        .limits = {.above = 0, .most = 1e6}, .fallback = "1.0", .identity = true, .silent = true,
        .help = "What logits are multiplied with."},

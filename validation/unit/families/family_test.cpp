@@ -88,6 +88,10 @@ std::vector<ModelKeys> models() {
     starcoder.norm_form = NormForm::layer_norm, starcoder.gated = false, starcoder.activation = Activation::gelu_tanh;
     starcoder.mlp_bias = starcoder.attention_out_bias = m.qkv_bias, starcoder.window = bit(3) ? 7 : 0;
     all.push_back(starcoder);
+    ModelKeys phi2 = starcoder;
+    phi2.norm_placement = NormPlacement::parallel, phi2.mlp_bias = phi2.attention_out_bias = phi2.qkv_bias, phi2.window = 0;
+    phi2.head_bias = !bit(3), phi2.rotary_fraction = bit(4) ? 1 : 0.5;
+    all.push_back(phi2);
     for (const Activation activation : {Activation::xielu, Activation::relu_squared, Activation::gelu}) {
       ModelKeys apertus = m;
       apertus.qk_norm = true, apertus.gated = false, apertus.activation = activation, apertus.attention_out_bias = m.qkv_bias;
@@ -195,7 +199,7 @@ TEST(Family, TakesNoModelWhoseFileLeavesATraitOut) {
     ASSERT_NE(own, all.end()) << family.type;
     int refused = 0;
     for (const auto trait : {&ModelKeys::qk_norm, &ModelKeys::qkv_bias, &ModelKeys::attention_out_bias, &ModelKeys::attention_sinks,
-                             &ModelKeys::mlp_bias, &ModelKeys::tied, &ModelKeys::expert_bias}) {
+                             &ModelKeys::mlp_bias, &ModelKeys::head_bias, &ModelKeys::tied, &ModelKeys::expert_bias}) {
       ModelKeys other = *own;
       other.*trait = !(other.*trait);
       if (!can_say(family, other)) {
@@ -223,8 +227,10 @@ TEST(Family, ARefusalNamesWhatTheNearestCannotSay) {
     }
   };
   EXPECT_EQ(refusal(), "none: llama");
-  m.learned_positions = 8;
-  EXPECT_NE(refusal().find(", the nearest, cannot say model.learned_positions = 8; --format hdf5"), std::string::npos) << refusal();
+  m.head_bias = true;
+  EXPECT_NE(refusal().find(", the nearest, cannot say model.head_bias = true; --format hdf5"), std::string::npos) << refusal();
+  m.head_bias = false, m.learned_positions = 8;
+  EXPECT_NE(refusal().find("cannot say model.learned_positions = 8;"), std::string::npos) << refusal();
 }
 
 TEST(Family, OfAPartOfAHeadThatIsRotatedThereAreGlmsAndPhi3) {
@@ -234,7 +240,7 @@ TEST(Family, OfAPartOfAHeadThatIsRotatedThereAreGlmsAndPhi3) {
       const Family* family = family_of(m);
       EXPECT_TRUE(!family || (pairs == RopePairs::neighbours && family->type.starts_with("glm")) ||
                   (pairs == RopePairs::halves &&
-                   (family->type == "phi3" || family->type == "glm4_moe" || family->type == "minimax_m2")))
+                   (family->type == "phi3" || family->type == "phi" || family->type == "glm4_moe" || family->type == "minimax_m2")))
           << family->type;
     }
   }
@@ -627,7 +633,32 @@ TEST(TensorNames, KeepTheNumbersInTheirOrder) {
     EXPECT_EQ(TensorNames(family_named("granitemoehybrid")).of(ours), "model.layers.1.shared_mlp.input_linear.weight") << ours;
   EXPECT_EQ(TensorNames(family_named("phi3")).name("layers.3.attention.wk").fused, Fused::rows);
   EXPECT_EQ(words("layers.0.attention.wq"), (std::vector<std::string>{"q_proj", "c_attn", "qkv_proj"}));
-  EXPECT_EQ(words("layers.0.attention.wo"), (std::vector<std::string>{"o_proj", "c_proj"}));
+  EXPECT_EQ(words("layers.0.attention.wo"), (std::vector<std::string>{"o_proj", "c_proj", "dense"}));
+}
+
+// As config.json of Phi-2 has it.
+TEST(Family, ReadsAPhi2) {
+  const std::string text =
+      R"({"architectures": ["PhiForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 50256, "embd_pdrop": 0.0, "eos_token_id": 50256,)"
+      R"( "hidden_act": "gelu_new", "hidden_size": 2560, "initializer_range": 0.02, "intermediate_size": 10240, "layer_norm_eps": 1e-05,)"
+      R"( "max_position_embeddings": 2048, "model_type": "phi", "num_attention_heads": 32, "num_hidden_layers": 32,)"
+      R"( "num_key_value_heads": 32, "partial_rotary_factor": 0.4, "qk_layernorm": false, "resid_pdrop": 0.1, "rope_scaling": null,)"
+      R"( "rope_theta": 10000.0, "tie_word_embeddings": false, "torch_dtype": "float16", "use_cache": true, "vocab_size": 51200})";
+  std::vector<Fault> faults;
+  const ModelSource source = read_huggingface_config(text, "config.json", faults);
+  for (const Fault& fault : faults) ADD_FAILURE() << fault.str();
+  const ModelKeys& m = source.model;
+  EXPECT_TRUE(m.head_bias && m.qkv_bias && m.attention_out_bias && m.mlp_bias && !m.gated && !m.tied);
+  EXPECT_TRUE(m.norm_placement == NormPlacement::parallel && m.norm_form == NormForm::layer_norm);
+  EXPECT_EQ(rotated_features(m), 32);
+  ASSERT_TRUE(family_of(m));
+  EXPECT_EQ(family_of(m)->type, "phi");
+  EXPECT_EQ(TensorNames(m).of("head.bias"), "lm_head.bias");
+  std::string other = text;
+  other.replace(other.find("\"qk_layernorm\": false"), 21, "\"qk_layernorm\": true");
+  read_huggingface_config(other, "config.json", faults);
+  ASSERT_EQ(faults.size(), 1u);
+  EXPECT_NE(faults[0].str().find("qk_layernorm: LayerNorm of queries and keys"), std::string::npos) << faults[0].str();
 }
 
 }  // namespace
