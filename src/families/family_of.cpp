@@ -9,6 +9,7 @@
 
 #include "base/check.hpp"
 #include "deck/traits.hpp"
+#include "deck/value.hpp"
 #include "families/names.hpp"
 #include "families/read_config.hpp"
 #include "families/write_config.hpp"
