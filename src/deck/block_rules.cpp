@@ -34,14 +34,11 @@ void check_blocks(Draft& draft) {
     draft.fault({"model.mlp_bias", "model.experts"},
                 "model.mlp_bias is of feed-forward blocks that take every token, and this model's have experts; set model.expert_bias for "
                 "theirs, or model.mlp_bias = false");
-  if (draft.good({"model.expert_bias", "model.experts", "model.shared_ff_width"}) && d.model.expert_bias) {
-    if (d.model.experts == 0)
-      draft.idle("model.expert_bias", "model.experts", "has no effect without experts; set model.experts or leave this key out");
-    else if (d.model.shared_ff_width > 0)
-      draft.fault({"model.expert_bias", "model.shared_ff_width"},
-                  "biases of experts and an expert that takes every token are not together in this version; set model.expert_bias = false "
-                  "or model.shared_ff_width = 0");
-  }
+  if (draft.good({"model.expert_bias", "model.experts", "model.shared_ff_width"}) && d.model.expert_bias && d.model.experts > 0 &&
+      d.model.shared_ff_width > 0)
+    draft.fault({"model.expert_bias", "model.shared_ff_width"},
+                "biases of experts and an expert that takes every token are not together in this version; set model.expert_bias = false "
+                "or model.shared_ff_width = 0");
   if (draft.good({"model.residual_scale", "model.norm_placement"}) && d.model.residual_scale != 1 &&
       (d.model.norm_placement == NormPlacement::post || d.model.norm_placement == NormPlacement::both))
     draft.fault({"model.residual_scale", "model.norm_placement"},

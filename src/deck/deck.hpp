@@ -77,6 +77,7 @@ struct ModelKeys {
   double gate_limit = 7;       // of clamped_silu
   double embedding_scale = 1;  // 0: the root of the width
   double residual_scale = 1, logit_scale = 1;
+  bool head_bias = false;
   double attention_scale = 0;                       // 0: 1 / sqrt(head_dim)
   double attention_softcap = 0, logit_softcap = 0;  // 0: none
   double rope_theta = 10000;

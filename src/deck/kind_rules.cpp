@@ -120,9 +120,9 @@ void check_kinds(Draft& draft) {
   check_read(draft, "model.window", leaves(&KindKeys::window));
   check_read(draft, "model.positions", leaves(&KindKeys::positions));
   check_read(draft, "model.rope_theta", leaves(&KindKeys::rope_theta));
-  for (const std::string_view key : {"model.rope_theta", "model.rope_scaling", "model.rotary_fraction", "model.rope_pairs"})
-    if (draft.differs(key) && !rotates)
-      draft.idle(key, "model.positions", "has no effect, since no layer has positions = \"rope\"; leave this key out");
+  for (const Key& key : deck_keys())
+    if ((key.read_by == ReadBy::rotation || key.read_by == ReadBy::angles) && draft.differs(key.name) && !rotates)
+      draft.idle(key.name, "model.positions", "has no effect, since no layer has positions = \"rope\"; leave this key out");
   const bool scales =
       any_layer(layers, [](const LayerKeys& k) { return k.positions == PositionMode::rope && k.rope_scaling != RopeMode::none; });
   if (m.rope_scaling != RopeMode::none && rotates && !scales)

@@ -185,12 +185,11 @@ void check_experts(Draft& draft) {
   if (!draft.good({"model.experts"})) return;
   const ModelKeys& m = draft.deck.model;
   if (m.experts == 0) {
-    for (std::string_view key :
-         {"model.experts_per_token", "model.expert_ff_width", "model.shared_ff_width", "model.normalize_top_k", "model.router_aux_loss",
-          "model.router_z_loss", "model.router_balance", "model.router_bias_rate", "model.dense_layers", "model.shared_gate",
-          "model.router_scores", "model.router_scale", "model.expert_groups", "model.groups_per_token", "experts.capacity_factor"})
-      if (draft.differs(key))
-        draft.idle(key, "model.experts", "has no effect with model.experts = 0; set model.experts or leave this key out");
+    for (const Key& key : deck_keys())
+      if (key.name != "model.experts" && draft.differs(key.name) &&
+          (key.read_by == ReadBy::router || key.read_by == ReadBy::balance || key.name == "model.dense_layers" ||
+           key.section() == "experts"))
+        draft.idle(key.name, "model.experts", "has no effect with model.experts = 0; set model.experts or leave this key out");
     return;
   }
   if (draft.good({"model.router_balance"}) && m.router_balance != RouterBalance::bias && draft.differs("model.router_bias_rate"))

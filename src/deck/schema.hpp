@@ -56,9 +56,25 @@ struct Limits {
   std::optional<double> most = {}, below = {};   ///< to: inclusive, exclusive
 };
 
+/// What of a model reads a key, where the function that is trained depends on it: its trait.
+enum class ReadBy {
+  none,       ///< nothing does: how weights begin and are trained, and what exports declare
+  size,       ///< all of it: numbers of layers, heads, features and tokens
+  ends,       ///< embedding or head
+  attention,  ///< attention
+  block,      ///< norms, the feed-forward block, and how both join the stream
+  router,     ///< experts
+  balance,    ///< losses and biases that train routers
+  rotation,   ///< which features of a head are rotated
+  angles,     ///< by how much
+  layers      ///< which layers are of which kind
+};
+
 struct Key {
   std::string_view name;  ///< "zero.stage": section, dot, leaf
   FieldRef field;
+  ReadBy read_by = ReadBy::none;  ///< of a key of [model]
+  std::string_view theirs = "";   ///< of a trait: what files of other programs call the same
   KeyType type;
   std::string_view unit = "";
   Limits limits = {};

@@ -6,13 +6,6 @@
 namespace tessera {
 namespace {
 
-bool is_apertus(const ModelKeys& m) {
-  ModelKeys usual = without_output_bias(m);
-  usual.gated = true;
-  const LayerTraits traits = traits_of(usual);
-  return !m.gated && m.qk_norm && m.experts == 0 && traits.usual_blocks && traits.no_window && traits.one_rotation && traits.all_rotated;
-}
-
 constexpr auto apertus_names = std::to_array<TensorName>({{"layers.#.attention.norm", "model.layers.#.attention_layernorm.weight"},
                                                           {"layers.#.mlp.norm", "model.layers.#.feedforward_layernorm.weight"},
                                                           {"layers.#.mlp.alpha_p", "model.layers.#.mlp.act_fn.alpha_p"},
@@ -27,7 +20,6 @@ constexpr auto apertus_constants = std::to_array<ConstantTensor>(
 Family apertus_family() {
   return {.type = "apertus",
           .architecture = "ApertusForCausalLM",
-          .has = is_apertus,
           .standard = {.norm_eps = 1e-5,
                        .qk_norm = true,
                        .activation = Activation::xielu,

@@ -10,25 +10,6 @@ namespace {
 
 constexpr std::int64_t usual_window = 4096;
 
-/// All but which layers see and rotate what.
-bool is_command(const ModelKeys& m) {
-  ModelKeys usual = without_output_bias(m);
-  const ModelKeys plain;
-  usual.norm_placement = plain.norm_placement, usual.norm_form = plain.norm_form;
-  usual.rope_pairs = plain.rope_pairs, usual.logit_scale = plain.logit_scale;
-  const LayerTraits traits = traits_of(usual);
-  return m.norm_placement == NormPlacement::parallel && m.norm_form == NormForm::layer_norm_no_bias &&
-         m.rope_pairs == RopePairs::neighbours && m.experts == 0 && !m.qk_norm && traits.usual_blocks && traits.one_rotation;
-}
-bool is_cohere(const ModelKeys& m) {
-  const LayerTraits traits = traits_of(m);
-  return is_command(m) && traits.no_window && traits.all_rotated;
-}
-bool is_cohere2(const ModelKeys& m) {
-  const auto rotated_by_window = [](const LayerKeys& keys) { return (keys.window > 0) == (keys.positions == PositionMode::rope); };
-  return is_command(m) && traits_of(m).one_window && std::ranges::all_of(keys_of_layers(m), rotated_by_window);
-}
-
 /// Of Cohere's own program: the class computes what these say, and reads none of them.
 void require_usual(ConfigReader& config) {
   for (const char* key : {"use_parallel_block", "use_gated_activation"})
@@ -67,7 +48,7 @@ void read_rotated_layers(ConfigReader&, std::vector<LayerKeys>& layers) {
 
 /// The class asks for a window even where no layer has one.
 void put_window_of_none(Json& c, const ModelKeys& m) {
-  if (traits_of(m).no_window) c["sliding_window"] = usual_window;
+  if (windows_of(m).size == 0) c["sliding_window"] = usual_window;
 }
 
 constexpr auto cohere_keys = std::to_array<FamilyKey>({{.name = "layer_norm_eps", .field = &ModelKeys::norm_eps},
@@ -81,7 +62,6 @@ constexpr auto cohere2_keys = std::span(cohere_keys).first<2>();
 Family cohere_family() {
   return {.type = "cohere",
           .architecture = "CohereForCausalLM",
-          .has = is_cohere,
           .standard = {.norm_eps = 1e-5,
                        .tied = true,
                        .norm_placement = NormPlacement::parallel,
@@ -98,7 +78,7 @@ Family cohere_family() {
 
 Family cohere2_family() {
   Family family = cohere_family();
-  family.type = "cohere2", family.architecture = "Cohere2ForCausalLM", family.has = is_cohere2, family.keys = cohere2_keys;
+  family.type = "cohere2", family.architecture = "Cohere2ForCausalLM", family.keys = cohere2_keys;
   family.standard.rope_theta = 10000;
   family.window = {.key = WindowRule::Key::always,
                    .standard = usual_window,

@@ -8,16 +8,6 @@
 namespace tessera {
 namespace {
 
-bool is_exaone4(const ModelKeys& m) {
-  ModelKeys usual = m;
-  usual.norm_placement = NormPlacement::pre;
-  const LayerTraits traits = traits_of(m);
-  const auto rotated_by_window = [](const LayerKeys& keys) { return (keys.window > 0) == (keys.positions == PositionMode::rope); };
-  return m.qk_norm && !m.qkv_bias && m.norm_placement == NormPlacement::post && traits_of(usual).usual_blocks && m.experts == 0 &&
-         traits.one_rotation && traits.one_window &&
-         (traits.no_window ? traits.all_rotated : std::ranges::all_of(keys_of_layers(m), rotated_by_window));
-}
-
 /// The class asks whether there is a size of windows, not whether a layer has one.
 void read_rotated_windows(ConfigReader& config, std::vector<LayerKeys>& layers) {
   if (config.is_null("sliding_window")) return;
@@ -34,7 +24,6 @@ constexpr auto exaone4_names =
 Family exaone4_family() {
   return {.type = "exaone4",
           .architecture = "Exaone4ForCausalLM",
-          .has = is_exaone4,
           .standard = {.kv_heads = 32, .norm_eps = 1e-5, .qk_norm = true, .norm_placement = NormPlacement::post},
           .window = {.key = WindowRule::Key::always,
                      .standard = 4096,

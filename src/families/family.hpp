@@ -11,11 +11,14 @@
 
 namespace tessera {
 
+/// A trait of a model (deck/traits.hpp) that a family's files say; monostate: none.
+using TraitField = std::variant<std::monostate, std::int64_t ModelKeys::*, double ModelKeys::*, bool ModelKeys::*, Activation ModelKeys::*>;
+
 /// A key of config.json, read and written by one row. Exports have the rows in their order.
 struct FamilyKey {
   std::string_view name;
   /// What the key says; none: exports have `fixed`, and the model does not depend on it.
-  std::variant<std::monostate, std::int64_t ModelKeys::*, double ModelKeys::*, bool ModelKeys::*, Activation ModelKeys::*> field = {};
+  TraitField field = {};
   bool required = false;        ///< without it Family::standard holds
   std::string_view also = {};   ///< another name of the key, which is read and not written
   std::string_view fixed = {};  ///< JSON
@@ -81,11 +84,18 @@ struct LayerKeys;
 
 struct Family {
   std::string_view type, architecture;  ///< model_type; the one of `architectures`
-  /// Whether a deck's model is exported as one of this family. Of every model at most one family says so; null: of none, since another
-  /// family is the same model.
-  bool (*has)(const ModelKeys&) = nullptr;
-  /// What a file says by the keys that it leaves out. kv_heads 0: as many as heads; head_dim 0: hidden_size / num_attention_heads.
+  /// Of several families that can say a model it is exported as the one of the lowest turn; never: of none, since another family says all
+  /// that this one says.
+  int turn = 0;
+  static constexpr int never = 100;
+  /// What a file says by the keys that it leaves out. kv_heads 0: as many as heads; head_dim 0: hidden_size / num_attention_heads. Of
+  /// traits that neither `keys` nor `says` has, its models have these.
   ModelKeys standard = {};
+  /// Traits that read_model and put_model say.
+  std::span<const TraitField> says = {};
+  /// What its class asks of a model beside, and a reader does not; null: nothing.
+  bool (*takes)(const ModelKeys&) = nullptr;
+  bool may_lack_experts = false;  ///< of a class with experts
   WindowRule window = {};
   RotationRule rotation = {};
   /// What no row of `keys` says of the model; null: nothing.
@@ -122,9 +132,12 @@ const std::vector<Family>& families();
 const Family& llmc_family();
 /// By its model_type; nullptr: none.
 const Family* family_named(std::string_view type);
-/// Whose names and keys the model has; nullptr: no class of transformers has such a model.
+/// The family that the model is exported as, by one rule: each trait of the model that is not the family's own is one that its files say,
+/// and the config.json that is written so reads back as the model. nullptr: no class of transformers has such a model.
 const Family* family_of(const ModelKeys& model);
-/// The family that the model is exported as. Throws Error(usage) where none is.
+/// Whether the rule holds of one family.
+bool can_say(const Family& family, const ModelKeys& model);
+/// The family that the model is exported as. Throws Error(usage) where none is: it names the traits that the nearest family cannot say.
 const Family& require_family(const ModelKeys& model);
 
 }  // namespace tessera

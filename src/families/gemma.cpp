@@ -11,28 +11,10 @@ namespace tessera {
 namespace {
 
 /// transformers refuses a Gemma whose width is no multiple of its heads.
-bool is_gemma_with(NormPlacement norms, const ModelKeys& m) {
-  return m.experts == 0 && !m.qkv_bias && !m.attention_out_bias && !m.attention_sinks && m.activation != Activation::clamped_silu &&
-         m.gated && !m.mlp_bias && m.learned_positions == 0 && m.norm_placement == norms && m.norm_form == NormForm::one_plus_weight &&
-         m.embedding_scale == 0 && m.residual_scale == 1 && m.logit_scale == 1 && m.rotary_fraction == 1 &&
-         m.rope_pairs == RopePairs::halves && m.heads > 0 && m.width % m.heads == 0;
-}
+bool has_heads_of_gemma(const ModelKeys& m) { return m.heads > 0 && m.width % m.heads == 0; }
 
-/// Of its class exact GELU is the approximation.
-bool is_gemma(const ModelKeys& m) {
-  const LayerTraits traits = traits_of(m);
-  return is_gemma_with(NormPlacement::pre, m) && !m.qk_norm && m.activation != Activation::gelu && m.attention_scale == 0 &&
-         m.attention_softcap == 0 && m.logit_softcap == 0 && traits.one_rotation && traits.all_rotated && traits.no_window;
-}
-bool is_gemma2(const ModelKeys& m) {
-  const LayerTraits traits = traits_of(m);
-  return is_gemma_with(NormPlacement::both, m) && !m.qk_norm && traits.one_rotation && traits.all_rotated && traits.one_window;
-}
-bool is_gemma3(const ModelKeys& m) {
-  const LayerTraits traits = traits_of(m);
-  return is_gemma_with(NormPlacement::both, m) && m.qk_norm && !m.wide_qk_norm && m.attention_softcap == 0 && traits.rotation_by_window &&
-         traits.one_window;
-}
+constexpr auto gemma_says =
+    std::to_array<TraitField>({&ModelKeys::attention_scale, &ModelKeys::attention_softcap, &ModelKeys::logit_softcap});
 
 /// The class takes hidden_activation alone, and files have both.
 void read_activation(ConfigReader& config, ModelKeys& m) {
@@ -94,7 +76,6 @@ constexpr auto gemma_names = std::to_array<TensorName>({{"layers.#.mlp.norm", "m
 Family gemma_family() {
   return {.type = "gemma",
           .architecture = "GemmaForCausalLM",
-          .has = is_gemma,
           .standard = {.kv_heads = 16,
                        .head_dim = 256,
                        .norm_eps = 1e-6,
@@ -102,13 +83,13 @@ Family gemma_family() {
                        .norm_form = NormForm::one_plus_weight,
                        .activation = Activation::gelu_tanh,
                        .embedding_scale = 0},
+          .takes = has_heads_of_gemma,
           .read_model = read_gemma};
 }
 
 Family gemma2_family() {
   return {.type = "gemma2",
           .architecture = "Gemma2ForCausalLM",
-          .has = is_gemma2,
           .standard = {.kv_heads = 4,
                        .head_dim = 256,
                        .norm_eps = 1e-6,
@@ -116,6 +97,8 @@ Family gemma2_family() {
                        .norm_placement = NormPlacement::both,
                        .norm_form = NormForm::one_plus_weight,
                        .embedding_scale = 0},
+          .says = gemma_says,
+          .takes = has_heads_of_gemma,
           .window = {.key = WindowRule::Key::always, .standard = 4096, .lists = true, .slides = slides_in_turns},
           .read_model = read_gemma2,
           .put_model = put_gemma,
@@ -126,7 +109,6 @@ Family gemma2_family() {
 Family gemma3_family() {
   return {.type = "gemma3_text",
           .architecture = "Gemma3ForCausalLM",
-          .has = is_gemma3,
           .standard = {.layers = 26,
                        .width = 2304,
                        .heads = 8,
@@ -142,6 +124,8 @@ Family gemma3_family() {
                        .embedding_scale = 0,
                        .rope_theta = 1e6,
                        .max_context = 131072},
+          .says = gemma_says,
+          .takes = has_heads_of_gemma,
           .window = {.key = WindowRule::Key::always,
                      .standard = 4096,
                      .lists = true,

@@ -7,17 +7,6 @@
 namespace tessera {
 namespace {
 
-bool is_glm_with(NormPlacement norms, const ModelKeys& m) {
-  ModelKeys usual = m;
-  const ModelKeys plain;
-  usual.norm_placement = plain.norm_placement, usual.rotary_fraction = plain.rotary_fraction, usual.rope_pairs = plain.rope_pairs;
-  const LayerTraits traits = traits_of(usual);
-  return m.norm_placement == norms && m.rope_pairs == RopePairs::neighbours && m.experts == 0 && !m.qk_norm && traits.usual_blocks &&
-         traits.no_window && traits.one_rotation && traits.all_rotated;
-}
-bool is_glm(const ModelKeys& m) { return is_glm_with(NormPlacement::pre, m); }
-bool is_glm4(const ModelKeys& m) { return is_glm_with(NormPlacement::both, m); }
-
 // Its attention_bias is of queries, keys and values.
 constexpr auto glm_keys = std::to_array<FamilyKey>(
     {{.name = "attention_bias", .field = &ModelKeys::qkv_bias}, {.name = "partial_rotary_factor", .field = &ModelKeys::rotary_fraction}});
@@ -32,7 +21,6 @@ constexpr auto glm_names = std::to_array<TensorName>({{"layers.#.mlp.w_gate", "m
 Family glm_family() {
   return {.type = "glm",
           .architecture = "GlmForCausalLM",
-          .has = is_glm,
           .standard = {.kv_heads = 2,
                        .head_dim = 128,
                        .norm_eps = 0.00000015625,
@@ -46,7 +34,7 @@ Family glm_family() {
 
 Family glm4_family() {
   Family family = glm_family();
-  family.type = "glm4", family.architecture = "Glm4ForCausalLM", family.has = is_glm4, family.names = glm_names;
+  family.type = "glm4", family.architecture = "Glm4ForCausalLM", family.names = glm_names;
   family.standard.norm_placement = NormPlacement::both;
   return family;
 }

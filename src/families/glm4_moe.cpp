@@ -1,29 +1,12 @@
 // GLM-4.5: experts that are chosen by sigmoids and a bias of each, an expert of all tokens without a gate, first layers without experts,
 // and a rotation of a part of each head. The router is DeepSeek-V3's. dots.llm1 has the same experts and the attention of a Qwen3.
+#include <algorithm>
 #include <array>
 
 #include "families/layers.hpp"
 
 namespace tessera {
 namespace {
-
-/// All but biases, norms of queries and keys, and windows.
-bool has_experts_of_deepseek(const ModelKeys& m) {
-  ModelKeys usual = m;
-  const ModelKeys plain;
-  usual.rotary_fraction = plain.rotary_fraction, usual.dense_layers = plain.dense_layers, usual.shared_gate = plain.shared_gate;
-  usual.router_scores = plain.router_scores, usual.router_scale = plain.router_scale;
-  usual.expert_groups = plain.expert_groups, usual.groups_per_token = plain.groups_per_token;
-  const LayerTraits traits = traits_of(usual);
-  return m.experts > 0 && m.router_scores == RouterScores::sigmoid && m.router_balance == RouterBalance::bias && !m.shared_gate &&
-         m.shared_ff_width > 0 && m.expert_ff_width > 0 && m.shared_ff_width % m.expert_ff_width == 0 && traits.usual_blocks &&
-         traits.one_rotation && traits.all_rotated;
-}
-bool is_dots1(const ModelKeys& m) {
-  return m.qk_norm && m.rotary_fraction == 1 && m.qkv_bias == m.attention_out_bias && has_experts_of_deepseek(without_output_bias(m)) &&
-         traits_of(m).one_window;
-}
-bool is_glm4_moe(const ModelKeys& m) { return has_experts_of_deepseek(m) && traits_of(m).no_window && !is_dots1(m); }
 
 /// Its several shared experts are one of their widths together.
 void read_shared(ConfigReader& config, ModelKeys& m) {
@@ -42,7 +25,7 @@ void read_dots1(ConfigReader& config, ModelKeys& m) {
   if (config.whole("moe_layer_freq", 1) != 1)
     config.fault("moe_layer_freq", "is not 1, and the class of this model_type has experts in each layer");
 }
-void put_shared(Json& c, const ModelKeys& m) { c["n_shared_experts"] = m.shared_ff_width / m.expert_ff_width; }
+void put_shared(Json& c, const ModelKeys& m) { c["n_shared_experts"] = m.shared_ff_width / std::max<std::int64_t>(m.expert_ff_width, 1); }
 
 bool slides_from(std::int64_t layer, std::int64_t first) { return layer >= first; }
 
@@ -61,6 +44,8 @@ constexpr auto glm4_moe_keys =
                               {.name = "topk_group", .field = &ModelKeys::groups_per_token},
                               {.name = "output_router_logits", .fixed = "false"},
                               {.name = "num_nextn_predict_layers", .fixed = "0"}});
+constexpr auto shared_width = std::to_array<TraitField>({&ModelKeys::shared_ff_width});
+
 constexpr auto dots1_keys = std::span(glm4_moe_keys).subspan<3, 9>();
 
 constexpr auto glm4_moe_names = std::to_array<TensorName>(
@@ -74,7 +59,7 @@ constexpr auto glm4_moe_names = std::to_array<TensorName>(
 Family glm4_moe_family() {
   return {.type = "glm4_moe",
           .architecture = "Glm4MoeForCausalLM",
-          .has = is_glm4_moe,
+          .turn = 1,
           .standard = {.kv_heads = 8,
                        .norm_eps = 1e-5,
                        .rotary_fraction = 0.5,
@@ -86,6 +71,7 @@ Family glm4_moe_family() {
                        .shared_gate = false,
                        .router_scores = RouterScores::sigmoid,
                        .router_balance = RouterBalance::bias},
+          .says = shared_width,
           .rotation = {.partial = true},
           .read_model = read_shared,
           .put_model = put_shared,
@@ -97,7 +83,6 @@ Family glm4_moe_family() {
 Family dots1_family() {
   return {.type = "dots1",
           .architecture = "Dots1ForCausalLM",
-          .has = is_dots1,
           .standard = {.kv_heads = 32,
                        .norm_eps = 1e-6,
                        .qk_norm = true,
@@ -106,6 +91,7 @@ Family dots1_family() {
                        .normalize_top_k = false,
                        .router_scores = RouterScores::sigmoid,
                        .router_balance = RouterBalance::bias},
+          .says = shared_width,
           .window = {.key = WindowRule::Key::always,
                      .standard = 4096,
                      .lists = true,

@@ -10,20 +10,6 @@
 namespace tessera {
 namespace {
 
-bool is_gpt2(const ModelKeys& m) {
-  ModelKeys usual = m;
-  const ModelKeys plain;
-  usual.norm_form = plain.norm_form, usual.gated = true, usual.mlp_bias = usual.attention_out_bias = false;
-  usual.learned_positions = 0;
-  if (m.attention_scale == 1) usual.attention_scale = 0;
-  const LayerTraits traits = traits_of(usual);
-  const std::vector<LayerKeys> layers = keys_of_layers(m);
-  return m.learned_positions > 0 && m.norm_form == NormForm::layer_norm && !m.gated && m.mlp_bias && m.qkv_bias && m.attention_out_bias &&
-         m.experts == 0 && !m.qk_norm && m.activation != Activation::xielu && traits.usual_blocks && traits.no_window &&
-         m.kv_heads == m.heads && m.heads * m.head_dim == m.width &&
-         std::ranges::all_of(layers, [](const LayerKeys& keys) { return keys.positions == PositionMode::none; });
-}
-
 void read_gpt2(ConfigReader& config, ModelKeys& m) {
   if (m.ff_width == 0) m.ff_width = 4 * m.width;
   const bool says_positions = config.find("n_positions") || config.find("max_position_embeddings");
@@ -70,6 +56,8 @@ constexpr auto gpt2_keys = std::to_array<FamilyKey>({{.name = "attn_pdrop", .fix
                                                      {.name = "scale_attn_by_inverse_layer_idx", .fixed = "false"},
                                                      {.name = "reorder_and_upcast_attn", .fixed = "false"}});
 
+constexpr auto gpt2_says = std::to_array<TraitField>({&ModelKeys::attention_scale});  // 1, or that of its heads
+
 constexpr std::string_view qkv = "transformer.h.#.attn.c_attn.weight", qkv_bias = "transformer.h.#.attn.c_attn.bias";
 constexpr auto gpt2_names = std::to_array<TensorName>({{"embedding.weight", "transformer.wte.weight"},
                                                        {"embedding.positions", "transformer.wpe.weight"},
@@ -105,7 +93,6 @@ constexpr std::array<std::string_view, 2> masks = {".attn.bias", ".attn.masked_b
 Family gpt2_family() {
   return {.type = "gpt2",
           .architecture = "GPT2LMHeadModel",
-          .has = is_gpt2,
           .standard = {.norm_eps = 1e-5,
                        .tied = true,
                        .qkv_bias = true,
@@ -116,6 +103,7 @@ Family gpt2_family() {
                        .mlp_bias = true,
                        .positions = PositionMode::none,
                        .learned_positions = 1024},
+          .says = gpt2_says,
           .read_model = read_gpt2,
           .put_model = put_gpt2,
           .read_layers = read_positions,

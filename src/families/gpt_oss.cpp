@@ -7,14 +7,7 @@
 namespace tessera {
 namespace {
 
-bool is_gpt_oss(const ModelKeys& m) {
-  ModelKeys usual = m;
-  usual.attention_sinks = usual.attention_out_bias = usual.expert_bias = false, usual.activation = Activation::silu;
-  const LayerTraits traits = traits_of(usual);
-  return m.attention_sinks && m.attention_out_bias == m.qkv_bias && m.expert_bias && m.activation == Activation::clamped_silu &&
-         m.experts > 0 && m.shared_ff_width == 0 && m.normalize_top_k && !m.qk_norm && traits.usual_blocks && traits.one_rotation &&
-         traits.all_rotated && traits.one_window;
-}
+constexpr auto gpt_oss_says = std::to_array<TraitField>({&ModelKeys::attention_out_bias});
 
 /// Of files that do not say it every other layer has the window, the first one first.
 bool slides_every_other(std::int64_t layer, std::int64_t) { return layer % 2 == 0; }
@@ -53,7 +46,6 @@ constexpr auto gpt_oss_names =
 Family gpt_oss_family() {
   return {.type = "gpt_oss",
           .architecture = "GptOssForCausalLM",
-          .has = is_gpt_oss,
           .standard = {.kv_heads = 8,
                        .head_dim = 64,
                        .norm_eps = 1e-5,
@@ -67,6 +59,7 @@ Family gpt_oss_family() {
                        .experts = 128,
                        .experts_per_token = 4,
                        .expert_bias = true},
+          .says = gpt_oss_says,
           .window = {.key = WindowRule::Key::always, .standard = 128, .lists = true, .slides = slides_every_other},
           .read_model = read_gpt_oss,
           .mxfp4 = true,

@@ -10,34 +10,9 @@
 namespace tessera {
 namespace {
 
-/// The model without its multipliers, and without what weighs the expert of all tokens.
-ModelKeys without_multipliers(ModelKeys m) {
-  const ModelKeys plain;
-  m.embedding_scale = plain.embedding_scale, m.residual_scale = plain.residual_scale, m.logit_scale = plain.logit_scale;
-  m.attention_scale = plain.attention_scale, m.shared_gate = plain.shared_gate;
-  return m;
-}
-bool has_multipliers(const ModelKeys& m) { return !traits_of(m).usual_blocks; }
-
-/// All but positions, multipliers and the feed-forward block.
-bool has_attention(const ModelKeys& m) {
-  const LayerTraits traits = traits_of(without_multipliers(m));
-  return !m.qk_norm && !m.qkv_bias && traits.usual_blocks && traits.no_window && traits.one_rotation;
-}
-bool is_rotated(const ModelKeys& m) { return has_attention(m) && traits_of(m).all_rotated; }
-bool has_no_positions(const ModelKeys& m) {
-  return has_attention(m) && std::ranges::all_of(keys_of_layers(m), [](const LayerKeys& k) { return k.positions == PositionMode::none; });
-}
-/// Its weights of experts are a softmax over those that were chosen.
-bool has_routed_experts(const ModelKeys& m) { return m.experts > 0 && m.normalize_top_k; }
-bool has_shared_expert(const ModelKeys& m) { return has_routed_experts(m) && m.shared_ff_width > 0 && !m.shared_gate; }
-
-bool is_granite(const ModelKeys& m) { return m.experts == 0 && is_rotated(m) && has_multipliers(m); }
-bool is_granitemoe(const ModelKeys& m) { return has_routed_experts(m) && m.shared_ff_width == 0 && is_rotated(m) && has_multipliers(m); }
-bool is_granitemoeshared(const ModelKeys& m) { return has_shared_expert(m) && is_rotated(m); }
-bool is_granitemoehybrid(const ModelKeys& m) {
-  return has_no_positions(m) && (has_shared_expert(m) || (m.experts == 0 && has_multipliers(m)));
-}
+constexpr auto granite_says = std::to_array<TraitField>({&ModelKeys::embedding_scale, &ModelKeys::residual_scale,
+                                                         &ModelKeys::attention_scale, &ModelKeys::logit_scale, &ModelKeys::shared_gate});
+constexpr auto multipliers = std::span(granite_says).first<4>();
 
 void read_multipliers(ConfigReader& config, ModelKeys& m) {
   const auto above_zero = [&](const char* key) {
@@ -133,8 +108,9 @@ constexpr auto granitemoe_names = shared_expert_names.first<4>();
 Family granite_family() {
   return {.type = "granite",
           .architecture = "GraniteForCausalLM",
-          .has = is_granite,
+          .turn = 3,  // a Llama or a Mistral where each multiplier is 1
           .standard = {.norm_eps = 1e-6},
+          .says = multipliers,
           .read_model = read_multipliers,
           .put_model = put_multipliers,
           .keys = granite_keys};
@@ -143,8 +119,9 @@ Family granite_family() {
 Family granitemoe_family() {
   return {.type = "granitemoe",
           .architecture = "GraniteMoeForCausalLM",
-          .has = is_granitemoe,
+          .turn = 3,
           .standard = {.norm_eps = 1e-6, .experts = 8, .experts_per_token = 2},
+          .says = multipliers,
           .read_model = read_multipliers,
           .put_model = put_multipliers,
           .keys = granitemoe_keys,
@@ -153,7 +130,7 @@ Family granitemoe_family() {
 
 Family granitemoeshared_family() {
   Family family = granitemoe_family();
-  family.type = "granitemoeshared", family.architecture = "GraniteMoeSharedForCausalLM", family.has = is_granitemoeshared;
+  family.type = "granitemoeshared", family.architecture = "GraniteMoeSharedForCausalLM", family.turn = 4, family.says = granite_says;
   family.standard.shared_gate = false;
   family.read_model = read_granite_shared;
   family.keys = shared_expert_keys, family.names = shared_expert_names;
@@ -162,7 +139,8 @@ Family granitemoeshared_family() {
 
 Family granitemoehybrid_family() {
   Family family = granitemoeshared_family();
-  family.type = "granitemoehybrid", family.architecture = "GraniteMoeHybridForCausalLM", family.has = is_granitemoehybrid;
+  family.type = "granitemoehybrid", family.architecture = "GraniteMoeHybridForCausalLM";
+  family.may_lack_experts = true;
   family.standard.shared_ff_width = 1024;
   family.window.attention = "attention";
   family.read_model = read_hybrid, family.read_layers = read_granite_positions, family.put_model = put_hybrid;

@@ -97,69 +97,15 @@ void set_layers(ModelKeys& m, std::vector<LayerKeys> layers) {
   m.pattern = shortest_pattern(letters);
 }
 
-ModelKeys with_all_experts(ModelKeys m) {
-  m.dense_layers = 0;
-  for (KindKeys& kind : m.kinds) kind.experts.reset();
-  return m;
-}
-
-ModelKeys without_output_bias(ModelKeys m) {
-  m.attention_out_bias &= !m.qkv_bias;
-  return m;
-}
-
-bool is_llama_but_for_biases(const ModelKeys& m) {
-  ModelKeys usual = without_output_bias(m);
-  usual.mlp_bias = false;
-  const LayerTraits traits = traits_of(usual);
-  return traits.usual_blocks && m.experts == 0 && !m.qk_norm && m.qkv_bias == m.attention_out_bias && traits.one_rotation &&
-         traits.all_rotated && traits.one_window;
-}
-
-bool is_phi3(const ModelKeys& m) {
-  ModelKeys usual = m;
-  usual.rotary_fraction = 1;
-  const LayerTraits traits = traits_of(usual);
-  return is_llama_but_for_biases(usual) && !m.qkv_bias && !m.mlp_bias && (traits.no_window || traits.all_windows) &&
-         (m.rotary_fraction != 1 || m.rope_scaling == RopeMode::longrope) &&
-         (m.rope_scaling == RopeMode::none || m.rope_scaling == RopeMode::longrope) && m.heads * m.head_dim == m.width;
-}
-
 void note_dropout(ConfigReader& config, std::initializer_list<const char*> keys, double standard) {
   for (const char* key : keys)
     if (config.real(key, standard) != 0) config.unused(std::string(key) + " (there is no dropout in this version)");
 }
 
-LayerTraits traits_of(const ModelKeys& m) {
-  LayerTraits traits;
-  const ModelKeys usual;
-  const auto same = [&](const auto&... field) { return ((m.*field == usual.*field) && ...); };
-  traits.usual_blocks = same(&ModelKeys::norm_placement, &ModelKeys::norm_form, &ModelKeys::wide_qk_norm, &ModelKeys::embedding_scale,
-                             &ModelKeys::residual_scale, &ModelKeys::logit_scale, &ModelKeys::attention_scale,
-                             &ModelKeys::attention_softcap, &ModelKeys::logit_softcap, &ModelKeys::rotary_fraction, &ModelKeys::rope_pairs,
-                             &ModelKeys::attention_out_bias, &ModelKeys::attention_sinks, &ModelKeys::expert_bias, &ModelKeys::gated,
-                             &ModelKeys::mlp_bias, &ModelKeys::learned_positions, &ModelKeys::shared_gate, &ModelKeys::router_scores,
-                             &ModelKeys::router_scale, &ModelKeys::expert_groups, &ModelKeys::groups_per_token);
-  traits.usual_blocks &= m.activation != Activation::clamped_silu;
-  for (const LayerKeys& keys : keys_of_layers(m)) {
-    traits.usual_blocks &= keys.experts;
-    const bool scaled = keys.rope_scaling != RopeMode::none;
-    if (keys.window > 0 && traits.no_window) traits.window_theta = keys.rope_theta, traits.window_scaled = scaled;
-    const double theta = keys.window > 0 ? traits.window_theta : m.rope_theta;
-    if (keys.positions == PositionMode::none || keys.rope_theta != theta ||
-        scaled != (keys.window > 0 ? traits.window_scaled : m.rope_scaling != RopeMode::none))
-      traits.rotation_by_window = false;
-    if (keys.positions == PositionMode::none) traits.all_rotated = false;
-    if (keys.positions == PositionMode::rope && (keys.rope_theta != m.rope_theta || keys.rope_scaling != m.rope_scaling))
-      traits.one_rotation = false;
-    if (keys.window == 0) {
-      traits.all_windows = false;
-      continue;
-    }
-    traits.one_window = traits.one_window && (traits.no_window || keys.window == traits.window);
-    traits.no_window = false, traits.window = keys.window;
-  }
-  return traits;
+WindowTraits windows_of(const ModelKeys& m) {
+  for (const LayerKeys& keys : keys_of_layers(m))
+    if (keys.window > 0) return {.size = keys.window, .theta = keys.rope_theta, .scaled = keys.rope_scaling != RopeMode::none};
+  return {.theta = m.rope_theta};
 }
 
 bool slides_but_each(std::int64_t layer, std::int64_t pattern) { return pattern > 0 && (layer + 1) % pattern != 0; }
@@ -211,11 +157,10 @@ void read_windows(ConfigReader& config, const WindowRule& rule, std::vector<Laye
 
 void put_windows(Json& c, const WindowRule& rule, const ModelKeys& m) {
   using enum WindowRule::Key;
-  const LayerTraits traits = traits_of(m);
-  const Json size = traits.no_window ? Json() : Json(traits.window);
-  if (rule.key == none || (rule.key == switched && traits.no_window)) return;
+  const std::int64_t size = windows_of(m).size;
+  if (rule.key == none || (rule.key == switched && size == 0)) return;
   if (rule.key == switched) c["use_sliding_window"] = true;
-  c["sliding_window"] = size;
+  c["sliding_window"] = size == 0 ? Json() : Json(size);
   if (!rule.lists) {
     if (rule.key == switched) c["max_window_layers"] = 0;
     return;

@@ -13,30 +13,13 @@ namespace tessera {
 /// Puts layers into a model's window, positions, pattern and kinds. Where they differ, the pattern is the shortest that says them.
 void set_layers(ModelKeys& model, std::vector<LayerKeys> layers);
 
-/// What the layers of a deck's model have in common.
-struct LayerTraits {
-  bool one_rotation = true;  ///< of all that are rotated, and [model] says it
-  bool all_rotated = true;
-  bool one_window = true;  ///< no two sizes of windows
-  bool no_window = true, all_windows = true;
-  std::int64_t window = 0;  ///< of those that have one
-  /// Layers with a window have one rotation, and all others that of [model]. All are rotated.
-  bool rotation_by_window = true;
-  double window_theta = 0;  ///< of the first layer with a window
-  bool window_scaled = false;
-  /// All layers have experts, where any has. Blocks read the stream by norms that scale by their weights, and add to it as it is; nothing
-  /// is scaled or capped.
-  bool usual_blocks = true;
+/// Of the first layer of a model that has a window.
+struct WindowTraits {
+  std::int64_t size = 0;  ///< 0: none has
+  double theta = 0;       ///< of its rotation
+  bool scaled = false;
 };
-LayerTraits traits_of(const ModelKeys& model);
-/// Whether it is a Llama but for windows, biases of all four projections of attention and of the feed-forward block.
-bool is_llama_but_for_biases(const ModelKeys& model);
-/// A Phi-3: the same without biases, of whose heads a part is rotated, or by longrope.
-bool is_phi3(const ModelKeys& model);
-/// The model with its experts in each layer.
-ModelKeys with_all_experts(ModelKeys model);
-/// The model without the bias of its attention's output, where queries, keys and values have theirs: of a class with one switch for both.
-ModelKeys without_output_bias(ModelKeys model);
+WindowTraits windows_of(const ModelKeys& model);
 
 /// WindowRule::slides where of so many layers the last sees all keys.
 bool slides_but_each(std::int64_t layer, std::int64_t pattern);

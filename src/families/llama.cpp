@@ -7,20 +7,8 @@
 namespace tessera {
 namespace {
 
-bool is_plain(const ModelKeys& m) { return is_llama_but_for_biases(m) && !m.qkv_bias && !m.mlp_bias && !is_phi3(m); }
-
 // A Llama's configuration is refused where the width is no multiple of the heads, even with a head_dim; a Mistral's is not.
-bool is_mistral(const ModelKeys& m) {
-  const LayerTraits traits = traits_of(m);
-  return is_plain(m) && (traits.all_windows || (traits.no_window && m.heads > 0 && m.width % m.heads != 0));
-}
-bool is_cwm(const ModelKeys& m) {
-  const LayerTraits traits = traits_of(m);
-  return is_plain(m) && !traits.no_window && !traits.all_windows;
-}
-bool is_llama(const ModelKeys& m) {
-  return is_llama_but_for_biases(m) && traits_of(m).no_window && !is_mistral(m) && !is_phi3(m) && (m.heads == 0 || m.width % m.heads == 0);
-}
+bool has_whole_heads(const ModelKeys& m) { return m.heads == 0 || m.width % m.heads == 0; }
 
 constexpr auto llama_keys = std::to_array<FamilyKey>({{.name = "mlp_bias", .field = &ModelKeys::mlp_bias}});
 constexpr auto cwm_keys = std::to_array<FamilyKey>({{.name = "mlp_bias", .fixed = "false"}});
@@ -30,8 +18,8 @@ constexpr auto cwm_keys = std::to_array<FamilyKey>({{.name = "mlp_bias", .fixed 
 Family llama_family() {
   return {.type = "llama",
           .architecture = "LlamaForCausalLM",
-          .has = is_llama,
           .standard = {.norm_eps = 1e-6},
+          .takes = has_whole_heads,
           .output_bias = true,
           .keys = llama_keys};
 }
@@ -39,7 +27,7 @@ Family llama_family() {
 Family mistral_family() {
   return {.type = "mistral",
           .architecture = "MistralForCausalLM",
-          .has = is_mistral,
+          .turn = 1,
           .standard = {.kv_heads = 8, .norm_eps = 1e-6},
           .window = {.key = WindowRule::Key::always, .standard = 4096}};
 }
@@ -48,6 +36,7 @@ Family mistral_family() {
 Family ministral_family() {
   return {.type = "ministral",
           .architecture = "MinistralForCausalLM",
+          .turn = Family::never,
           .standard = {.kv_heads = 8, .norm_eps = 1e-6},
           .window = {.key = WindowRule::Key::always, .standard = 4096, .lists = true}};
 }
@@ -55,7 +44,7 @@ Family ministral_family() {
 Family cwm_family() {
   return {.type = "cwm",
           .architecture = "CwmForCausalLM",
-          .has = is_cwm,
+          .turn = 2,
           .standard = {.kv_heads = 8,
                        .head_dim = 128,
                        .norm_eps = 1e-5,

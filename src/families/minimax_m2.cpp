@@ -8,16 +8,6 @@
 namespace tessera {
 namespace {
 
-bool is_minimax_m2(const ModelKeys& m) {
-  ModelKeys usual = m;
-  const ModelKeys plain;
-  usual.rotary_fraction = plain.rotary_fraction, usual.wide_qk_norm = plain.wide_qk_norm, usual.router_scores = plain.router_scores;
-  const LayerTraits traits = traits_of(usual);
-  return m.experts > 0 && m.router_scores == RouterScores::sigmoid && m.router_balance == RouterBalance::bias && m.shared_ff_width == 0 &&
-         m.normalize_top_k && m.qk_norm && m.wide_qk_norm && !m.qkv_bias && traits.usual_blocks && traits.no_window &&
-         traits.one_rotation && traits.all_rotated;
-}
-
 /// Of MiniMax's own program: the class computes what these say, and reads none of them.
 void require_same_block(ConfigReader& config) {
   const auto differs = [&](const char* key) { config.fault(key, "is another block than the class of this model_type computes"); };
@@ -73,7 +63,6 @@ constexpr auto minimax_m2_names =
 Family minimax_m2_family() {
   return {.type = "minimax_m2",
           .architecture = "MiniMaxM2ForCausalLM",
-          .has = is_minimax_m2,
           .standard = {.kv_heads = 8,
                        .head_dim = 128,
                        .norm_eps = 1e-6,

@@ -5,13 +5,6 @@
 namespace tessera {
 namespace {
 
-/// It has neither an expert of all tokens nor norms or biases in its attention, and weights that are normalized.
-bool is_mixtral(const ModelKeys& m) {
-  const LayerTraits traits = traits_of(m);
-  return traits.usual_blocks && m.experts > 0 && m.shared_ff_width == 0 && m.normalize_top_k && !m.qk_norm && !m.qkv_bias &&
-         traits.one_rotation && traits.all_rotated && traits.one_window && (traits.no_window || traits.all_windows);
-}
-
 constexpr auto mixtral_keys = std::to_array<FamilyKey>({{.name = "num_experts_per_tok", .field = &ModelKeys::experts_per_token},
                                                         {.name = "output_router_logits", .fixed = "false"},
                                                         {.name = "num_local_experts", .field = &ModelKeys::experts},
@@ -29,7 +22,6 @@ constexpr auto mixtral_names =
 Family mixtral_family() {
   return {.type = "mixtral",
           .architecture = "MixtralForCausalLM",
-          .has = is_mixtral,
           .standard = {.kv_heads = 8, .norm_eps = 1e-5, .rope_theta = 1e6, .experts = 8, .experts_per_token = 2},
           .window = {.key = WindowRule::Key::always},
           .keys = mixtral_keys,

@@ -57,7 +57,8 @@ constexpr auto usual_names = std::to_array<TensorName>({{"embedding.weight", "mo
                                                         {"layers.#.moe.experts.#.w_up", "model.layers.#.mlp.experts.#.up_proj.weight"},
                                                         {"layers.#.moe.experts.#.w_down", "model.layers.#.mlp.experts.#.down_proj.weight"},
                                                         {"head.norm", "model.norm.weight"},
-                                                        {"head.weight", "lm_head.weight"}});
+                                                        {"head.weight", "lm_head.weight"},
+                                                        {"head.bias", "lm_head.bias"}});
 
 const TensorName* find_name(std::span<const TensorName> names, std::string_view ours) {
   const auto found = std::ranges::find(names, ours, &TensorName::ours);

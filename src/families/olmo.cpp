@@ -7,28 +7,7 @@
 namespace tessera {
 namespace {
 
-/// All but where norms stand.
-bool has_wide_norms(const ModelKeys& m) {
-  ModelKeys usual = m;
-  usual.wide_qk_norm = false, usual.norm_placement = NormPlacement::pre;
-  return m.qk_norm && m.wide_qk_norm && !m.qkv_bias && traits_of(usual).usual_blocks;
-}
-bool is_olmo(const ModelKeys& m) { return has_wide_norms(m) && m.norm_placement == NormPlacement::post && m.experts == 0; }
-
-bool is_olmo2(const ModelKeys& m) {
-  const LayerTraits traits = traits_of(m);
-  return is_olmo(m) && traits.no_window && traits.one_rotation && traits.all_rotated;
-}
-bool is_olmo3(const ModelKeys& m) {
-  const LayerTraits traits = traits_of(m);
-  return is_olmo(m) && !traits.no_window && traits.one_window && traits.rotation_by_window;
-}
-/// Its heads are the width's parts.
-bool is_olmoe(const ModelKeys& m) {
-  const LayerTraits traits = traits_of(m);
-  return has_wide_norms(m) && m.norm_placement == NormPlacement::pre && m.experts > 0 && m.shared_ff_width == 0 && traits.no_window &&
-         traits.one_rotation && traits.all_rotated && m.heads * m.head_dim == m.width;
-}
+bool has_parts_for_heads(const ModelKeys& m) { return m.heads * m.head_dim == m.width; }
 
 constexpr auto olmo_names = std::to_array<TensorName>({{"layers.#.attention.post_norm", "model.layers.#.post_attention_layernorm.weight"},
                                                        {"layers.#.mlp.post_norm", "model.layers.#.post_feedforward_layernorm.weight"}});
@@ -46,7 +25,6 @@ constexpr auto olmoe_keys = std::to_array<FamilyKey>(
 Family olmo2_family() {
   return {.type = "olmo2",
           .architecture = "Olmo2ForCausalLM",
-          .has = is_olmo2,
           .standard = {.norm_eps = 1e-5, .qk_norm = true, .wide_qk_norm = true, .norm_placement = NormPlacement::post},
           .names = olmo_names};
 }
@@ -55,7 +33,7 @@ Family olmo3_family() {
   return {
       .type = "olmo3",
       .architecture = "Olmo3ForCausalLM",
-      .has = is_olmo3,
+      .turn = 1,
       .standard = {.norm_eps = 1e-5, .qk_norm = true, .wide_qk_norm = true, .norm_placement = NormPlacement::post, .rope_theta = 500000},
       .window = {.key = WindowRule::Key::always, .standard = 4096, .lists = true, .slides = slides_but_each, .number = 4},
       .rotation = {.by_window = true},
@@ -65,9 +43,9 @@ Family olmo3_family() {
 Family olmoe_family() {
   return {.type = "olmoe",
           .architecture = "OlmoeForCausalLM",
-          .has = is_olmoe,
           .standard =
               {.norm_eps = 1e-5, .qk_norm = true, .wide_qk_norm = true, .experts = 64, .experts_per_token = 8, .normalize_top_k = false},
+          .takes = has_parts_for_heads,
           .keys = olmoe_keys};
 }
 

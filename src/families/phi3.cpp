@@ -11,7 +11,8 @@ namespace {
 /// original_max_position_embeddings means something to longrope alone. Some files have keys of the code that they came with.
 void read_phi3(ConfigReader& config, ModelKeys&) {
   config.find("original_max_position_embeddings");
-  if (config.truth("lm_head_bias", false)) config.fault("lm_head_bias", "a bias of the head is not in this version");
+  if (config.truth("lm_head_bias", false))
+    config.fault("lm_head_bias", "a bias of the head is not what the class of this model_type computes");
   for (const char* key : {"full_attn_mod", "interpolate_factor"})
     if (config.real(key, 1) != 1) config.fault(key, "is not 1, and the class of transformers does not know it");
 }
@@ -22,6 +23,11 @@ void put_phi3(Json& config, const ModelKeys& m) {
   config.erase("head_dim");
   config["original_max_position_embeddings"] =
       m.rope_scaling == RopeMode::longrope ? Json(m.rope_original_context) : config["max_position_embeddings"];
+}
+
+/// One that is rotated as a Llama is exported as the Llama or the Mistral that it is.
+bool is_rotated_as_phi3(const ModelKeys& m) {
+  return (m.rotary_fraction != 1 || m.rope_scaling == RopeMode::longrope) && m.heads * m.head_dim == m.width;
 }
 
 constexpr auto phi3_keys = std::to_array<FamilyKey>({{.name = "partial_rotary_factor", .field = &ModelKeys::rotary_fraction},
@@ -39,8 +45,9 @@ constexpr auto phi3_names = std::to_array<TensorName>({{"layers.#.attention.wq",
 Family phi3_family() {
   return {.type = "phi3",
           .architecture = "Phi3ForCausalLM",
-          .has = is_phi3,
+          .turn = -1,
           .standard = {.norm_eps = 1e-5},
+          .takes = is_rotated_as_phi3,
           .window = {.key = WindowRule::Key::always},
           .rotation = {.partial = true, .longrope_alone = true},
           .read_model = read_phi3,

@@ -7,22 +7,8 @@
 namespace tessera {
 namespace {
 
-/// Windows of one size on any layers, and one rotation.
-bool has_layers(const ModelKeys& m) {
-  const LayerTraits traits = traits_of(m);
-  return traits.usual_blocks && traits.one_rotation && traits.all_rotated && traits.one_window;
-}
-bool has_same_layers(const ModelKeys& m) {
-  const LayerTraits traits = traits_of(m);
-  return has_layers(m) && (traits.no_window || traits.all_windows);
-}
-
-bool is_qwen2(const ModelKeys& m) { return has_layers(m) && m.experts == 0 && m.qkv_bias && !m.qk_norm; }
-bool is_qwen3(const ModelKeys& m) { return has_layers(without_output_bias(m)) && m.experts == 0 && m.qk_norm; }
-bool is_qwen2_moe(const ModelKeys& m) { return has_layers(with_all_experts(m)) && m.experts > 0 && m.shared_ff_width > 0 && !m.qk_norm; }
-bool is_qwen3_moe(const ModelKeys& m) {
-  return has_same_layers(with_all_experts(without_output_bias(m))) && m.experts > 0 && m.shared_ff_width == 0 && m.qk_norm;
-}
+/// Its class makes a shared expert of any width, and ours has none of 0.
+bool has_shared_expert_of_qwen(const ModelKeys& m) { return m.shared_ff_width > 0; }
 
 bool slides_above(std::int64_t layer, std::int64_t first) { return layer >= first; }
 bool slides_in_turns_below(std::int64_t layer, std::int64_t first) { return layer % 2 == 0 && layer < first; }
@@ -79,7 +65,6 @@ constexpr std::span<const FamilyKey> qwen2_moe_keys = moe_keys, qwen3_moe_keys =
 Family qwen2_family() {
   return {.type = "qwen2",
           .architecture = "Qwen2ForCausalLM",
-          .has = is_qwen2,
           .standard = {.kv_heads = 32, .norm_eps = 1e-6, .qkv_bias = true},
           .window = qwen_window};
 }
@@ -87,7 +72,6 @@ Family qwen2_family() {
 Family qwen3_family() {
   return {.type = "qwen3",
           .architecture = "Qwen3ForCausalLM",
-          .has = is_qwen3,
           .standard = {.kv_heads = 32, .head_dim = 128, .norm_eps = 1e-6, .qk_norm = true},
           .window = qwen_window,
           .output_bias = true};
@@ -96,8 +80,8 @@ Family qwen3_family() {
 Family qwen2_moe_family() {
   return {.type = "qwen2_moe",
           .architecture = "Qwen2MoeForCausalLM",
-          .has = is_qwen2_moe,
           .standard = {.kv_heads = 16, .norm_eps = 1e-6, .qkv_bias = true, .normalize_top_k = false},
+          .takes = has_shared_expert_of_qwen,
           .window = qwen2_moe_window,
           .read_layers = read_sparse,
           .put_layers = put_sparse,
@@ -107,7 +91,6 @@ Family qwen2_moe_family() {
 Family qwen3_moe_family() {
   return {.type = "qwen3_moe",
           .architecture = "Qwen3MoeForCausalLM",
-          .has = is_qwen3_moe,
           .standard = {.kv_heads = 4, .norm_eps = 1e-6, .qk_norm = true, .normalize_top_k = false},
           .window = qwen3_moe_window,
           .read_layers = read_sparse,

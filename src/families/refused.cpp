@@ -35,7 +35,6 @@ const std::vector<RefusedFamily>& refused_families() {
       {{"olmo"}, {"norms without a weight"}},
       {{"mellum"}, {"keys of its own (layer_rope_theta)"}},
       {{"ministral3"}, {"a scale of queries that grows with the position (llama_4_scaling_beta)"}},
-      {{"phi"}, {"a bias of the head"}},
       {{"llama4", "llama4_text"},
        {"layers without a rotation (no_rope_layers)", "attention within chunks (attention_chunk_size)",
         "a router that scales what experts are given"}},

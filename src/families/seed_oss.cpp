@@ -19,6 +19,7 @@ constexpr auto seed_oss_keys = std::to_array<FamilyKey>({{.name = "attention_bia
 Family seed_oss_family() {
   return {.type = "seed_oss",
           .architecture = "SeedOssForCausalLM",
+          .turn = Family::never,
           .standard = {.kv_heads = 8, .head_dim = 128, .norm_eps = 1e-6, .qkv_bias = true},
           .read_model = read_seed_oss,
           .dropout = true,

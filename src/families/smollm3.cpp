@@ -6,12 +6,6 @@
 namespace tessera {
 namespace {
 
-bool is_smollm3(const ModelKeys& m) {
-  const LayerTraits traits = traits_of(m);
-  return traits.usual_blocks && m.experts == 0 && !m.qk_norm && !m.qkv_bias && traits.one_rotation && !traits.all_rotated &&
-         traits.no_window;
-}
-
 /// no_rope_layers has 1 for a layer that is rotated; without it each layer of a number that the interval divides is not.
 void read_rotated(ConfigReader& config, std::vector<LayerKeys>& layers) {
   const std::int64_t interval = config.whole("no_rope_layer_interval", 4);
@@ -38,7 +32,7 @@ void put_rotated(Json& c, const ModelKeys& m) {
 Family smollm3_family() {
   return {.type = "smollm3",
           .architecture = "SmolLM3ForCausalLM",
-          .has = is_smollm3,
+          .turn = 2,
           .standard = {.kv_heads = 4, .norm_eps = 1e-6, .tied = true, .rope_theta = 2e6},
           .window = {.key = WindowRule::Key::switched, .lists = true},
           .read_layers = read_rotated,

@@ -6,15 +6,7 @@
 namespace tessera {
 namespace {
 
-bool is_starcoder2(const ModelKeys& m) {
-  ModelKeys usual = m;
-  const ModelKeys plain;
-  usual.norm_form = plain.norm_form, usual.gated = true, usual.mlp_bias = usual.attention_out_bias = false;
-  const LayerTraits traits = traits_of(usual);
-  return m.norm_form == NormForm::layer_norm && !m.gated && m.mlp_bias == m.qkv_bias && m.attention_out_bias == m.qkv_bias &&
-         m.experts == 0 && !m.qk_norm && m.activation != Activation::xielu && traits.usual_blocks && traits.one_rotation &&
-         traits.all_rotated && (traits.no_window || traits.all_windows);
-}
+constexpr auto starcoder2_says = std::to_array<TraitField>({&ModelKeys::attention_out_bias, &ModelKeys::mlp_bias});
 
 void read_starcoder2(ConfigReader& config, ModelKeys& m) {
   m.attention_out_bias = m.mlp_bias = m.qkv_bias;
@@ -41,7 +33,6 @@ constexpr auto starcoder2_names = std::to_array<TensorName>({{"layers.#.mlp.w_up
 Family starcoder2_family() {
   return {.type = "starcoder2",
           .architecture = "Starcoder2ForCausalLM",
-          .has = is_starcoder2,
           .standard = {.kv_heads = 2,
                        .norm_eps = 1e-5,
                        .tied = true,
@@ -49,6 +40,7 @@ Family starcoder2_family() {
                        .norm_form = NormForm::layer_norm,
                        .activation = Activation::gelu_tanh,
                        .gated = false},
+          .says = starcoder2_says,
           .window = {.key = WindowRule::Key::always},
           .read_model = read_starcoder2,
           .put_model = put_starcoder2,

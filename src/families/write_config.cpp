@@ -87,16 +87,15 @@ Json rotation(const ModelKeys& m) {
 
 /// What is said of the rotation of both kinds of layers: rope_parameters in the form of transformers 5 too, which takes it alone.
 void put_window_rotation(Json& c, const RotationRule& rule, const ModelKeys& m) {
-  const LayerTraits traits = traits_of(m);
   const auto said = [](double theta, Json scaling) {
     if (scaling == Json()) scaling = Json{{"rope_type", "default"}};
     scaling["rope_theta"] = theta;
     return scaling;
   };
-  const double theta = traits.no_window ? m.rope_theta : traits.window_theta;
-  if (!rule.theta_key.empty()) c[std::string(rule.theta_key)] = theta;
+  const WindowTraits windows = windows_of(m);
+  if (!rule.theta_key.empty()) c[std::string(rule.theta_key)] = windows.theta;
   c["rope_parameters"] = Json{{"full_attention", said(m.rope_theta, rotation(m))},
-                              {"sliding_attention", said(theta, traits.window_scaled ? rotation(m) : Json())}};
+                              {"sliding_attention", said(windows.theta, windows.scaled ? rotation(m) : Json())}};
 }
 
 void put_usual_keys(Json& c, const Deck& deck, const Family& family) {
@@ -139,14 +138,17 @@ void put_token_ids(Json& c, const ModelKeys& m, const std::optional<TokenIds>& i
 
 }  // namespace
 
-std::string huggingface_config(const Deck& deck, DType dtype, const std::optional<TokenIds>& ids) {
-  const ModelKeys& m = deck.model;
-  const Family& family = require_family(m);
+Json model_config(const Family& family, const Deck& deck) {
   Json c;
   c["architectures"] = {family.architecture};
   c["model_type"] = family.type;
-  family.own_keys.empty() ? put_usual_keys(c, deck, family) : put_own_keys(c, m, family);
-  put_token_ids(c, m, ids);
+  family.own_keys.empty() ? put_usual_keys(c, deck, family) : put_own_keys(c, deck.model, family);
+  return c;
+}
+
+std::string huggingface_config(const Deck& deck, DType dtype, const std::optional<TokenIds>& ids) {
+  Json c = model_config(require_family(deck.model), deck);
+  put_token_ids(c, deck.model, ids);
   c["use_cache"] = true;
   c["torch_dtype"] = torch_name(dtype);
   return c.dump(2) + "\n";

@@ -12,6 +12,8 @@ import subprocess
 import sys
 import tempfile
 
+import families
+
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 CARDS = os.path.join(ROOT, "docs", "families")
 TESSERA = os.environ.get("TESSERA", os.path.join(ROOT, "build/host/tessera"))
@@ -53,7 +55,7 @@ FAMILIES = {
     "cohere": ("Command R, Aya 23 and Expanse", "without `use_qk_norm` (Command R+)"),
     "cohere2": ("Command R7B, Command A", "layers without a window are not rotated"),
     "gpt_oss": ("GPT-OSS 20B, 120B", "weights of experts are read out of MXFP4 too, and written in the type of the export"),
-}
+} | {kind: (family.TITLE, family.NOTES) for kind, family in families.ALL.items()}
 
 
 def card_of(kind):

@@ -25,6 +25,7 @@ except ImportError as error:
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "program", "resume"))
 import drawn  # noqa: E402
+import families
 from exports import fail, read_export, read_tensor
 from models import DEFAULTS, make_config, make_model, model_keys
 
@@ -99,6 +100,7 @@ MODELS = {
     "qwen3_sparse": (model_keys("qwen_sparse"), ("float32", "bfloat16")),
     "qwen3_moe": ({**DEFAULTS, **EXPERTS, "qk_norm": True, "shared_ff_width": 0, "normalize_top_k": True}, ("bfloat16",)),
 }
+MODELS |= {name: ({**DEFAULTS, **family.KEYS, **keys}, types) for family in families.ALL.values() for name, (keys, types) in family.MODELS.items()}
 
 
 def with_own_head(folder):

@@ -161,6 +161,12 @@ def attention(p, a, layer, y):
     return torch.einsum("bhts,bshd->bthd", weights, v).reshape(batch, length, heads * dim) @ p["attention.wo"].T + p.get("attention.bo", 0)
 
 
+def mlp(p, a, y):
+    if a.get("gated", True):
+        return block(a, y, p["mlp.w_gate"], p["mlp.w_up"], p["mlp.w_down"])
+    return activated(y @ p["mlp.w_up"].T + p.get("mlp.b_up", 0), p, a) @ p["mlp.w_down"].T + p.get("mlp.b_down", 0)
+
+
 def forward(w, a, tokens):
     """Logits, and what routers lose."""
     lost = 0
@@ -180,19 +186,15 @@ def forward(w, a, tokens):
         enter = lambda x, name: norm(x, p[f"{name}.norm"], a, p.get(f"{name}.norm_bias")) if f"{name}.norm" in p else x  # noqa: E731
         if a.get("norm_placement") == "parallel":
             y = enter(x, "attention")
-            x = x + attention(p, a, layer, y) + block(a, y, p["mlp.w_gate"], p["mlp.w_up"], p["mlp.w_down"])
+            x = x + attention(p, a, layer, y) + mlp(p, a, y)
             continue
         x = join(x, p, "attention", attention(p, a, layer, enter(x, "attention")))
         if "experts" in a and n >= a.get("dense_layers", 0) and layer["experts"]:
             out, loss = experts(p, a, enter(x, "moe"))
             x, lost = join(x, p, "moe", out), lost + loss
             continue
-        if not a.get("gated", True):
-            y = activated(enter(x, "mlp") @ p["mlp.w_up"].T + p.get("mlp.b_up", 0), p, a) @ p["mlp.w_down"].T + p.get("mlp.b_down", 0)
-            x = join(x, p, "mlp", y)
-            continue
-        x = join(x, p, "mlp", block(a, enter(x, "mlp"), p["mlp.w_gate"], p["mlp.w_up"], p["mlp.w_down"]))
-    logits = norm(x, w["head.norm"], a, w.get("head.norm_bias")) @ w["embedding.weight" if a["tied"] else "head.weight"].T
+        x = join(x, p, "mlp", mlp(p, a, enter(x, "mlp")))
+    logits = norm(x, w["head.norm"], a, w.get("head.norm_bias")) @ w["embedding.weight" if a["tied"] else "head.weight"].T + w.get("head.bias", 0)
     return cap(logits * a.get("logit_scale", 1.0), a.get("logit_softcap", 0)), lost
 
 

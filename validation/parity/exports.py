@@ -7,6 +7,8 @@ import sys
 
 import numpy as np
 
+import families
+
 DTYPES = {"F32": np.dtype("<f4"), "BF16": np.dtype("<u2"), "F16": np.dtype("<f2")}
 
 
@@ -97,7 +99,9 @@ def keys_of_config(config):
             "norm_placement": "post" if kind in ("olmo2", "olmo3", "exaone4") else "both" if kind in ("gemma2", "gemma3_text", "glm4") else "parallel" if kind in ("cohere", "cohere2") else "pre",
             "rope_pairs": "neighbours" if kind in ("glm", "glm4", "cohere", "cohere2") else "halves",
             "qkv_bias": kind == "qwen2" or (kind == "qwen2_moe" and config.get("qkv_bias", True)) or config.get("attention_bias", False)}
-    if kind == "mixtral":
+    if family := families.ALL.get(kind):
+        keys |= {"class": kind, **family.read(config)}
+    elif kind == "mixtral":
         keys |= {"experts": config["num_local_experts"], "expert_ff_width": config["intermediate_size"], "shared_ff_width": 0,
                  "normalize_top_k": True}
     elif kind == "starcoder2":

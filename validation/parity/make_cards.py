@@ -18,6 +18,7 @@ import transformers
 
 import cards
 import check_import
+import families
 import make_fixtures
 from check_import import EXPERTS, MODELS
 from models import DEFAULTS, SHAPES, model_keys
@@ -38,7 +39,7 @@ KEYS = {
     "seed_oss": {**model_keys("qkv_bias"), "class": "seed_oss"}, "qwen2": MODELS["qwen2_windows"][0], "qwen3": model_keys("windows"),
     "mixtral": model_keys("mixtral"), "qwen2_moe": model_keys("qwen_moe"), "qwen3_moe": model_keys("qwen_sparse"),
     "olmoe": {**MODELS["olmoe"][0], "router_aux_loss": 0.05, "router_z_loss": 0.0},
-}
+} | {kind: {**DEFAULTS, **family.KEYS} for kind, family in families.ALL.items()}
 RATE = ["model.width=512", "model.heads=8", "model.kv_heads=4", "model.head_dim=64", "model.ff_width=1408", "model.layers=4", "model.vocab=8192",
         "batch.sequence_length=512", "batch.global=2", "batch.micro=2", "run.steps=5", "learning_rate.warmup_steps=1", "precision.compute=bf16", "run.log_every=1",
         "checkpoint.every=0", "run.init=\"\""]

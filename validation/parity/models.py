@@ -5,6 +5,7 @@ import re
 import torch
 import transformers
 
+import families
 from names import BLOCK_KEYS, expert_part, is_apertus, is_glm, is_gpt2, is_phi3, is_cohere, is_gpt_oss, is_glm_moe, is_minimax, has_sigmoids, is_granite4, is_starcoder, has_experts, dense_layers, is_mixtral, layers_of, norms_input, norms_output, tensor_table
 
 DEFAULTS = {"layers": 2, "width": 32, "heads": 4, "kv_heads": 4, "head_dim": 8, "ff_width": 48, "vocab": 96, "norm_eps": 1e-5, "tied": False,
@@ -111,11 +112,15 @@ OTHERS["dots1"] = {"kv_heads": 2, "vocab": 64, "layers": 3, "qk_norm": True, "ex
 OTHERS["granitemoeshared"] = {**OTHERS["granitemoe"], "shared_ff_width": 20, "shared_gate": False}
 
 
+# A bias of the head, beside blocks of which no other fixture has all.
+SHAPES["phi"] = (43, 18, (0.3, 0.3), families.ALL["phi"].KEYS)
+
+
 def model_keys(name):
     return {**DEFAULTS, **(OTHERS[name] if name in OTHERS else SHAPES[name][3])}
 
 
-TYPES_OF_ACTIVATIONS = {"silu": "silu", "clamped_silu": "silu", "gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "xielu": "xielu"}
+TYPES_OF_ACTIVATIONS = {"silu": "silu", "clamped_silu": "silu", "relu_squared": "relu2", "gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "xielu": "xielu"}
 
 
 def block_config(keys, common, layers, rope):
@@ -222,6 +227,8 @@ def make_config(keys):
                   vocab_size=keys["vocab"], rms_norm_eps=keys["norm_eps"], tie_word_embeddings=keys["tied"], rope_parameters=rope,
                   max_position_embeddings=positions, hidden_act=TYPES_OF_ACTIVATIONS[keys.get("activation", "silu")],
                   attention_dropout=0.0)
+    if family := families.of(keys):
+        return family.config(keys, common, rope)
     if keys.get("class") == "seed_oss":
         return transformers.SeedOssConfig(**common, residual_dropout=0.0, pad_token_id=None)
     layers = layers_of(keys)
@@ -309,20 +316,7 @@ class RouterLosses:
 
 def make_model(keys):
     config = keys.get("config") or make_config(keys)
-    config._attn_implementation = "eager"
-    kind = {"llama": transformers.LlamaForCausalLM, "mistral": transformers.MistralForCausalLM,
-            "cwm": transformers.CwmForCausalLM, "ministral": transformers.MinistralForCausalLM, "seed_oss": transformers.SeedOssForCausalLM, "smollm3": transformers.SmolLM3ForCausalLM, "qwen2": transformers.Qwen2ForCausalLM, "qwen3": transformers.Qwen3ForCausalLM,
-            "mixtral": transformers.MixtralForCausalLM, "qwen2_moe": transformers.Qwen2MoeForCausalLM,
-            "qwen3_moe": transformers.Qwen3MoeForCausalLM, "gemma": transformers.GemmaForCausalLM, "gemma2": transformers.Gemma2ForCausalLM,
-            "gemma3_text": transformers.Gemma3ForCausalLM, "olmo2": transformers.Olmo2ForCausalLM, "olmo3": transformers.Olmo3ForCausalLM,
-            "olmoe": transformers.OlmoeForCausalLM, "exaone4": transformers.Exaone4ForCausalLM, "granite": transformers.GraniteForCausalLM,
-            "granitemoe": transformers.GraniteMoeForCausalLM, "granitemoeshared": transformers.GraniteMoeSharedForCausalLM,
-            "granitemoehybrid": transformers.GraniteMoeHybridForCausalLM,
-            "gpt_oss": transformers.GptOssForCausalLM, "starcoder2": transformers.Starcoder2ForCausalLM, "apertus": transformers.ApertusForCausalLM, "phi3": transformers.Phi3ForCausalLM, "gpt2": transformers.GPT2LMHeadModel,
-            "glm": transformers.GlmForCausalLM, "glm4": transformers.Glm4ForCausalLM,
-            "cohere": transformers.CohereForCausalLM, "cohere2": transformers.Cohere2ForCausalLM,
-            "glm4_moe": transformers.Glm4MoeForCausalLM, "dots1": transformers.Dots1ForCausalLM, "minimax_m2": transformers.MiniMaxM2ForCausalLM}
-    model = kind[config.model_type](config).to(torch.float32).train()
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").to(torch.float32).train()
     if model.config._attn_implementation != "eager":
         raise SystemExit(f"transformers chose the attention {model.config._attn_implementation}; the fixtures need eager")
     return model

@@ -2,6 +2,8 @@
 
 import re
 
+import families
+
 MODEL_KEYS = ("layers", "width", "heads", "kv_heads", "head_dim", "ff_width", "vocab", "norm_eps", "tied", "qk_norm", "qkv_bias",
               "rope_theta", "rope_scaling", "rope_factor", "rope_low_freq_factor", "rope_high_freq_factor", "rope_original_context")
 
@@ -11,7 +13,7 @@ LAYER_KEYS = ("window", "positions", "pattern", "kinds")
 
 # Of a model whose blocks are not a Llama's.
 BLOCK_KEYS = ("norm_placement", "norm_form", "wide_qk_norm", "activation", "embedding_scale", "residual_scale", "attention_scale", "attention_softcap",
-              "logit_scale", "logit_softcap", "rotary_fraction", "rope_pairs", "gate_limit", "attention_out_bias", "attention_sinks", "rope_truncate",
+              "logit_scale", "logit_softcap", "head_bias", "rotary_fraction", "rope_pairs", "gate_limit", "attention_out_bias", "attention_sinks", "rope_truncate",
               "expert_bias", "gated", "mlp_bias", "rope_short_factors", "rope_long_factors", "learned_positions")
 
 # Of a model with experts.
@@ -269,7 +271,7 @@ def tensor_table(keys):
             if keys.get("mlp_bias"):
                 rows += [(ours + "mlp.b_up", theirs + "mlp.c_fc.bias", (ff,)), (ours + "mlp.b_down", theirs + "mlp.c_proj.bias", (width,))]
             continue
-        parts = [("gate", (ff, width)), ("up", (ff, width)), ("down", (width, ff))][1 if is_apertus(keys) else 0:]
+        parts = [("gate", (ff, width)), ("up", (ff, width)), ("down", (width, ff))][0 if keys.get("gated", True) else 1:]
         rows += [(f"{ours}mlp.w_{part}", f"{theirs}mlp.{part}_proj.weight", shape) for part, shape in parts]
         if keys.get("mlp_bias"):
             rows += [(f"{ours}mlp.b_{part}", f"{theirs}mlp.{part}_proj.bias", shape[:1]) for part, shape in parts]
@@ -282,6 +284,10 @@ def tensor_table(keys):
         rows.append(("head.norm_bias", "model.norm.bias", (width,)))
     if not keys["tied"]:
         rows.append(("head.weight", "lm_head.weight", (keys["vocab"], width)))
+    if keys.get("head_bias"):
+        rows.append(("head.bias", "lm_head.bias", (keys["vocab"],)))
+    if family := families.of(keys):
+        rows = [(ours, family.name(theirs), shape) for ours, theirs, shape in rows]
     if is_gpt2(keys):
         rows = [(ours, name_of_gpt2(theirs), shape) for ours, theirs, shape in rows]
         rows.insert(1, ("embedding.positions", "transformer.wpe.weight", (keys["learned_positions"], width)))

@@ -1,11 +1,8 @@
 #include "deck/import/model_source.hpp"
-#include "deck/kinds_of_layers.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <filesystem>
 
 #include "base/foreign_model.hpp"
@@ -14,7 +11,7 @@
 #include "base/model_folder.hpp"
 #include "base/regular_file.hpp"
 #include "deck/hints.hpp"
-#include "deck/schema.hpp"
+#include "deck/traits.hpp"
 #include "deck/value.hpp"
 #include "families/family.hpp"
 #include "families/mistral_params.hpp"
@@ -136,12 +133,6 @@ ModelSource read_llmc(const std::string& path, std::vector<Fault>& faults) {
           .family = &llmc_family()};
 }
 
-std::vector<LayerKeys> attention_of_layers(const ModelKeys& m) {
-  std::vector<LayerKeys> layers = keys_of_layers(m);
-  for (LayerKeys& keys : layers) keys.experts = true;
-  return layers;
-}
-
 std::string words_of_layers(const ModelKeys& m) {
   const std::string text = describe_layers(m);
   return text.empty() ? "all see all tokens" : text;
@@ -163,88 +154,18 @@ void take_own_head(ModelSource& source, const std::string& folder) {
       folder));
 }
 
-/// With 0 for the scales that 0 stands for.
-static ModelKeys with_usual_scales(ModelKeys m) {
-  if (m.attention_scale == 1 / std::sqrt(static_cast<double>(m.head_dim))) m.attention_scale = 0;
-  if (m.embedding_scale == std::sqrt(static_cast<double>(m.width))) m.embedding_scale = 0;
-  return m;
-}
-
 std::vector<std::string> model_differences(const ModelKeys& deck, const ModelSource& theirs) {
-  // Our key, and where the same stands in a config.json.
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 52> compared = {{
-      {"model.layers", "num_hidden_layers"},
-      {"model.width", "hidden_size"},
-      {"model.heads", "num_attention_heads"},
-      {"model.kv_heads", "num_key_value_heads"},
-      {"model.head_dim", "head_dim"},
-      {"model.ff_width", "intermediate_size"},
-      {"model.vocab", "vocab_size"},
-      {"model.tied", "tie_word_embeddings"},
-      {"model.qk_norm", "the norm of queries and keys that its model_type has"},
-      {"model.wide_qk_norm", "the width of that norm"},
-      {"model.norm_placement", "where the norms of its model_type stand"},
-      {"model.norm_form", "what the norms of its model_type scale by"},
-      {"model.activation", "hidden_act"},
-      {"model.gate_limit", "swiglu_limit"},
-      {"model.gated", "the gate that the feed-forward blocks of its model_type have"},
-      {"model.mlp_bias", "the biases of their products"},
-      {"model.embedding_scale", "the scale of its embedding"},
-      {"model.residual_scale", "residual_multiplier"},
-      {"model.attention_scale", "the scale of its attention"},
-      {"model.attention_softcap", "attn_logit_softcapping"},
-      {"model.logit_scale", "the scale of its logits"},
-      {"model.logit_softcap", "final_logit_softcapping"},
-      {"model.qkv_bias", "the bias of queries, keys and values that its model_type has"},
-      {"model.attention_out_bias", "the bias of the attention's output that its model_type has"},
-      {"model.attention_sinks", "the sinks that its model_type has"},
-      {"model.norm_eps", "rms_norm_eps"},
-      {"model.rope_theta", "rope_theta"},
-      {"model.rope_scaling", "rope_type"},
-      {"model.rope_factor", "factor of the rotation"},
-      {"model.rope_low_freq_factor", "low_freq_factor"},
-      {"model.rope_high_freq_factor", "high_freq_factor"},
-      {"model.rope_original_context", "original_max_position_embeddings"},
-      {"model.rope_beta_fast", "beta_fast"},
-      {"model.rope_beta_slow", "beta_slow"},
-      {"model.rope_attention_factor", "attention_factor"},
-      {"model.rope_truncate", "truncate"},
-      {"model.rope_short_factors", "short_factor"},
-      {"model.rope_long_factors", "long_factor"},
-      {"model.rotary_fraction", "partial_rotary_factor"},
-      {"model.rope_pairs", "the pairs of features that its model_type rotates"},
-      {"model.learned_positions", "n_positions"},
-      {"model.experts", "the number of experts"},
-      {"model.experts_per_token", "num_experts_per_tok"},
-      {"model.expert_ff_width", "the inner width of an expert"},
-      {"model.shared_ff_width", "shared_expert_intermediate_size"},
-      {"model.shared_gate", "the gate of the shared expert that its model_type has"},
-      {"model.router_scores", "what its model_type scores experts by"},
-      {"model.router_scale", "routed_scaling_factor"},
-      {"model.expert_groups", "n_group"},
-      {"model.groups_per_token", "topk_group"},
-      {"model.normalize_top_k", "norm_topk_prob"},
-      {"model.expert_bias", "the biases of experts that its model_type has"},
-  }};
-  const bool experts = deck.experts > 0 && theirs.model.experts > 0;
-  Deck here, there;
-  here.model = with_usual_scales(deck), there.model = with_usual_scales(theirs.model);
   std::vector<std::string> differences;
-  for (const auto& [ours, name] : compared) {
-    const Key& key = *find_key(ours);
-    // Where all layers have experts, nothing has this width.
-    if (experts && ours == "model.ff_width" && !any_dense(deck) && !any_dense(theirs.model)) continue;
-    const std::string mine = value_text(key, here), other = value_text(key, there);
-    if (mine != other && ours == "model.tied" && theirs.own_head)
-      differences.push_back(fmt::format("{} = {}, and lm_head.weight of its files is another than the embedding", ours, mine));
-    else if (mine != other)
-      differences.push_back(fmt::format("{} = {}, and {} is {}", ours, mine, name, other));
-  }
+  for (const auto& [key, mine, other] : differing_traits(deck, theirs.model))
+    if (key->name == "model.tied" && theirs.own_head)
+      differences.push_back(fmt::format("{} = {}, and lm_head.weight of its files is another than the embedding", key->name, mine));
+    else
+      differences.push_back(fmt::format("{} = {}, and {} is {}", key->name, mine, key->theirs, other));
   // Biases that begin at zero may join a model without them.
   if (theirs.model.router_balance == RouterBalance::bias && deck.router_balance != RouterBalance::bias)
     differences.emplace_back("model.router_balance = \"loss\", and its files have biases that its experts are chosen with");
   if (const std::string mine = describe_dense(deck), other = describe_dense(theirs.model);
-      experts && deck.layers == theirs.model.layers && mine != other)
+      deck.experts > 0 && theirs.model.experts > 0 && deck.layers == theirs.model.layers && mine != other)
     differences.push_back(fmt::format("layers without experts (model.dense_layers, model.kinds): {}; and its files say: {}", mine, other));
   if (deck.layers == theirs.model.layers && attention_of_layers(deck) != attention_of_layers(theirs.model))
     differences.push_back(fmt::format("layers (model.window, model.positions, model.pattern): {}; and its files say: {}",

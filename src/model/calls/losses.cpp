@@ -77,7 +77,7 @@ void add_loss(Recorder& r, Value sum) {
 void next_token(Recorder& r, Value x, const std::string& w) {
   const ModelShape& s = r.s;
   const Value logits = r.declare({.kind = ValueKind::logits, .name = "logits", .bytes = 4 * s.V});
-  linear(r, logits, x, w, s.V, s.C, {.rows = Rows{s.tokens() - 1, 1}, .fp32 = true});
+  linear(r, logits, x, w, s.V, s.C, {.bias = head_bias(s), .rows = Rows{s.tokens() - 1, 1}, .fp32 = true});
   if (s.logit_map != kernels::LogitMap{})
     r.call({.name = "map_logits", .touches = {{logits, Access::add}}, .run = [=, s = s](const At& at) {
               kernels::map_logits(at.context, at.get<float>(logits), s.V, s.logit_map);

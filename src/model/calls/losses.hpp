@@ -4,6 +4,9 @@
 
 namespace tessera {
 
+/// The tensor that logits have added; "": none.
+inline std::string head_bias(const ModelShape& s) { return s.head_bias ? "head.bias" : ""; }
+
 /// Rows of the micro-batch whose losses are made, and from which rows on their logits and the gradients of these lie.
 struct LossRows {
   Rows rows;

@@ -139,6 +139,7 @@ std::vector<Parameter> parameter_table(const ModelKeys& m) {
   if (!m.tied)
     table.push_back(
         {.name = "head.weight", .shape = {m.vocab, m.width}, .part = Part::head, .std = m.init_std, .decay = true, .tp_dim = 0});
+  if (m.head_bias) table.push_back({.name = "head.bias", .shape = {m.vocab}, .part = Part::head, .init = Init::zeros, .tp_dim = 0});
   const TensorNames names(m);
   for (Parameter& p : table) p.export_name = names.of(p.name);
   add_adapters(table, m.lora);

@@ -179,6 +179,7 @@ ModelShape model_shape(const Deck& deck) {
                .learned_positions = m.learned_positions,
                .attention_scale = static_cast<float>(m.attention_scale),
                .attention_softcap = static_cast<float>(m.attention_softcap),
+               .head_bias = m.head_bias,
                .logit_map = {.scale = static_cast<float>(m.logit_scale), .cap = static_cast<float>(m.logit_softcap)},
                .activation = activation_of(m.activation),
                .gate_limit = static_cast<float>(m.gate_limit),

@@ -85,6 +85,7 @@ struct ModelShape {
   float embedding_scale = 1;
   std::int64_t learned_positions = 0;                ///< vectors that the stream begins with beside the embedding's rows; 0: none
   float attention_scale = 0, attention_softcap = 0;  ///< as in kernels::AttentionShape
+  bool head_bias = false;
   kernels::LogitMap logit_map = {};
   kernels::GateActivation activation = kernels::GateActivation::silu;
   float gate_limit = 7;  ///< of GateActivation::clamped_silu

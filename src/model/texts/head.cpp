@@ -16,7 +16,7 @@ void losses_of(Recorder& r, const Rows& chunk, std::int64_t most, bool in_place,
   for (const Rows& rows : Recorder::chunks(chunk, most)) {
     const std::int64_t first = rows.first - chunk.first;
     const LossRows at{.rows = rows, .logits = in_place ? first : 0, .d_logits = first};
-    linear(r, logits, x, w, r.vocabulary(), r.s.C, {.rows = rows, .y_first = at.logits, .fp32 = true});
+    linear(r, logits, x, w, r.vocabulary(), r.s.C, {.bias = head_bias(r.s), .rows = rows, .y_first = at.logits, .fp32 = true});
     softmax_loss(r, losses, d_logits, logits, at);
   }
 }
@@ -55,6 +55,7 @@ Segment head_segment(const ModelShape& s) {
   for (const Rows& chunk : r.chunks(m)) {
     losses_of(r, chunk, at_once, in_place, losses, d_logits, logits, whole, w);
     linear_backward(r, d_whole, d_logits, whole, w, V, C, chunk);
+    if (s.head_bias) bias_backward(r, d_logits, head_bias(s), V, chunk.count);
   }
   scatter_rows(r, d_normed, d_whole);
   sum_losses(r, sum, losses);

@@ -193,7 +193,7 @@ TEST(HuggingfaceConfig, RefusesByName) {
   const Case cases[] = {
       {"llama", R"("architectures": ["LlamaForSequenceClassification"])",
        "architectures: \"LlamaForSequenceClassification\" is not what is read here of "
-       "model_type \"llama\"; supported: LlamaForCausalLM, MistralForCausalLM"},
+       "model_type \"llama\"; supported: ApertusForCausalLM, "},
       {"llama", R"("architectures": [])", "architectures: "},
       {"llama", R"("rope_scaling": {"rope_type": "ntk", "factor": 4.0})", "rope_type: \"ntk\" is not in this version"},
       {"llama", R"("rope_scaling": {"rope_type": "yarn", "original_max_position_embeddings": 64})",

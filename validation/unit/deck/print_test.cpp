@@ -213,6 +213,7 @@ TEST(Print, AKeyThatCameLaterLeavesTheIdentityOfEarlierRuns) {
                                             "model.residual_scale",
                                             "model.attention_scale",
                                             "model.attention_softcap",
+                                            "model.head_bias",
                                             "model.logit_scale",
                                             "model.logit_softcap",
                                             "model.rope_beta_fast",

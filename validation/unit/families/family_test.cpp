@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/error.hpp"
+#include "deck/traits.hpp"
 #include "families/layers.hpp"
 #include "families/names.hpp"
 #include "families/read_config.hpp"
@@ -64,6 +66,13 @@ void add_blocks(std::vector<ModelKeys>& all, const std::vector<ModelKeys>& model
 /// All that tells families apart.
 std::vector<ModelKeys> models() {
   std::vector<ModelKeys> all;
+  for (const Family& family : families()) {  // what a file says that says sizes alone
+    ModelKeys m = family.standard;
+    m.layers = 2, m.width = 32, m.heads = m.kv_heads = 4, m.head_dim = 8, m.ff_width = 48, m.vocab = 64, m.max_context = 0;
+    if (m.experts > 0) m.experts = 4, m.experts_per_token = 2, m.expert_ff_width = 24;
+    if (m.experts > 0 && m.shared_ff_width > 0) m.shared_ff_width = 48;
+    all.push_back(m);
+  }
   for (int bits = 0; bits < 64; ++bits) {
     const auto bit = [&](int n) { return (bits >> n & 1) != 0; };
     ModelKeys m{.layers = 2, .width = bit(5) ? 36 : 32, .heads = 8, .kv_heads = 2, .head_dim = 8, .ff_width = 48, .vocab = 64};
@@ -79,6 +88,10 @@ std::vector<ModelKeys> models() {
     starcoder.norm_form = NormForm::layer_norm, starcoder.gated = false, starcoder.activation = Activation::gelu_tanh;
     starcoder.mlp_bias = starcoder.attention_out_bias = m.qkv_bias, starcoder.window = bit(3) ? 7 : 0;
     all.push_back(starcoder);
+    ModelKeys phi2 = starcoder;
+    phi2.norm_placement = NormPlacement::parallel, phi2.mlp_bias = phi2.attention_out_bias = phi2.qkv_bias, phi2.window = 0;
+    phi2.head_bias = !bit(3), phi2.rotary_fraction = bit(4) ? 1 : 0.5;
+    all.push_back(phi2);
     for (const Activation activation : {Activation::xielu, Activation::relu_squared, Activation::gelu}) {
       ModelKeys apertus = m;
       apertus.qk_norm = true, apertus.gated = false, apertus.activation = activation, apertus.attention_out_bias = m.qkv_bias;
@@ -148,10 +161,76 @@ std::vector<ModelKeys> models() {
   return all;
 }
 
-TEST(Family, OfEveryModelThereIsOneAtMost) {
-  for (const ModelKeys& m : models())
-    EXPECT_LE(std::ranges::count_if(families(), [&](const Family& family) { return family.has && family.has(m); }), 1)
+TEST(Family, OfSeveralThatCanSayAModelOneHasTheLowestTurn) {
+  for (const ModelKeys& m : models()) {
+    std::vector<int> turns;
+    for (const Family& family : families())
+      if (family.turn != Family::never && can_say(family, m)) turns.push_back(family.turn);
+    std::ranges::sort(turns);
+    EXPECT_TRUE(turns.size() < 2 || turns[0] < turns[1])
         << m.experts << m.qk_norm << m.qkv_bias << m.shared_ff_width << m.normalize_top_k << m.width;
+  }
+}
+
+// What a file of a family says of a model, and its reader reads back, the family can say: so no row of `says` is missing.
+TEST(Family, CanSayWhatItsFilesSay) {
+  const std::vector<ModelKeys> all = models();
+  for (std::size_t i = 0; i < all.size(); i += 13)  // some: each is written and read by all
+    for (const Family& family : families()) {
+      const ModelKeys& m = all[i];
+      if (m.experts == 0 && !family.may_lack_experts && (family.standard.experts > 0 || family.type.find("moe") != std::string::npos))
+        continue;
+      if (family.turn == Family::never || (family.takes && !family.takes(m))) continue;
+      Deck deck;
+      deck.model = m;
+      std::vector<Fault> faults;
+      const ModelSource source = read_huggingface_config(model_config(family, deck).dump(), "config.json", faults);
+      if (!faults.empty() || !same_function(m, source.model) || source.model.router_balance != m.router_balance) continue;
+      EXPECT_TRUE(can_say(family, m)) << family.type;
+    }
+}
+
+// A trait that differs in a model makes it another: no family takes one that reads back without it.
+TEST(Family, TakesNoModelWhoseFileLeavesATraitOut) {
+  for (const Family& family : families()) {
+    const auto all = models();
+    const auto own = std::ranges::find_if(all, [&](const ModelKeys& m) { return family_of(m) == &family; });
+    if (family.turn == Family::never) continue;
+    ASSERT_NE(own, all.end()) << family.type;
+    int refused = 0;
+    for (const auto trait : {&ModelKeys::qk_norm, &ModelKeys::qkv_bias, &ModelKeys::attention_out_bias, &ModelKeys::attention_sinks,
+                             &ModelKeys::mlp_bias, &ModelKeys::head_bias, &ModelKeys::tied, &ModelKeys::expert_bias}) {
+      ModelKeys other = *own;
+      other.*trait = !(other.*trait);
+      if (!can_say(family, other)) {
+        ++refused;
+        continue;
+      }
+      Deck deck;
+      deck.model = other;
+      std::vector<Fault> faults;
+      EXPECT_EQ(read_huggingface_config(model_config(family, deck).dump(), "config.json", faults).model.*trait, other.*trait)
+          << family.type;
+    }
+    EXPECT_GE(refused, 3) << family.type;
+  }
+}
+
+TEST(Family, ARefusalNamesWhatTheNearestCannotSay) {
+  ModelKeys m{.layers = 2, .width = 32, .heads = 4, .kv_heads = 4, .head_dim = 8, .ff_width = 48, .vocab = 64};
+  const auto refusal = [&]() -> std::string {
+    try {
+      return "none: " + std::string(require_family(m).type);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code, ExitCode::usage);
+      return error.what();
+    }
+  };
+  EXPECT_EQ(refusal(), "none: llama");
+  m.head_bias = true;
+  EXPECT_NE(refusal().find(", the nearest, cannot say model.head_bias = true; --format hdf5"), std::string::npos) << refusal();
+  m.head_bias = false, m.learned_positions = 8;
+  EXPECT_NE(refusal().find("cannot say model.learned_positions = 8;"), std::string::npos) << refusal();
 }
 
 TEST(Family, OfAPartOfAHeadThatIsRotatedThereAreGlmsAndPhi3) {
@@ -160,7 +239,8 @@ TEST(Family, OfAPartOfAHeadThatIsRotatedThereAreGlmsAndPhi3) {
       m.rotary_fraction = 0.5, m.rope_pairs = pairs;
       const Family* family = family_of(m);
       EXPECT_TRUE(!family || (pairs == RopePairs::neighbours && family->type.starts_with("glm")) ||
-                  (pairs == RopePairs::halves && (family->type == "phi3" || family->type == "glm4_moe" || family->type == "minimax_m2")))
+                  (pairs == RopePairs::halves &&
+                   (family->type == "phi3" || family->type == "phi" || family->type == "glm4_moe" || family->type == "minimax_m2")))
           << family->type;
     }
   }
@@ -168,10 +248,10 @@ TEST(Family, OfAPartOfAHeadThatIsRotatedThereAreGlmsAndPhi3) {
 
 TEST(Family, EachHasAModelWhoseConfigurationReadsBack) {
   for (const Family& family : families()) {
-    if (!family.has) continue;
+    if (family.turn == Family::never) continue;
     int seen = 0;
     for (const ModelKeys& m : models()) {
-      if (!family.has(m)) continue;
+      if (family_of(m) != &family) continue;
       ++seen;
       Deck deck;
       deck.model = m;
@@ -544,7 +624,7 @@ TEST(TensorNames, KeepTheNumbersInTheirOrder) {
     return found;
   };
   EXPECT_EQ(modules_of("layers.10.moe.experts.7.w_up").front(), "model.layers.10.mlp.experts.7.up_proj");
-  EXPECT_EQ(words("layers.0.moe.experts.1.w_down"), (std::vector<std::string>{"down_proj", "w2", "output_linear"}));
+  EXPECT_EQ(words("layers.0.moe.experts.1.w_down"), (std::vector<std::string>{"down_proj", "output_linear", "w2"}));
   EXPECT_EQ(TensorNames(family_named("granitemoe")).of("layers.10.moe.experts.7.w_up"),
             "model.layers.10.block_sparse_moe.input_linear.weight");
   EXPECT_EQ(TensorNames(family_named("granitemoe")).of("layers.1.moe.shared.w_up"), "model.layers.1.mlp.shared_expert.up_proj.weight")
@@ -552,8 +632,33 @@ TEST(TensorNames, KeepTheNumbersInTheirOrder) {
   for (const char* ours : {"layers.1.moe.shared.w_up", "layers.1.mlp.w_gate"})
     EXPECT_EQ(TensorNames(family_named("granitemoehybrid")).of(ours), "model.layers.1.shared_mlp.input_linear.weight") << ours;
   EXPECT_EQ(TensorNames(family_named("phi3")).name("layers.3.attention.wk").fused, Fused::rows);
-  EXPECT_EQ(words("layers.0.attention.wq"), (std::vector<std::string>{"q_proj", "qkv_proj", "c_attn"}));
-  EXPECT_EQ(words("layers.0.attention.wo"), (std::vector<std::string>{"o_proj", "c_proj"}));
+  EXPECT_EQ(words("layers.0.attention.wq"), (std::vector<std::string>{"q_proj", "c_attn", "qkv_proj"}));
+  EXPECT_EQ(words("layers.0.attention.wo"), (std::vector<std::string>{"o_proj", "c_proj", "dense"}));
+}
+
+// As config.json of Phi-2 has it.
+TEST(Family, ReadsAPhi2) {
+  const std::string text =
+      R"({"architectures": ["PhiForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 50256, "embd_pdrop": 0.0, "eos_token_id": 50256,)"
+      R"( "hidden_act": "gelu_new", "hidden_size": 2560, "initializer_range": 0.02, "intermediate_size": 10240, "layer_norm_eps": 1e-05,)"
+      R"( "max_position_embeddings": 2048, "model_type": "phi", "num_attention_heads": 32, "num_hidden_layers": 32,)"
+      R"( "num_key_value_heads": 32, "partial_rotary_factor": 0.4, "qk_layernorm": false, "resid_pdrop": 0.1, "rope_scaling": null,)"
+      R"( "rope_theta": 10000.0, "tie_word_embeddings": false, "torch_dtype": "float16", "use_cache": true, "vocab_size": 51200})";
+  std::vector<Fault> faults;
+  const ModelSource source = read_huggingface_config(text, "config.json", faults);
+  for (const Fault& fault : faults) ADD_FAILURE() << fault.str();
+  const ModelKeys& m = source.model;
+  EXPECT_TRUE(m.head_bias && m.qkv_bias && m.attention_out_bias && m.mlp_bias && !m.gated && !m.tied);
+  EXPECT_TRUE(m.norm_placement == NormPlacement::parallel && m.norm_form == NormForm::layer_norm);
+  EXPECT_EQ(rotated_features(m), 32);
+  ASSERT_TRUE(family_of(m));
+  EXPECT_EQ(family_of(m)->type, "phi");
+  EXPECT_EQ(TensorNames(m).of("head.bias"), "lm_head.bias");
+  std::string other = text;
+  other.replace(other.find("\"qk_layernorm\": false"), 21, "\"qk_layernorm\": true");
+  read_huggingface_config(other, "config.json", faults);
+  ASSERT_EQ(faults.size(), 1u);
+  EXPECT_NE(faults[0].str().find("qk_layernorm: LayerNorm of queries and keys"), std::string::npos) << faults[0].str();
 }
 
 }  // namespace

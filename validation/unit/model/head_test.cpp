@@ -17,16 +17,18 @@ struct Case {
   bool reproducible = false;
   double logit_scale = 1;
   std::int64_t at_once = 0;  ///< rows of a chunk whose logits are made at once; 0: all
+  bool bias = false;
 };
 
 struct Inputs {
-  Tensor x, weight, d_weight;
+  Tensor x, weight, d_weight, bias;
   std::vector<std::int32_t> targets;
   std::vector<float> weights;  ///< mostly 1; some a fraction, some 0
-  explicit Inputs(const Case& s) : x(s.M * s.C, s.dtype), weight(s.V * s.C, s.dtype), d_weight(s.V * s.C, DType::f32) {
+  explicit Inputs(const Case& s) : x(s.M * s.C, s.dtype), weight(s.V * s.C, s.dtype), d_weight(s.V * s.C, DType::f32), bias(s.V, s.dtype) {
     x.randomize(1);
     weight.randomize(2, s.logit_scale);
     d_weight.randomize(3, 1e-3);
+    bias.randomize(4, s.bias ? 2 : 0);
     for (std::int64_t i = 0; i < s.M; ++i) {
       targets.push_back(static_cast<std::int32_t>((i * 7919 + 3) % s.V));
       weights.push_back(i % 5 == 4 ? 0.0f : i % 7 == 3 ? 0.375f : 1.0f);
@@ -35,7 +37,7 @@ struct Inputs {
 };
 
 struct Outputs {
-  std::vector<double> normed, losses, d_normed, d_weight;
+  std::vector<double> normed, losses, d_normed, d_weight, d_bias;
   double loss_sum = 0;
   std::vector<std::byte> bits;
 };
@@ -43,8 +45,14 @@ struct Outputs {
 constexpr float grad_scale = 1.f / 64;
 
 Segment head_of(const Case& s) {
-  return head_segment(
-      {.B = 1, .T = s.M, .C = s.C, .V = s.V, .dtype = s.dtype, .loss_chunk = std::min(s.chunk, s.M), .logit_rows = s.at_once});
+  return head_segment({.B = 1,
+                       .T = s.M,
+                       .C = s.C,
+                       .V = s.V,
+                       .dtype = s.dtype,
+                       .head_bias = s.bias,
+                       .loss_chunk = std::min(s.chunk, s.M),
+                       .logit_rows = s.at_once});
 }
 
 /// The training pass, or that of an evaluation.
@@ -58,6 +66,8 @@ Outputs run(const Case& s, const Inputs& in, bool gradients = true) {
   head.make(weight_gradient, "head.norm", 4 * s.C);
   head.make(weight, "head.weight", in.weight.bytes());
   head.make(weight_gradient, "head.weight", in.d_weight.bytes());
+  head.make(weight, "head.bias", in.bias.bytes());
+  head.make(weight_gradient, "head.bias", 4 * s.V);
   head.make(targets, "targets", 4 * s.M);
   std::ranges::copy(in.targets, head.at<std::int32_t>(targets, "targets"));
   head.make(row_weights, "row_weights", 4 * s.M);
@@ -68,7 +78,7 @@ Outputs run(const Case& s, const Inputs& in, bool gradients = true) {
   const Kept nothing(segment.values.size(), KeptBy::none);
   SegmentPass pass = gradients ? backward_pass(segment, 0, nothing) : forward_pass(segment, 0, nothing);
   for (Operand& o : pass.operands)
-    if (segment.at(o.value).name == "head.weight" && segment.at(o.value).kind == weight_gradient) o.access = Access::add;
+    if (segment.at(o.value).kind == weight_gradient) o.access = segment.at(o.value).name == "head.bias" ? Access::write : Access::add;
   EXPECT_TRUE(head.run(pass, grad_scale, s.reproducible));
 
   Outputs o;
@@ -76,6 +86,7 @@ Outputs run(const Case& s, const Inputs& in, bool gradients = true) {
   o.losses = head.doubles(activation, "losses", DType::f32);
   o.loss_sum = *head.at<double>(activation, "loss_sum");
   o.d_weight = head.doubles(weight_gradient, "head.weight", DType::f32);
+  if (gradients && s.bias) o.d_bias = head.doubles(weight_gradient, "head.bias", DType::f32);
   if (gradients) o.d_normed = head.doubles(activation, "d_normed", s.dtype);
   for (const auto& [kind, name] :
        {std::pair(activation, "losses"), std::pair(activation, "d_normed"), std::pair(weight_gradient, "head.weight")})
@@ -93,7 +104,7 @@ std::vector<double> reference_losses(const Case& s, const Inputs& in, const std:
                                      std::vector<double>* probability = nullptr) {
   std::vector<double> losses;
   for (std::int64_t i = 0; i < s.M; ++i) {
-    std::vector<double> logits(static_cast<std::size_t>(s.V));
+    std::vector<double> logits = in.bias.doubles();
     for (std::int64_t v = 0; v < s.V; ++v)
       for (std::int64_t c = 0; c < s.C; ++c)
         logits[static_cast<std::size_t>(v)] += x[static_cast<std::size_t>(i * s.C + c)] * weight[static_cast<std::size_t>(v * s.C + c)];
@@ -118,10 +129,12 @@ Outputs reference(const Case& s, const std::vector<double>& x) {
   for (double l : o.losses) o.loss_sum += l;
   o.d_normed.resize(x.size());
   o.d_weight = in.d_weight.doubles();
+  if (s.bias) o.d_bias.resize(static_cast<std::size_t>(s.V));
   for (std::int64_t i = 0; i < s.M; ++i)
     for (std::int64_t v = 0; v < s.V; ++v) {
       double d = static_cast<double>(in.weights[static_cast<std::size_t>(i)]) * static_cast<double>(grad_scale) *
                  (p[static_cast<std::size_t>(i * s.V + v)] - (in.targets[static_cast<std::size_t>(i)] == v ? 1 : 0));
+      if (s.bias) o.d_bias[static_cast<std::size_t>(v)] += d;
       for (std::int64_t c = 0; c < s.C; ++c) {
         auto at_x = static_cast<std::size_t>(i * s.C + c), at_w = static_cast<std::size_t>(v * s.C + c);
         o.d_normed[at_x] += d * weight[at_w];
@@ -133,7 +146,9 @@ Outputs reference(const Case& s, const std::vector<double>& x) {
 
 TEST(Head, MatchesFp64) {
   for (Case s : {Case{1, 8, 2, 4}, Case{1, 48, 1013, 1}, Case{77, 48, 1013, 32}, Case{33, 65, 257, 100},
-                 Case{20, 64, 1013, 7, DType::f32, false, 40}, Case{77, 48, 1013, 32, DType::f32, false, 1, 12}})
+                 Case{20, 64, 1013, 7, DType::f32, false, 40}, Case{77, 48, 1013, 32, DType::f32, false, 1, 12},
+                 Case{.M = 77, .C = 48, .V = 257, .chunk = 32, .at_once = 12, .bias = true},
+                 Case{.M = 9, .C = 16, .V = 64, .chunk = 9, .bias = true}})
     for (DType t : {DType::f32, DType::bf16, DType::f16})
       for (bool reproducible : {false, true}) {
         s.dtype = t;
@@ -143,6 +158,10 @@ TEST(Head, MatchesFp64) {
         EXPECT_NEAR(got.loss_sum, want.loss_sum, 1e-5 * std::abs(want.loss_sum));
         EXPECT_LT(relative_error(got.d_normed, want.d_normed), tolerance(t)) << s.M << " " << s.C << " " << s.V << " " << name_of(t);
         EXPECT_LT(relative_error(got.d_weight, want.d_weight), tolerance(t));
+        EXPECT_EQ(got.d_bias.size(), want.d_bias.size());
+        if (s.bias) {
+          EXPECT_LT(relative_error(got.d_bias, want.d_bias), tolerance(t));
+        }
       }
 }
 

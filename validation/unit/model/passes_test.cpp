@@ -404,7 +404,7 @@ TEST(PartedBackward, GivesTheSameGradients) {
            {"model.norm_placement=both", "model.norm_form=one_plus_weight", "model.qk_norm=true", "model.activation=gelu_tanh",
             "model.embedding_scale=sqrt_width", "model.attention_softcap=2"},
            {"model.norm_placement=post", "model.qk_norm=true", "model.wide_qk_norm=true", "model.activation=gelu"},
-           {"model.residual_scale=0.5", "model.logit_softcap=3", "model.experts=4"},
+           {"model.residual_scale=0.5", "model.logit_softcap=3", "model.head_bias=true", "model.experts=4"},
            {"model.norm_placement=post", "model.experts=4", "model.shared_ff_width=8"},
            {"model.norm_placement=parallel", "model.norm_form=layer_norm_no_bias", "model.qk_norm=true", "model.mlp_bias=true"},
            {"model.norm_placement=parallel", "model.norm_form=layer_norm", "model.residual_scale=0.5", "model.attention_out_bias=true",

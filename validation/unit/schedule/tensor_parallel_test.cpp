@@ -97,7 +97,7 @@ TEST(Meshes, RanksThatMeetAgreeOnHowTheyDo) {
 TEST(Meshes, TensorRanksAgreeWhereOneAloneReadsWhatTheyShare) {
   for (const int stage : {1, 2, 3})
     for (const char* device : {"none", "host"})
-      for (const char* bias : {"model.attention_out_bias=true", "model.mlp_bias=true"}) {
+      for (const char* bias : {"model.attention_out_bias=true", "model.mlp_bias=true", "model.head_bias=true"}) {
         const Deck deck = test::tiny_deck({"mesh.tp=2", fmt::format("zero.stage={}", stage), bias, "model.freeze=[\"*norm*\"]",
                                            fmt::format("zero.offload_optimizer.device={}", device)},
                                           4);

@@ -9,26 +9,26 @@
 namespace tessera {
 namespace {
 
-std::optional<Stall> after(std::vector<double> before, double seconds) {
+std::optional<Stall> pace_of(std::vector<double> before, double seconds) {
   StepPace pace;
   for (const double s : before) EXPECT_FALSE(pace.after(s)) << s;
   return pace.after(seconds);
 }
 
 TEST(StepPace, AStallIsManyTimesTheMedianAndSomeSeconds) {
-  const auto stall = after({0.2, 0.2, 0.3, 0.1, 0.2}, 18.2);
+  const auto stall = pace_of({0.2, 0.2, 0.3, 0.1, 0.2}, 18.2);
   ASSERT_TRUE(stall);
   EXPECT_EQ(stall->usual, 0.2);
   EXPECT_DOUBLE_EQ(stall->excess(), 18);
-  EXPECT_FALSE(after({0.2, 0.2, 0.2, 0.2}, 0.2 + stall_seconds - 0.01)) << "short";
-  EXPECT_TRUE(after({0.2, 0.2, 0.2, 0.2}, 0.21 + stall_seconds));
-  EXPECT_FALSE(after({30, 30, 30, 30}, stall_times * 30 - 1)) << "long, and few times the others";
-  EXPECT_TRUE(after({30, 30, 30, 30}, stall_times * 30 + 1));
+  EXPECT_FALSE(pace_of({0.2, 0.2, 0.2, 0.2}, 0.2 + stall_seconds - 0.01)) << "short";
+  EXPECT_TRUE(pace_of({0.2, 0.2, 0.2, 0.2}, 0.21 + stall_seconds));
+  EXPECT_FALSE(pace_of({30, 30, 30, 30}, stall_times * 30 - 1)) << "long, and few times the others";
+  EXPECT_TRUE(pace_of({30, 30, 30, 30}, stall_times * 30 + 1));
 }
 
 TEST(StepPace, FewStepsSayNothingAndAnotherWorkBeginsAnew) {
-  EXPECT_FALSE(after({}, 100));
-  EXPECT_FALSE(after({0.1, 0.1}, 100)) << "two steps are no pace";
+  EXPECT_FALSE(pace_of({}, 100));
+  EXPECT_FALSE(pace_of({0.1, 0.1}, 100)) << "two steps are no pace";
   StepPace pace;
   for (int i = 0; i < 10; ++i) EXPECT_FALSE(pace.after(0.1));
   pace.forget();
