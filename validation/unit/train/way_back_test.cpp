@@ -31,7 +31,9 @@ TEST(WayBack, BeyondTheStepTheCountBeginsAnew) {
 }
 
 std::int64_t goes_to(std::int64_t every, std::int64_t keep, std::int64_t begin, std::initializer_list<std::int64_t> steps) {
-  return step_to_go_back_to({.every = every, .keep = keep}, begin, *(steps.end() - 1), ways_after(steps, every));
+  CheckpointKeys keys;
+  keys.every = every, keys.keep = keep;
+  return step_to_go_back_to(keys, begin, *(steps.end() - 1), ways_after(steps, every));
 }
 
 TEST(WayBack, GoesToTheNewestThatWasDue) {
