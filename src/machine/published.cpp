@@ -14,7 +14,7 @@ std::vector<PublishedRun> read() {
   const toml::table file = toml::parse(published_text());
   std::vector<PublishedRun> runs;
   const toml::array* rows = file["run"].as_array();
-  TESSERA_REQUIRE(rows, "inputs/published_runs.toml has no [[run]]");
+  TESSERA_REQUIRE(rows, "inputs/published/runs.toml has no [[run]]");
   for (const toml::node& node : *rows) {
     const toml::table& row = *node.as_table();
     PublishedRun run{.program = text_of(row, "program"),

@@ -1,4 +1,4 @@
-// Training runs that others have published: inputs/published_runs.toml, which is a part of the program.
+// Training runs that others have published: inputs/published/runs.toml, which is a part of the program.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -15,7 +15,7 @@ struct ShippedMachine {
 std::optional<ShippedMachine> shipped_machine(std::string_view name);
 std::vector<std::string_view> shipped_machines();
 
-/// inputs/published_runs.toml (published.hpp).
+/// inputs/published/runs.toml (published.hpp).
 std::string_view published_text();
 
 }  // namespace tessera

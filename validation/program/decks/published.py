@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The runs of inputs/published_runs.toml: each is predicted within 15 % with its program's efficiency. docs/planning.md has their table.
+"""The runs of inputs/published/runs.toml: each is predicted within 15 % with its program's efficiency. docs/planning.md has their table.
 
     published.py TESSERA
 """
@@ -70,7 +70,7 @@ def main():
             file.write(page[: digit.start()] + str((int(digit[0]) + 1) % 10) + page[digit.end():])
         status, words = run(script, "--check", "--tessera", tessera, "--page", other)
         check("another digit in the table is found", status == 1 and "run scripts/published" in words, words)
-        with open(os.path.join(ROOT, "inputs", "published_runs.toml"), encoding="utf-8") as file:
+        with open(os.path.join(ROOT, "inputs", "published", "runs.toml"), encoding="utf-8") as file:
             text = file.read()
         altered = os.path.join(folder, "runs.toml")
         with open(altered, "w", encoding="utf-8") as file:

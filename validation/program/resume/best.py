@@ -5,6 +5,7 @@ other layouts; a run whose evaluations get no better saves and ends with status 
 import json
 import os
 import random
+import re
 import struct
 import sys
 
@@ -43,7 +44,8 @@ def best_of(losses):
 
 
 def steps_kept(folder, name):
-    return sorted(int(entry[5:]) for entry in os.listdir(os.path.join(folder.run(name), "checkpoints")) if entry.startswith("step-"))
+    names = os.listdir(os.path.join(folder.run(name), "checkpoints"))
+    return sorted(int(entry[5:]) for entry in names if re.fullmatch(r"step-\d+", entry))
 
 
 def link(folder, name):

@@ -180,7 +180,7 @@ TEST(Fp8, IsFasterThanBf16OnShippedGpusThatHaveIt) {
       const Placement placement{.mesh = make_mesh(deck, 8), .ranks_per_node = 8};
       return choice_as_is(deck, machine, placement, [](const Deck&) { return MemoryLimits{}; })->prediction.step.seconds;
     };
-    // 1.28 times in torchtitan's runs, 1.34 in NVIDIA's (inputs/published_runs.toml).
+    // 1.28 times in torchtitan's runs, 1.34 in NVIDIA's (inputs/published/runs.toml).
     const double gain = seconds("none") / seconds("tensorwise");
     EXPECT_GT(gain, 1.1) << name;
     EXPECT_LT(gain, 1.7) << name;

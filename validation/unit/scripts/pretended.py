@@ -42,7 +42,7 @@ if 'train' in sys.argv:
     with open(folder + '/metrics.jsonl', 'w') as file:
         steps = 30 if 'run.steps=1000000' in sys.argv else 6
         for step in range(1, steps + 1):
-            file.write(json.dumps({'step': step, 'loss': loss / step, 'tokens_per_second': (1000 + step) * (0.5 if 'zero.stage=3' in sys.argv else 1), 'mfu': 0.5, 'mfu_causal': 0.4}) + '\\n')
+            file.write(json.dumps({'step': step, 'loss': loss / step, 'tokens_per_second': (1000 + step) * (0.5 if 'zero.stage=3' in sys.argv else 1), 'of_product': 0.5, 'of_product_causal': 0.4}) + '\\n')
     traced = [a.split('=')[1] for a in sys.argv if a.startswith('run.trace=')]
     if traced:
         where = folder + f'/trace/step-{int(traced[0]):08d}'
