@@ -31,7 +31,7 @@ cd "$dir/work" || exit 1
 
 # 1. The program and every deck.
 expect 0 "tessera " "$prefix/bin/tessera" --version
-expect 0 "run.name = \"quickstart\"" "$prefix/bin/tessera" plan "$share/inputs/quickstart.toml"
+expect 0 "run.name = \"quickstart\"" "$prefix/bin/tessera" plan --verbose "$share/inputs/quickstart.toml"
 for deck in "$share"/inputs/*.toml; do expect 0 "" "$prefix/bin/tessera" deck print "$deck"; done
 expect 0 "metrics" "$share/scripts/plot_run" --help
 expect 0 ".SS tessera deck check" cat "$prefix/share/man/man1/tessera.1"

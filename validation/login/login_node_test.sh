@@ -67,8 +67,8 @@ expect 0 "ok" "$tessera" deck check deck.toml
 expect 0 'device = "auto"' "$tessera" deck print deck.toml
 expect 0 "## [run]" "$tessera" deck reference
 expect 0 '"key": "zero.stage"' "$tessera" deck reference --json
-expect 0 "planned for the host" "$tessera" plan deck.toml
-expect 0 "pinned" "$tessera" plan deck.toml run.device=cuda
+expect 0 "planned for the host" "$tessera" plan --verbose deck.toml
+expect 0 "pinned" "$tessera" plan --verbose deck.toml run.device=cuda
 expect 0 '"device"' "$tessera" plan deck.toml run.device=cuda --json
 
 # 3. Training: on the host where nothing else is asked for; a GPU that is not there is named before any work.
