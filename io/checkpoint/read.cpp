@@ -11,12 +11,12 @@
 #include <unordered_map>
 
 #include "base/log.hpp"
-#include "base/model_folder.hpp"
 #include "io/checkpoint/block_stream.hpp"
 #include "io/checkpoint/finite.hpp"
 #include "io/checkpoint/shard_file.hpp"
 #include "io/checkpoint/survey.hpp"
 #include "io/files/path_state.hpp"
+#include "models/model_folder.hpp"
 
 namespace tessera::io {
 namespace {

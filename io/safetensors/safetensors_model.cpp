@@ -9,15 +9,15 @@
 #include <mutex>
 #include <set>
 
-#include "base/foreign_model.hpp"
-#include "base/llmc_model.hpp"
-#include "base/mistral_model.hpp"
 #include "base/printable.hpp"
 #include "base/some_of.hpp"
 #include "io/checkpoint/finite.hpp"
 #include "io/files/page_buffer.hpp"
 #include "io/files/path_state.hpp"
 #include "io/files/posix_file.hpp"
+#include "models/foreign_model.hpp"
+#include "models/llmc_model.hpp"
+#include "models/mistral_model.hpp"
 
 namespace tessera::io {
 namespace fs = std::filesystem;

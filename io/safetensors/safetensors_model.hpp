@@ -31,9 +31,9 @@ std::vector<SafetensorsTensor> read_safetensors_header(const std::string& path);
 std::vector<std::byte> read_safetensors_tensor(const std::string& path, const SafetensorsTensor& tensor);
 
 /// A folder with model.safetensors, or with model.safetensors.index.json and the files that it names. As transformers does, it takes the
-/// first where both are there. Or a folder in Mistral's own layout (base/mistral_model.hpp), or a checkpoint of llm.c
-/// (base/llmc_model.hpp), whose tensors have transformers' names and are not turned. Headers are read once; values in pieces, by ranges, so
-/// memory does not depend on the model's size. Read by several threads at once.
+/// first where both are there. Or a folder in Mistral's own layout (models/mistral_model.hpp), or a checkpoint of llm.c
+/// (models/llmc_model.hpp), whose tensors have transformers' names and are not turned. Headers are read once; values in pieces, by ranges,
+/// so memory does not depend on the model's size. Read by several threads at once.
 class SafetensorsModel {
  public:
   struct Tensor : SafetensorsTensor {

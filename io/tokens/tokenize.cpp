@@ -11,9 +11,7 @@
 
 #include "base/check.hpp"
 #include "base/control_groups.hpp"
-#include "base/foreign_model.hpp"
 #include "base/log.hpp"
-#include "base/model_folder.hpp"
 #include "io/files/byte_progress.hpp"
 #include "io/files/path_state.hpp"
 #include "io/files/posix_file.hpp"
@@ -22,6 +20,8 @@
 #include "io/tokens/inputs.hpp"
 #include "io/tokens/token_writer.hpp"
 #include "io/tokens/tokens.hpp"
+#include "models/foreign_model.hpp"
+#include "models/model_folder.hpp"
 
 namespace tessera::io {
 namespace {

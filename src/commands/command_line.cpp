@@ -9,8 +9,8 @@
 #include "base/log.hpp"
 #include "commands/command_rows.hpp"
 #include "commands/commands.hpp"
-#include "deck/hints.hpp"
-#include "deck/schema.hpp"
+#include "deck/schema/hints.hpp"
+#include "deck/schema/schema.hpp"
 
 namespace tessera {
 namespace {

@@ -10,7 +10,7 @@
 #include "base/check.hpp"
 #include "base/log.hpp"
 #include "commands/commands.hpp"
-#include "deck/schema.hpp"
+#include "deck/schema/schema.hpp"
 
 namespace tessera {
 namespace {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/json.hpp"
-#include "deck/schema.hpp"
+#include "deck/schema/schema.hpp"
 
 namespace tessera {
 namespace {

@@ -6,8 +6,8 @@
 #include "base/check.hpp"
 #include "commands/plan_options.hpp"
 #include "deck/import/model_source.hpp"
-#include "deck/schema.hpp"
-#include "deck/value.hpp"
+#include "deck/schema/schema.hpp"
+#include "deck/schema/value.hpp"
 #include "io/files/path_state.hpp"
 
 namespace tessera {

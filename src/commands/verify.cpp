@@ -10,7 +10,6 @@
 #include "base/check.hpp"
 #include "base/clock.hpp"
 #include "base/log.hpp"
-#include "base/model_folder.hpp"
 #include "base/types.hpp"
 #include "commands/commands.hpp"
 #include "io/checkpoint/checkpoint.hpp"
@@ -18,6 +17,7 @@
 #include "io/files/byte_progress.hpp"
 #include "io/files/path_state.hpp"
 #include "io/safetensors/safetensors_model.hpp"
+#include "models/model_folder.hpp"
 
 namespace tessera {
 namespace {

@@ -13,7 +13,7 @@
 #include "base/json.hpp"
 #include "base/log.hpp"
 #include "base/printable.hpp"
-#include "deck/value.hpp"
+#include "deck/schema/value.hpp"
 #include "io/files/posix_file.hpp"
 
 namespace tessera {

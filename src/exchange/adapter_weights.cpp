@@ -5,7 +5,7 @@
 
 #include "base/check.hpp"
 #include "base/some_of.hpp"
-#include "deck/value.hpp"
+#include "deck/schema/value.hpp"
 #include "exchange/adapted_parts.hpp"
 #include "exchange/adapter_config.hpp"
 

@@ -11,7 +11,7 @@
 #include "base/check.hpp"
 #include "base/log.hpp"
 #include "base/printable.hpp"
-#include "deck/json_tree.hpp"
+#include "deck/schema/json_tree.hpp"
 #include "io/files/path_state.hpp"
 #include "io/files/posix_file.hpp"
 #include "io/tokenizer/tokenizer.hpp"

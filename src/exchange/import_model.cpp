@@ -7,7 +7,6 @@
 #include <mutex>
 
 #include "base/check.hpp"
-#include "base/foreign_model.hpp"
 #include "base/log.hpp"
 #include "base/version.hpp"
 #include "deck/import/import.hpp"
@@ -19,6 +18,7 @@
 #include "io/checkpoint/survey.hpp"
 #include "io/files/byte_progress.hpp"
 #include "model/table/layout.hpp"
+#include "models/foreign_model.hpp"
 #include "optimizer/state.hpp"
 #include "schedule/build/request.hpp"
 #include "train/data/run_tokenizer.hpp"

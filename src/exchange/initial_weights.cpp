@@ -9,14 +9,14 @@
 #include "base/check.hpp"
 #include "base/clock.hpp"
 #include "base/log.hpp"
-#include "base/mistral_model.hpp"
 #include "base/some_of.hpp"
 #include "deck/import/model_source.hpp"
-#include "deck/value.hpp"
+#include "deck/schema/value.hpp"
 #include "exchange/own_head.hpp"
 #include "exchange/text_part_files.hpp"
 #include "families/names.hpp"
 #include "io/checkpoint/finite.hpp"
+#include "models/mistral_model.hpp"
 #include "train/engine/engine.hpp"
 
 namespace tessera {

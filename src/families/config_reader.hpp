@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "deck/deck.hpp"
-#include "deck/json_tree.hpp"
+#include "deck/schema/json_tree.hpp"
 
 namespace tessera {
 

@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-/// A trait of a model (deck/traits.hpp) that a family's files say; monostate: none.
+/// A trait of a model (deck/schema/traits.hpp) that a family's files say; monostate: none.
 using TraitField = std::variant<std::monostate, std::int64_t ModelKeys::*, double ModelKeys::*, bool ModelKeys::*, Activation ModelKeys::*>;
 
 /// A key of config.json, read and written by one row. Exports have the rows in their order.

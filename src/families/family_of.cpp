@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "base/check.hpp"
-#include "deck/traits.hpp"
-#include "deck/value.hpp"
+#include "deck/schema/traits.hpp"
+#include "deck/schema/value.hpp"
 #include "families/names.hpp"
 #include "families/read_config.hpp"
 #include "families/write_config.hpp"

@@ -13,9 +13,9 @@
 #include "base/check.hpp"
 #include "base/glob.hpp"
 #include "base/regular_file.hpp"
-#include "deck/hints.hpp"
-#include "deck/syntax.hpp"
-#include "deck/value.hpp"
+#include "deck/schema/hints.hpp"
+#include "deck/schema/syntax.hpp"
+#include "deck/schema/value.hpp"
 #include "machine/keys.hpp"
 #include "machine/shipped.hpp"
 

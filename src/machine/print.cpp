@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "deck/value.hpp"
+#include "deck/schema/value.hpp"
 #include "machine/keys.hpp"
 
 namespace tessera {

@@ -7,7 +7,7 @@
 
 #include "base/check.hpp"
 #include "base/glob.hpp"
-#include "deck/update_keys.hpp"
+#include "deck/schema/update_keys.hpp"
 #include "model/table/frozen.hpp"
 
 namespace tessera {

@@ -1,5 +1,5 @@
-// The schedules, a function each. A new one is a word in deck/modes.hpp, its keys in deck/schedule_rules.cpp, a function, and its row in
-// learning_rate.cpp.
+// The schedules, a function each. A new one is a word in deck/modes.hpp, its keys in deck/rules/schedule_rules.cpp, a function, and its row
+// in learning_rate.cpp.
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/check.hpp"
-#include "deck/update_keys.hpp"
+#include "deck/schema/update_keys.hpp"
 #include "kernels/step/step.hpp"
 #include "model/table/layout.hpp"
 #include "optimizer/groups.hpp"

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <set>
 
-#include "base/llmc_model.hpp"
+#include "models/llmc_model.hpp"
 #include "validation/fuzz/fuzz.hpp"
 
 namespace tessera::fuzz {

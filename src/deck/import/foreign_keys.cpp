@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/check.hpp"
-#include "deck/schema.hpp"
+#include "deck/schema/schema.hpp"
 
 namespace tessera {
 namespace {

@@ -3,11 +3,11 @@
 
 #include <filesystem>
 
-#include "base/foreign_model.hpp"
-#include "base/llmc_model.hpp"
-#include "base/mistral_model.hpp"
 #include "deck/import/importer.hpp"
 #include "deck/import/named_model.hpp"
+#include "models/foreign_model.hpp"
+#include "models/llmc_model.hpp"
+#include "models/mistral_model.hpp"
 
 namespace tessera {
 namespace fs = std::filesystem;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "deck/import/importer.hpp"
-#include "deck/value.hpp"
+#include "deck/schema/value.hpp"
 #include "optimizer/texts/table.hpp"
 
 namespace tessera {

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <optional>
 
-#include "deck/hints.hpp"
+#include "deck/schema/hints.hpp"
 #include "optimizer/texts/table.hpp"
 
 namespace tessera {

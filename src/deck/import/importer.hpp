@@ -8,7 +8,7 @@
 #include "deck/import/foreign_keys.hpp"
 #include "deck/import/import.hpp"
 #include "deck/import/model_source.hpp"
-#include "deck/json_tree.hpp"
+#include "deck/schema/json_tree.hpp"
 
 namespace tessera {
 

@@ -5,16 +5,16 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "base/foreign_model.hpp"
-#include "base/llmc_model.hpp"
-#include "base/mistral_model.hpp"
-#include "base/model_folder.hpp"
 #include "base/regular_file.hpp"
-#include "deck/hints.hpp"
-#include "deck/traits.hpp"
-#include "deck/value.hpp"
+#include "deck/schema/hints.hpp"
+#include "deck/schema/traits.hpp"
+#include "deck/schema/value.hpp"
 #include "families/family.hpp"
 #include "families/mistral_params.hpp"
+#include "models/foreign_model.hpp"
+#include "models/llmc_model.hpp"
+#include "models/mistral_model.hpp"
+#include "models/model_folder.hpp"
 
 namespace tessera {
 namespace {

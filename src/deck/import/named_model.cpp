@@ -4,10 +4,10 @@
 
 #include <filesystem>
 
-#include "base/hub_cache.hpp"
-#include "base/llmc_model.hpp"
-#include "base/mistral_model.hpp"
 #include "deck/environment.hpp"
+#include "models/hub_cache.hpp"
+#include "models/llmc_model.hpp"
+#include "models/mistral_model.hpp"
 
 namespace tessera {
 namespace {

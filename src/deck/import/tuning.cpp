@@ -6,7 +6,7 @@
 
 #include "base/types.hpp"
 #include "deck/import/importer.hpp"
-#include "deck/value.hpp"
+#include "deck/schema/value.hpp"
 
 namespace tessera {
 namespace {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <ranges>
 
-#include "deck/hints.hpp"
+#include "deck/schema/hints.hpp"
 
 namespace tessera {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "base/check.hpp"
 #include "base/glob.hpp"
-#include "deck/hints.hpp"
+#include "deck/schema/hints.hpp"
 
 namespace tessera {
 namespace {

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "base/types.hpp"
-#include "deck/schema.hpp"
+#include "deck/schema/schema.hpp"
 #include "report/page/html.hpp"
 
 namespace tessera {

@@ -7,7 +7,7 @@
 #include "base/check.hpp"
 #include "deck/deck.hpp"
 #include "deck/ramp.hpp"
-#include "deck/value.hpp"
+#include "deck/schema/value.hpp"
 #include "io/files/path_state.hpp"
 #include "io/files/posix_file.hpp"
 #include "io/metrics/events.hpp"

@@ -6,14 +6,14 @@
 #include <optional>
 
 #include "base/check.hpp"
-#include "base/foreign_model.hpp"
 #include "base/log.hpp"
-#include "base/model_folder.hpp"
 #include "io/checkpoint/checkpoint.hpp"
 #include "io/files/path_state.hpp"
 #include "io/files/utf8.hpp"
 #include "io/tokenizer/chat_templates.hpp"
 #include "io/tokenizer/tokenizer.hpp"
+#include "models/foreign_model.hpp"
+#include "models/model_folder.hpp"
 
 namespace tessera {
 namespace fs = std::filesystem;

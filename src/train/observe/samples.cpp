@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/clock.hpp"
-#include "deck/value.hpp"
+#include "deck/schema/value.hpp"
 #include "topology/failure/signals.hpp"
 #include "train/text/decoder.hpp"
 #include "train/text/sampling.hpp"

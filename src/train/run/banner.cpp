@@ -8,8 +8,8 @@
 
 #include "base/log.hpp"
 #include "base/version.hpp"
-#include "deck/given.hpp"
 #include "deck/ramp.hpp"
+#include "deck/schema/given.hpp"
 #include "model/record/flops.hpp"
 #include "model/table/frozen.hpp"
 #include "model/table/lora.hpp"

@@ -7,8 +7,8 @@
 
 #include "base/byte_tokenizer.hpp"
 #include "base/check.hpp"
+#include "deck/schema/value.hpp"
 #include "deck/tokenizer_python.hpp"
-#include "deck/value.hpp"
 #include "io/files/posix_file.hpp"
 #include "io/files/utf8.hpp"
 

@@ -10,7 +10,7 @@
 
 #include "deck/import/foreign_keys.hpp"
 #include "deck/import/import.hpp"
-#include "deck/value.hpp"
+#include "deck/schema/value.hpp"
 #include "deepspeed_cases.hpp"
 #include "small_deck.hpp"
 

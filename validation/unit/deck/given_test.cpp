@@ -1,5 +1,5 @@
 // What the log shows of a deck: the keys that somebody chose, and no others.
-#include "deck/given.hpp"
+#include "deck/schema/given.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,9 @@
-#include "deck/hints.hpp"
+#include "deck/schema/hints.hpp"
 
 #include <gtest/gtest.h>
 
 #include "../sample.hpp"
-#include "deck/schema.hpp"
+#include "deck/schema/schema.hpp"
 
 namespace tessera::hints_test {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "../sample.hpp"
 #include "../scratch.hpp"
-#include "deck/value.hpp"
+#include "deck/schema/value.hpp"
 #include "small_deck.hpp"
 
 namespace tessera::import_test {

@@ -1,5 +1,5 @@
 // JSON with places: every name and value is found where it stands, whatever comments are around it.
-#include "deck/json_tree.hpp"
+#include "deck/schema/json_tree.hpp"
 
 #include <gtest/gtest.h>
 

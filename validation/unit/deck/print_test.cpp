@@ -8,8 +8,8 @@
 #include <sstream>
 
 #include "../sample.hpp"
-#include "deck/update_keys.hpp"
-#include "deck/value.hpp"
+#include "deck/schema/update_keys.hpp"
+#include "deck/schema/value.hpp"
 #include "small_deck.hpp"
 
 namespace tessera::print_test {

@@ -7,9 +7,9 @@
 #include <set>
 
 #include "../scratch.hpp"
-#include "deck/hints.hpp"
 #include "deck/import/foreign_keys.hpp"
-#include "deck/schema.hpp"
+#include "deck/schema/hints.hpp"
+#include "deck/schema/schema.hpp"
 
 namespace tessera::texts_test {
 namespace {

@@ -8,7 +8,7 @@
 #include "../scratch.hpp"
 #include "deck/import/foreign_keys.hpp"
 #include "deck/import/import.hpp"
-#include "deck/value.hpp"
+#include "deck/schema/value.hpp"
 #include "small_deck.hpp"
 
 namespace tessera::trainer_test {

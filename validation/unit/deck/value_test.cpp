@@ -1,4 +1,4 @@
-#include "deck/value.hpp"
+#include "deck/schema/value.hpp"
 
 #include <gtest/gtest.h>
 

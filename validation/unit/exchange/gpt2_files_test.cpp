@@ -7,13 +7,13 @@
 #include "../model/random_models.hpp"
 #include "../scratch.hpp"
 #include "../sharded_checkpoint.hpp"
-#include "base/llmc_model.hpp"
 #include "exchange/consolidate.hpp"
 #include "exchange/import_model.hpp"
 #include "exchange/initial_weights.hpp"
 #include "io/safetensors/safetensors.hpp"
 #include "io/safetensors/safetensors_model.hpp"
 #include "model/table/huggingface.hpp"
+#include "models/llmc_model.hpp"
 
 namespace tessera::gpt2_files_test {
 namespace {

@@ -8,11 +8,11 @@
 #include "../model/random_models.hpp"
 #include "../scratch.hpp"
 #include "../sharded_checkpoint.hpp"
-#include "base/mistral_model.hpp"
 #include "exchange/consolidate.hpp"
 #include "exchange/import_model.hpp"
 #include "io/safetensors/safetensors.hpp"
 #include "io/safetensors/safetensors_model.hpp"
+#include "models/mistral_model.hpp"
 
 namespace tessera::mistral_files_test {
 namespace {

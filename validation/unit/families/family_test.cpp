@@ -9,7 +9,7 @@
 #include <cmath>
 
 #include "base/error.hpp"
-#include "deck/traits.hpp"
+#include "deck/schema/traits.hpp"
 #include "families/layers.hpp"
 #include "families/names.hpp"
 #include "families/read_config.hpp"

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <set>
 
-#include "deck/schema.hpp"
+#include "deck/schema/schema.hpp"
 #include "optimizer/state.hpp"
 
 namespace tessera::texts_test {

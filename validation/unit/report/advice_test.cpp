@@ -6,7 +6,7 @@
 #include <set>
 
 #include "../model/random_models.hpp"
-#include "deck/schema.hpp"
+#include "deck/schema/schema.hpp"
 
 namespace tessera {
 namespace {

@@ -1,0 +1,23 @@
+// What goes with low-rank adapters.
+#include "deck/rules/draft.hpp"
+
+namespace tessera {
+
+void check_lora(Draft& draft) {
+  if (!draft.good({"lora.rank"})) return;
+  const ModelKeys& m = draft.deck.model;
+  if (m.lora.rank == 0) {
+    for (const std::string_view key : {"lora.alpha", "lora.targets", "lora.scaling", "lora.init"})
+      if (draft.differs(key)) draft.idle(key, "lora.rank", "has no effect with lora.rank = 0; set lora.rank or leave this key out");
+    return;
+  }
+  if (draft.good({"lora.init", "run.init"}) && !m.lora.init.empty() && draft.deck.run.init.empty())
+    draft.fault({"lora.init", "run.init"}, "an adapter belongs to the model that it was made for; name its folder with run.init too");
+  if (draft.good({"model.experts", "model.router_balance", "model.router_bias_rate"}) && m.experts > 0 &&
+      m.router_balance == RouterBalance::bias && m.router_bias_rate > 0)
+    draft.fault({"lora.rank", "model.router_balance", "model.router_bias_rate"},
+                "a bias of experts that moves with their loads would change the model that adapters leave as it is; set "
+                "model.router_bias_rate = 0.0, model.router_balance = \"loss\", or lora.rank = 0");
+}
+
+}  // namespace tessera
