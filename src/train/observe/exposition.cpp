@@ -86,12 +86,12 @@ Exposition::Exposition(const RunParts& run) : run_(run) {
     const SaveBytes bytes = save_bytes(run.engine.checkpoint_layout(), run.world.ranks());
     state_.save_bytes = static_cast<double>(bytes.changing + bytes.constant);
     if (!files.empty()) text_file_.emplace(fmt::format("{}/tessera-{}-{}.prom", files, labels[0].second, labels[1].second));
+    publish();  // first: whoever reads the target finds figures there
     if (run.endpoint) {
       write_target(run.folder, run.endpoint->address(), run.world.place().host, labels);
       info("figures for Prometheus: http://{}/metrics; {} is a list of targets that says so", run.endpoint->address().str(),
            run.folder.prometheus());
     }
-    publish();
   });
 }
 

@@ -103,7 +103,8 @@ def check_next_start(check, folder):
     for start in (1, 2):
         run = folder.start("again", 1, **keys)
         address = server.address_of(run.folder)
-        check(f"start {start} listens at the port that was asked for", address == f"127.0.0.1:{port}" and "tessera_info" in server.fetch(f"http://{address}/metrics"))
+        scraped = server.fetch(f"http://{address}/metrics")
+        check(f"start {start} listens at the port that was asked for", address == f"127.0.0.1:{port}" and "tessera_info" in scraped, f"{address}\n{scraped}")
         run.wait_for_step(2)
         if start == 1:
             run.signal_ranks(signal.SIGTERM)
