@@ -47,7 +47,7 @@ expect_fault src/schedule/a.cpp 1 "schedule sees" '#include "train/run/trainer.h
 expect_fault src/model/a.cpp 1 "model sees" '#include "io/tokens/tokens.hpp"\n'
 expect_fault src/train/a.cpp 1 "train sees" '#include "commands/train.hpp"\n'
 expect_fault kernels/gemm/a.cpp 1 "kernels sees base memory" '#include "deck/deck.hpp"\n'
-expect_fault io/tokens/a.cpp 1 "io sees base memory" '#include "topology/mesh.hpp"\n'
+expect_fault io/tokens/a.cpp 1 "io sees base models memory" '#include "topology/mesh.hpp"\n'
 expect_fault src/model/a.cpp 1 "write the path from src/" '#include "../base/check.hpp"\n'
 expect_fault src/model/a.cpp 1 "write the path from src/" '#include "blocks.hpp"\n'
 expect_fault src/extra/a.cpp 1 "folder extra is no layer" 'int x;\n'
