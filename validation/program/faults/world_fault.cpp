@@ -145,6 +145,6 @@ int main(int argc, char** argv) {
   const double limit = fault.starts_with("stall") || fault.starts_with("stop") ? 4 : 300;
   const tessera::StartOptions start{
       .timeout_seconds = fault == "absent" ? 3 : 300.0, .say_seconds = 1, .run_folder = argc == 3 ? argv[2] : ""};
-  return tessera::run_in_world({.collective_timeout_seconds = limit, .finalize_timeout_seconds = 2, .start = start},
+  return tessera::run_in_world({.collective_timeout_seconds = limit, .finalize_timeout_seconds = 6, .start = start},
                                [&](tessera::World& world) { return tessera::run(world, fault); });
 }
