@@ -82,16 +82,12 @@ ModelShape layer_of(std::int64_t rows, DType dtype, kernels::Backend backend, bo
   return {.B = 1,
           .T = rows,
           .C = 512,
-          .H = 8,
-          .G = 4,
-          .D = 64,
-          .F = 1408,
           .V = 4096,
           .L = 1,
+          .attention = {.H = 8, .G = 4, .D = 64, .qkv_bias = !qk_norm, .qk_norm = qk_norm},
+          .block = {.F = 1408},
           .dtype = dtype,
           .backend = backend,
-          .qkv_bias = !qk_norm,
-          .qk_norm = qk_norm,
           .loss_chunk = rows};
 }
 

@@ -11,7 +11,7 @@ namespace {
 using enum Access;
 
 kernels::HeadBlocks head_blocks(const ModelShape& s, std::int64_t H, std::int64_t G) {
-  return {.B = s.B, .T = s.T / s.cp, .N = s.cp, .H = H, .G = G, .D = s.D, .dtype = s.dtype};
+  return {.B = s.B, .T = s.T / s.cp, .N = s.cp, .H = H, .G = G, .D = s.attention.D, .dtype = s.dtype};
 }
 
 /// Blocks (B, cp, T / cp, W) of a rank each are turned: to (B, cp, T / cp, W) has those of all ranks.
@@ -23,7 +23,7 @@ void turn_blocks(Recorder& r, Value to, Value from, std::int64_t W) {
 
 /// Elements of a rank's row of H query heads and, with G, key and value heads.
 std::int64_t width_of_rank(const Recorder& r, std::int64_t H, std::int64_t G) {
-  return (H / r.s.cp + (G == 0 ? 0 : 2 * r.inside.G)) * r.s.D;
+  return (H / r.s.cp + (G == 0 ? 0 : 2 * r.inside.attention.G)) * r.s.attention.D;
 }
 
 }  // namespace
@@ -68,7 +68,7 @@ void linear_backward_to_heads(Recorder& r, Value d_heads, Value d_x, Value d_y, 
   const ModelShape& s = r.s;
   if (!s.exchanges_heads()) return linear_backward(r, d_x, d_y, x, w, N, K);
   input_gradient(r, d_x, d_y, w, N, K);
-  rows_to_heads(r, d_heads, d_x, K / s.D, 0);
+  rows_to_heads(r, d_heads, d_x, K / s.attention.D, 0);
   weight_gradient(r, d_y, x, w, N, K);
 }
 

@@ -28,7 +28,7 @@ std::size_t most_of_blocks(const ModelShape& inside, Bytes bytes) {
   return std::max(bytes(whole_block(inside, true), inside.backend), bytes(whole_block(inside, false), inside.backend));
 }
 
-std::int64_t key_width(const ModelShape& s) { return 2 * s.G * s.D; }
+std::int64_t key_width(const ModelShape& s) { return 2 * s.attention.G * s.attention.D; }
 
 // Blocks of keys are (M, 2 G D), and in `step` come from the rank that many before this one.
 
@@ -47,7 +47,7 @@ void rotate(Recorder& r, Value to, Value from, DType dtype, std::int64_t by, con
 
 /// FLOPs of a block's forward pass.
 double block_flops(const Recorder& r, std::int64_t step) {
-  return 4.0 * static_cast<double>(r.inside.B * r.inside.H * r.inside.D) * most_ring_pairs(r.s, step);
+  return 4.0 * static_cast<double>(r.inside.B * r.inside.attention.H * r.inside.attention.D) * most_ring_pairs(r.s, step);
 }
 
 /// Attention to a block alone, of the rows that see it.
@@ -57,7 +57,7 @@ void attention_block(Recorder& r, Value out, Value lse, Value qkv, Value kv, std
   r.call({.name = "attention_block_forward",
           .touches = with_reads({{out, write}, {lse, write}, {qkv, read}, {kv, read}}, {documents}),
           .flops = block_flops(r, step),
-          .work = AttentionWork{.tokens = r.inside.T, .head_dim = s.D, .window = s.kind.window},
+          .work = AttentionWork{.tokens = r.inside.T, .head_dim = s.attention.D, .window = s.kind.window},
           .workspace = most_of_blocks(r.inside, kernels::attention_block_forward_workspace_bytes),
           .run = [=, block = ring_block(s, step)](const At& at) {
             if (!block) return;  // other ranks see theirs
@@ -79,7 +79,7 @@ void attention_block_backward(Recorder& r, Value d_q, Value d_kv, Value d_out, V
       {.name = "attention_block_backward",
        .touches = with_reads({{d_q, write}, {d_kv, write}, {d_out, read}, {qkv, read}, {kv, read}, {out, read}, {lse, read}}, {documents}),
        .flops = 2.5 * block_flops(r, step),
-       .work = AttentionWork{.backward = true, .tokens = r.inside.T, .head_dim = s.D, .window = s.kind.window},
+       .work = AttentionWork{.backward = true, .tokens = r.inside.T, .head_dim = s.attention.D, .window = s.kind.window},
        .workspace = most_of_blocks(r.inside, kernels::attention_block_backward_workspace_bytes),
        .run = [=, block = ring_block(s, step)](const At& at) {
          if (!block) return;
@@ -154,8 +154,9 @@ void ring_attention(Recorder& r, Value out, Value lse, Value qkv) {
   if (steps.empty()) return own_attention(r, out, lse, qkv);
   const std::int64_t M = s.tokens();
   const std::array kv = {r.value("keys_here", {M, key_width(r.inside)}), r.value("keys_there", {M, key_width(r.inside)})};
-  const Value sum = r.value("merged", {M, s.H * s.D}, DType::f32), block_out = r.value("block_context", {M, s.H * s.D}),
-              block_lse = r.value("block_lse", {s.B, s.H, r.inside.T}, DType::f32);
+  const Value sum = r.value("merged", {M, s.attention.H * s.attention.D}, DType::f32),
+              block_out = r.value("block_context", {M, s.attention.H * s.attention.D}),
+              block_lse = r.value("block_lse", {s.B, s.attention.H, r.inside.T}, DType::f32);
   r.turns = 1;
   pack_keys(r, kv[0], qkv);
   rotate(r, kv[1], kv[0], s.dtype, steps[0], fmt::format("keys {}", steps[0]));
@@ -179,8 +180,8 @@ void ring_attention_backward(Recorder& r, Value d_qkv, Value d_out, Value qkv, V
   const std::int64_t M = s.tokens(), W = key_width(r.inside);
   const std::array kv = {r.value("keys_here_again", {M, W}), r.value("keys_there_again", {M, W})},
                    d_kv = {r.value("d_keys_here", {M, W}, DType::f32), r.value("d_keys_there", {M, W}, DType::f32)};
-  const Value d_q = r.value("d_queries", {M, s.H * s.D}, DType::f32), d_q_block = r.value("d_block_queries", {M, s.H * s.D}),
-              d_kv_block = r.value("d_block_keys", {M, W});
+  const Value d_q = r.value("d_queries", {M, s.attention.H * s.attention.D}, DType::f32),
+              d_q_block = r.value("d_block_queries", {M, s.attention.H * s.attention.D}), d_kv_block = r.value("d_block_keys", {M, W});
   pack_keys(r, kv[0], qkv);
   rotate(r, kv[1], kv[0], s.dtype, steps[0], fmt::format("keys {}", steps[0]));
   own_attention_backward(r, d_qkv, d_out, qkv, out, lse);
@@ -195,7 +196,7 @@ void ring_attention_backward(Recorder& r, Value d_qkv, Value d_out, Value qkv, V
     attention_block_backward(r, d_q_block, d_kv_block, d_out, qkv, kv[turn % 2], out, lse, step);
     const std::optional<kernels::AttentionBlock> block = ring_block(s, step);
     const kernels::AttentionRows none;
-    add_block_gradient(r, d_q, d_q_block, s.H * s.D, block ? block->queries : none);
+    add_block_gradient(r, d_q, d_q_block, s.attention.H * s.attention.D, block ? block->queries : none);
     add_block_gradient(r, d_kv[turn % 2], d_kv_block, W, block ? block->keys : none);
   }
   const Value home = d_kv[(steps.size() + 1) % 2];

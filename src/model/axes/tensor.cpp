@@ -16,7 +16,7 @@ constexpr std::int64_t slice_numbers = 3;  // a row, of SoftmaxSliceSums
 
 kernels::KeyParts key_parts(const ModelShape& s) {
   const int first = s.tp_index / s.keys_shared * s.keys_shared;
-  return {.M = s.tokens(), .H = s.H, .D = s.D, .N = s.tp, .sharing = s.keys_shared, .first = first, .dtype = s.dtype};
+  return {.M = s.tokens(), .H = s.attention.H, .D = s.attention.D, .N = s.tp, .sharing = s.keys_shared, .first = first, .dtype = s.dtype};
 }
 
 void softmax_loss_of_slice(Recorder& r, Value losses, Value d_logits, Value logits, const LossRows& place) {

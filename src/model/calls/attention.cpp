@@ -13,7 +13,7 @@ namespace {
 using enum Access;
 
 /// Of the sinks of this tensor-parallel rank's heads, the first one of those whose queries are in this context-parallel rank's.
-std::int64_t first_sink(const Recorder& r) { return r.s.exchanges_heads() ? r.s.cp_index * r.inside.H : 0; }
+std::int64_t first_sink(const Recorder& r) { return r.s.exchanges_heads() ? r.s.cp_index * r.inside.attention.H : 0; }
 
 }  // namespace
 
@@ -24,7 +24,7 @@ void own_attention(Recorder& r, Value out, Value lse, Value qkv) {
   r.call({.name = "attention",
           .touches = with_reads({{out, write}, {lse, write}, {qkv, read}}, {documents}),
           .flops = causal_flops(r.inside),
-          .work = AttentionWork{.tokens = r.inside.T, .head_dim = s.D, .window = s.kind.window},
+          .work = AttentionWork{.tokens = r.inside.T, .head_dim = s.attention.D, .window = s.kind.window},
           .workspace = kernels::attention_forward_workspace_bytes(shape, s.backend),
           .run = [=](const At& at) {
             attention_forward(at.context, {.out = at.get(out),
@@ -42,7 +42,7 @@ void own_attention_backward(Recorder& r, Value d_qkv, Value d_out, Value qkv, Va
   r.call({.name = "attention_backward",
           .touches = with_reads({{d_qkv, write}, {d_out, read}, {qkv, read}, {out, read}, {lse, read}}, {documents}),
           .flops = 2.5 * causal_flops(r.inside),
-          .work = AttentionWork{.backward = true, .tokens = r.inside.T, .head_dim = s.D, .window = s.kind.window},
+          .work = AttentionWork{.backward = true, .tokens = r.inside.T, .head_dim = s.attention.D, .window = s.kind.window},
           .workspace = kernels::attention_backward_workspace_bytes(shape, s.backend),
           .run = [=](const At& at) {
             kernels::attention_backward(at.context, {.d_qkv = at.get(d_qkv),
@@ -58,10 +58,11 @@ void own_attention_backward(Recorder& r, Value d_qkv, Value d_out, Value qkv, Va
 void fill_caches(Recorder& r, Value qkv) {
   const Value keys = r.cached_keys(), values = r.cached_values();
   r.call({.name = "fill_caches", .touches = {{keys, write}, {values, write}, {qkv, read}}, .run = [=, s = r.inside](const At& at) {
-            const std::int64_t width = s.bytes_of(s.qkv_width()), cached = s.bytes_of(s.G * s.D), held = s.capacity;
+            const std::int64_t width = s.bytes_of(s.attention.qkv_width()), cached = s.bytes_of(s.attention.G * s.attention.D),
+                               held = s.capacity;
             // Of a prompt beyond a window the last tokens: those of the lap that ends with it, then what is left of the lap before.
             const std::int64_t lap = s.T / held * held, before = std::max<std::int64_t>(0, s.T - held);
-            const std::byte* from = at.get<std::byte>(qkv) + s.bytes_of(s.H * s.D);
+            const std::byte* from = at.get<std::byte>(qkv) + s.bytes_of(s.attention.H * s.attention.D);
             for (const Value cache : {keys, values}) {
               const auto copy = [&](std::int64_t first, std::int64_t end, std::int64_t row) {
                 if (first == end) return;
@@ -89,8 +90,8 @@ void add_sinks(Recorder& r, Value out, Value lse, const std::string& sinks) {
                                                           .sinks = at.get<std::byte>(logits) + first,
                                                           .B = s.B,
                                                           .T = s.T,
-                                                          .H = s.H,
-                                                          .D = s.D,
+                                                          .H = s.attention.H,
+                                                          .D = s.attention.D,
                                                           .dtype = s.dtype});
           }});
 }
@@ -98,11 +99,11 @@ void add_sinks(Recorder& r, Value out, Value lse, const std::string& sinks) {
 void sinks_backward(Recorder& r, Value d_out, Value out, Value lse, const std::string& sinks) {
   const Value logits = r.weight(sinks), d_logits = r.gradient(sinks);
   const ModelShape& s = r.inside;
-  const kernels::AttentionSinksBackward sizes{.B = s.B, .T = s.T, .H = s.H, .D = s.D, .dtype = s.dtype};
+  const kernels::AttentionSinksBackward sizes{.B = s.B, .T = s.T, .H = s.attention.H, .D = s.attention.D, .dtype = s.dtype};
   r.call({.name = "attention_sinks_backward",
           .touches = {{d_logits, Access::add}, {d_out, read}, {out, read}, {lse, read}, {logits, read}},
           .workspace = kernels::attention_sinks_backward_workspace_bytes(sizes, s.backend),
-          .run = [=, first = first_sink(r), bytes = s.bytes_of(first_sink(r)), all = r.s.H](const At& at) {
+          .run = [=, first = first_sink(r), bytes = s.bytes_of(first_sink(r)), all = r.s.attention.H](const At& at) {
             auto p = sizes;
             p.d_sinks = started(at, d_logits, all) + first;
             p.d_out = at.get(d_out), p.out = at.get(out), p.lse = at.get<float>(lse), p.sinks = at.get<std::byte>(logits) + bytes;

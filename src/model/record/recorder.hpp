@@ -50,7 +50,7 @@ class Recorder {
   Value document_starts();
   /// Absent where no sequence has any.
   Value padding();
-  /// The table of one of ModelShape::rotations.
+  /// The table of one of Rotation::tables.
   Value rope_table(int rotation) { return declare({.kind = ValueKind::rope_table, .name = name_of_rotation("rope", rotation)}); }
   /// Of it rows by position, as rope counts positions: m % T.
   Value rotations(int rotation);
@@ -105,7 +105,7 @@ class Recorder {
         {.kind = ValueKind::activation, .name = name, .bytes = elements * static_cast<std::int64_t>(size_of(dtype)), .remade = remade});
   }
   Value cache(ValueKind kind, const char* name) {
-    return declare({.kind = kind, .name = name, .bytes = s.bytes_of(s.capacity * s.G * s.D)});
+    return declare({.kind = kind, .name = name, .bytes = s.bytes_of(s.capacity * s.attention.G * s.attention.D)});
   }
   Value add(ValueInfo info);
   std::int64_t stream_bytes() const { return s.bytes_of(s.rows() * s.C); }

@@ -187,7 +187,7 @@ std::vector<AdaptedColumns> adapted_columns(const ModelShape& s, const std::stri
   };
   const auto neighbour = [&](const char* leaf) { return w.substr(0, w.rfind('.') + 1) + leaf; };
   if (w.ends_with("attention.wq")) {
-    const std::int64_t queries = s.H * s.D, keys = (N - queries) / 2;
+    const std::int64_t queries = s.attention.H * s.attention.D, keys = (N - queries) / 2;
     add(w, 0, queries), add(neighbour("wk"), queries, keys), add(neighbour("wv"), queries + keys, keys);
   } else if (w.ends_with(".w_gate")) {
     add(w, 0, N / 2), add(neighbour("w_up"), N / 2, N / 2);
