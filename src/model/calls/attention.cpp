@@ -24,12 +24,12 @@ void own_attention(Recorder& r, Value out, Value lse, Value qkv) {
   r.call({.name = "attention",
           .touches = with_reads({{out, write}, {lse, write}, {qkv, read}}, {documents}),
           .flops = causal_flops(r.inside),
-          .work = AttentionWork{.tokens = r.inside.T, .head_dim = s.attention.D, .window = s.kind.window},
+          .work = AttentionWork{.tokens = r.inside.T, .head_dim = s.attention.mean_dim(), .window = s.kind.window},
           .workspace = kernels::attention_forward_workspace_bytes(shape, s.backend),
           .run = [=](const At& at) {
             attention_forward(at.context, {.out = at.get(out),
                                            .lse = at.get<float>(lse),
-                                           .qkv = at.get(qkv),
+                                           .qkv = kernels::packed_qkv(at.get(qkv), shape),
                                            .shape = shape,
                                            .document_starts = at.get<std::int32_t>(documents)});
           }});
@@ -41,13 +41,13 @@ void own_attention_backward(Recorder& r, Value d_qkv, Value d_out, Value qkv, Va
   const Value documents = r.document_starts();
   r.call({.name = "attention_backward",
           .touches = with_reads({{d_qkv, write}, {d_out, read}, {qkv, read}, {out, read}, {lse, read}}, {documents}),
-          .flops = 2.5 * causal_flops(r.inside),
-          .work = AttentionWork{.backward = true, .tokens = r.inside.T, .head_dim = s.attention.D, .window = s.kind.window},
+          .flops = backward_ratio(s.attention) * causal_flops(r.inside),
+          .work = AttentionWork{.backward = true, .tokens = r.inside.T, .head_dim = s.attention.mean_dim(), .window = s.kind.window},
           .workspace = kernels::attention_backward_workspace_bytes(shape, s.backend),
           .run = [=](const At& at) {
-            kernels::attention_backward(at.context, {.d_qkv = at.get(d_qkv),
+            kernels::attention_backward(at.context, {.d_qkv = kernels::packed_qkv(at.get(d_qkv), shape),
                                                      .d_out = at.get(d_out),
-                                                     .qkv = at.get(qkv),
+                                                     .qkv = kernels::packed_qkv(at.get(qkv), shape),
                                                      .out = at.get(out),
                                                      .lse = at.get<float>(lse),
                                                      .shape = shape,
@@ -58,12 +58,12 @@ void own_attention_backward(Recorder& r, Value d_qkv, Value d_out, Value qkv, Va
 void fill_caches(Recorder& r, Value qkv) {
   const Value keys = r.cached_keys(), values = r.cached_values();
   r.call({.name = "fill_caches", .touches = {{keys, write}, {values, write}, {qkv, read}}, .run = [=, s = r.inside](const At& at) {
-            const std::int64_t width = s.bytes_of(s.attention.qkv_width()), cached = s.bytes_of(s.attention.G * s.attention.D),
-                               held = s.capacity;
+            const std::int64_t width = s.bytes_of(s.attention.qkv_width()), held = s.capacity;
             // Of a prompt beyond a window the last tokens: those of the lap that ends with it, then what is left of the lap before.
             const std::int64_t lap = s.T / held * held, before = std::max<std::int64_t>(0, s.T - held);
             const std::byte* from = at.get<std::byte>(qkv) + s.bytes_of(s.attention.H * s.attention.D);
-            for (const Value cache : {keys, values}) {
+            for (const auto& [cache, features] : {std::pair(keys, s.attention.D), std::pair(values, s.attention.Dv)}) {
+              const std::int64_t cached = s.bytes_of(s.attention.G * features);
               const auto copy = [&](std::int64_t first, std::int64_t end, std::int64_t row) {
                 if (first == end) return;
                 copy_rows(at.context, {.to = at.get<std::byte>(cache) + row * cached,
@@ -91,7 +91,7 @@ void add_sinks(Recorder& r, Value out, Value lse, const std::string& sinks) {
                                                           .B = s.B,
                                                           .T = s.T,
                                                           .H = s.attention.H,
-                                                          .D = s.attention.D,
+                                                          .D = s.attention.Dv,
                                                           .dtype = s.dtype});
           }});
 }
@@ -99,7 +99,7 @@ void add_sinks(Recorder& r, Value out, Value lse, const std::string& sinks) {
 void sinks_backward(Recorder& r, Value d_out, Value out, Value lse, const std::string& sinks) {
   const Value logits = r.weight(sinks), d_logits = r.gradient(sinks);
   const ModelShape& s = r.inside;
-  const kernels::AttentionSinksBackward sizes{.B = s.B, .T = s.T, .H = s.attention.H, .D = s.attention.D, .dtype = s.dtype};
+  const kernels::AttentionSinksBackward sizes{.B = s.B, .T = s.T, .H = s.attention.H, .D = s.attention.Dv, .dtype = s.dtype};
   r.call({.name = "attention_sinks_backward",
           .touches = {{d_logits, Access::add}, {d_out, read}, {out, read}, {lse, read}, {logits, read}},
           .workspace = kernels::attention_sinks_backward_workspace_bytes(sizes, s.backend),
@@ -113,7 +113,9 @@ void sinks_backward(Recorder& r, Value d_out, Value out, Value lse, const std::s
 
 void attention_decode(Recorder& r, Value out, Value qkv, const std::string& sinks) {
   const ModelShape& s = r.s;
-  const kernels::AttentionDecode shape{.capacity = s.capacity, .shape = attention_shape(s)};
+  const Attention& a = s.attention;
+  const kernels::AttentionDecode shape{
+      .cached_k = {.stride = a.G * a.D}, .cached_v = {.stride = a.G * a.Dv}, .capacity = s.capacity, .shape = attention_shape(s)};
   const Value keys = r.cached_keys(), values = r.cached_values(), position = r.position(),
               logits = sinks.empty() ? Value{} : r.weight(sinks);
   r.call({.name = "attention_decode",
@@ -121,7 +123,8 @@ void attention_decode(Recorder& r, Value out, Value qkv, const std::string& sink
           .workspace = kernels::attention_decode_workspace_bytes(shape, s.backend),
           .run = [=](const At& at) {
             auto decode = shape;
-            decode.out = at.get(out), decode.qkv = at.get(qkv), decode.cache_k = at.get(keys), decode.cache_v = at.get(values);
+            decode.out = at.get(out), decode.qkv = kernels::packed_qkv(at.get(qkv), shape.shape);
+            decode.cached_k.data = at.get(keys), decode.cached_v.data = at.get(values);
             decode.position = at.get<std::int32_t>(position), decode.sinks = at.get(logits);
             kernels::attention_decode(at.context, decode);
           }});

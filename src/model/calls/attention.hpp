@@ -4,7 +4,7 @@
 
 namespace tessera {
 
-/// out (M, H D) and lse (B,H,T) fp32 of qkv (M, (H+2G) D), causal.
+/// out (M, H Dv) and lse (B,H,T) fp32 of qkv (M, H D + G (D+Dv)), causal.
 void own_attention(Recorder& r, Value out, Value lse, Value qkv);
 void own_attention_backward(Recorder& r, Value d_qkv, Value d_out, Value qkv, Value out, Value lse);
 /// Queries attend to the logit of their head too, which has no value (kernels/attention_sinks): `sinks` names them. In place.

@@ -55,6 +55,8 @@ void rope_backward(Recorder& r, Value d_qkv) {
 }
 
 void qk_norm_rope(Recorder& r, Value out, Value rstd, Value x, const std::string& q_norm, const std::string& k_norm) {
+  const Attention& a = r.s.attention;
+  TESSERA_REQUIRE(a.Dv == a.D, "QK-norm copies values as heads of {} features, and these have {}", a.D, a.Dv);
   const Value table = r.rotations(r.s.kind.rotation), q = r.weight(q_norm), k = r.weight(k_norm), documents = r.document_starts();
   r.call({.name = "qk_norm_rope",
           .touches = with_reads({{out, write}, {rstd, write}, {x, read}, {q, read}, {k, read}, {table, read}}, {documents}),

@@ -115,6 +115,7 @@ Attention attention_of(const Deck& deck) {
   return {.H = m.heads,
           .G = m.kv_heads,
           .D = m.head_dim,
+          .Dv = m.head_dim,
           .qkv_bias = m.qkv_bias,
           .out_bias = m.attention_out_bias,
           .sinks = m.attention_sinks,
@@ -328,6 +329,7 @@ kernels::AttentionShape attention_shape(const ModelShape& s) {
           .H = s.attention.H,
           .G = s.attention.G,
           .D = s.attention.D,
+          .Dv = s.attention.Dv,
           .dtype = s.dtype,
           .path = s.attention.path,
           .deterministic = s.deterministic,
@@ -343,8 +345,10 @@ double seen_keys(double tokens, std::int64_t window) {
 }
 
 double causal_flops(const ModelShape& s) {
-  return 2.0 * static_cast<double>(s.B * s.attention.H * s.attention.D) * static_cast<double>(s.T) *
-         seen_keys(static_cast<double>(s.T), s.kind.window);
+  const Attention& a = s.attention;
+  return static_cast<double>(s.B * a.H * (a.D + a.Dv)) * static_cast<double>(s.T) * seen_keys(static_cast<double>(s.T), s.kind.window);
 }
+
+double backward_ratio(const Attention& a) { return static_cast<double>(3 * a.D + 2 * a.Dv) / static_cast<double>(a.D + a.Dv); }
 
 }  // namespace tessera

@@ -23,7 +23,8 @@ enum class Feed : std::uint8_t {
 
 /// Attention of a layer: what the rows of [model] say that `attention` reads.
 struct Attention {
-  std::int64_t H = 0, G = 0, D = 0;         ///< query heads, key/value heads, and features of a head
+  std::int64_t H = 0, G = 0;                ///< query heads, key/value heads
+  std::int64_t D = 0, Dv = 0;               ///< features of a query and a key head, and of a value head
   bool qkv_bias = false, out_bias = false;  ///< of its projections
   bool sinks = false;                       ///< a logit of each query head
   bool qk_norm = false;                     ///< of each head, in the pass that rotates it
@@ -31,7 +32,11 @@ struct Attention {
   float scale = 0, softcap = 0;             ///< as in kernels::AttentionShape
   kernels::AttentionPath path = kernels::AttentionPath::native;
   friend bool operator==(const Attention&, const Attention&) = default;
-  std::int64_t qkv_width() const { return (H + 2 * G) * D; }
+  /// Elements of a token's queries, keys and values, of its keys and values, and of what its queries make of values.
+  std::int64_t qkv_width() const { return H * D + kv_width(); }
+  std::int64_t kv_width() const { return G * (D + Dv); }
+  std::int64_t context_width() const { return H * Dv; }
+  std::int64_t mean_dim() const { return (D + Dv) / 2; }
 };
 
 /// Blocks of a layer: how attention and feed-forward meet the residual stream, and what the feed-forward block is.
@@ -170,7 +175,7 @@ struct ModelShape {
   std::int64_t turned() const { return rotation.rotated == 0 ? attention.D : rotation.rotated; }
   bool shares_keys() const { return keys_shared > 1; }
   /// Elements of a token's queries, keys and values that this rank's product makes.
-  std::int64_t made_width() const { return attention.H * attention.D + 2 * attention.G * attention.D / keys_shared; }
+  std::int64_t made_width() const { return attention.H * attention.D + attention.kv_width() / keys_shared; }
   std::int64_t bytes_of(std::int64_t elements) const { return elements * static_cast<std::int64_t>(size_of(dtype)); }
 };
 
@@ -225,5 +230,7 @@ kernels::AttentionShape attention_shape(const ModelShape& shape);
 double seen_keys(double tokens, std::int64_t window);
 /// FLOPs of causal attention's forward pass over the B T tokens of a shape, in the window of its layer.
 double causal_flops(const ModelShape& shape);
+/// What the backward pass costs of the forward pass: five products for two, of queries and keys three, of values two.
+double backward_ratio(const Attention& attention);
 
 }  // namespace tessera

@@ -139,7 +139,7 @@ TEST(Lora, ScaleIsAlphaOverTheRankOrItsRoot) {
 }
 
 TEST(Lora, ColumnsOfAProductAreThoseOfItsTensors) {
-  ModelShape s{.attention = {.H = 6, .G = 2, .D = 8}, .block = {.F = 40}, .lora = lora_of(2, 4, {"wv", "w_gate", "wo"})};
+  ModelShape s{.attention = {.H = 6, .G = 2, .D = 8, .Dv = 8}, .block = {.F = 40}, .lora = lora_of(2, 4, {"wv", "w_gate", "wo"})};
   const auto values = adapted_columns(s, "layers.0.attention.wq", s.attention.qkv_width());
   ASSERT_EQ(values.size(), 1u);
   EXPECT_EQ(values[0].tensor, "layers.0.attention.wv");
