@@ -79,7 +79,8 @@ void linear_backward_to_heads(Recorder& r, Value d_heads, Value d_x, Value d_y, 
 void attention(Recorder& r, Value out, Value lse, Value qkv, const std::string& sinks) {
   const ModelShape& s = r.s;
   if (s.feed == Feed::token) return attention_decode(r, out, qkv, sinks);
-  if (s.feed == Feed::prompt) fill_caches(r, qkv);  // its tokens see each other alone
+  if (s.feed == Feed::prompt)  // its tokens see each other alone
+    fill_caches(r, attention_caches(s), qkv, s.attention.H * s.attention.D, s.attention.qkv_width());
   s.ring ? ring_attention(r, out, lse, qkv) : own_attention(r, out, lse, qkv);
   if (!sinks.empty()) add_sinks(r, out, lse, sinks);
 }

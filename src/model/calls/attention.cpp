@@ -55,29 +55,37 @@ void own_attention_backward(Recorder& r, Value d_qkv, Value d_out, Value qkv, Va
           }});
 }
 
-void fill_caches(Recorder& r, Value qkv) {
-  const Value keys = r.cached_keys(), values = r.cached_values();
-  r.call({.name = "fill_caches", .touches = {{keys, write}, {values, write}, {qkv, read}}, .run = [=, s = r.inside](const At& at) {
-            const std::int64_t width = s.bytes_of(s.attention.qkv_width()), held = s.capacity;
-            // Of a prompt beyond a window the last tokens: those of the lap that ends with it, then what is left of the lap before.
-            const std::int64_t lap = s.T / held * held, before = std::max<std::int64_t>(0, s.T - held);
-            const std::byte* from = at.get<std::byte>(qkv) + s.bytes_of(s.attention.H * s.attention.D);
-            for (const auto& [cache, features] : {std::pair(keys, s.attention.D), std::pair(values, s.attention.Dv)}) {
-              const std::int64_t cached = s.bytes_of(s.attention.G * features);
-              const auto copy = [&](std::int64_t first, std::int64_t end, std::int64_t row) {
-                if (first == end) return;
-                copy_rows(at.context, {.to = at.get<std::byte>(cache) + row * cached,
-                                       .to_stride = cached,
-                                       .from = from + first * width,
-                                       .from_stride = width,
-                                       .bytes = cached,
-                                       .rows = end - first});
-              };
-              copy(lap, s.T, 0);
-              copy(before, lap, before % held);
-              from += cached;
-            }
-          }});
+std::vector<Cache> attention_caches(const ModelShape& s) {
+  const Attention& a = s.attention;
+  return {{.name = "keys", .of_token = a.G * a.D, .dtype = s.dtype}, {.name = "values", .of_token = a.G * a.Dv, .dtype = s.dtype}};
+}
+
+void fill_caches(Recorder& r, const std::vector<Cache>& caches, Value rows, std::int64_t first, std::int64_t width) {
+  Call call{.name = "fill_caches", .touches = {}, .run = {}};
+  std::vector<Value> values;
+  for (const Cache& cache : caches) call.touches.push_back({values.emplace_back(r.cache(cache)), write});
+  call.touches.push_back({rows, read});
+  call.run = [=, s = r.inside](const At& at) {
+    // Of a prompt beyond a window the last tokens: those of the lap that ends with it, then what is left of the lap before.
+    const std::int64_t held = s.capacity, lap = s.T / held * held, before = std::max<std::int64_t>(0, s.T - held);
+    const std::byte* from = at.get<std::byte>(rows) + s.bytes_of(first);
+    for (std::size_t i = 0; i < caches.size(); ++i) {
+      const std::int64_t cached = caches[i].bytes(1), stride = s.bytes_of(width);
+      const auto copy = [&](std::int64_t begin, std::int64_t end, std::int64_t row) {
+        if (begin == end) return;
+        copy_rows(at.context, {.to = at.get<std::byte>(values[i]) + row * cached,
+                               .to_stride = cached,
+                               .from = from + begin * stride,
+                               .from_stride = stride,
+                               .bytes = cached,
+                               .rows = end - begin});
+      };
+      copy(lap, s.T, 0);
+      copy(before, lap, before % held);
+      from += cached;
+    }
+  };
+  r.call(std::move(call));
 }
 
 void add_sinks(Recorder& r, Value out, Value lse, const std::string& sinks) {
@@ -116,7 +124,8 @@ void attention_decode(Recorder& r, Value out, Value qkv, const std::string& sink
   const Attention& a = s.attention;
   const kernels::AttentionDecode shape{
       .cached_k = {.stride = a.G * a.D}, .cached_v = {.stride = a.G * a.Dv}, .capacity = s.capacity, .shape = attention_shape(s)};
-  const Value keys = r.cached_keys(), values = r.cached_values(), position = r.position(),
+  const std::vector<Cache> caches = attention_caches(s);
+  const Value keys = r.cache(caches[0]), values = r.cache(caches[1]), position = r.position(),
               logits = sinks.empty() ? Value{} : r.weight(sinks);
   r.call({.name = "attention_decode",
           .touches = with_reads({{out, write}, {qkv, read}, {keys, Access::add}, {values, Access::add}, {position, read}}, {logits}),

@@ -11,8 +11,10 @@ void own_attention_backward(Recorder& r, Value d_qkv, Value d_out, Value qkv, Va
 void add_sinks(Recorder& r, Value out, Value lse, const std::string& sinks);
 /// Their gradient, of what add_sinks has left.
 void sinks_backward(Recorder& r, Value d_out, Value out, Value lse, const std::string& sinks);
-/// Keys and values of a prompt begin the caches.
-void fill_caches(Recorder& r, Value qkv);
+/// Keys and values.
+std::vector<Cache> attention_caches(const ModelShape& s);
+/// A prompt's rows, of `width` elements each, begin caches of rows: the first has the columns from `first` on, the next those behind them.
+void fill_caches(Recorder& r, const std::vector<Cache>& caches, Value rows, std::int64_t first, std::int64_t width);
 /// Those of a token join them, and it sees all that they hold, and sinks that are named.
 void attention_decode(Recorder& r, Value out, Value qkv, const std::string& sinks);
 

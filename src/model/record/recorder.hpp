@@ -55,8 +55,7 @@ class Recorder {
   /// Of it rows by position, as rope counts positions: m % T.
   Value rotations(int rotation);
   // Of a text.
-  Value cached_keys() { return cache(ValueKind::cached_keys, "keys", s.attention.D); }
-  Value cached_values() { return cache(ValueKind::cached_values, "values", s.attention.Dv); }
+  Value cache(const Cache& c) { return declare({.kind = ValueKind::cache, .name = c.name, .bytes = c.bytes(s.capacity)}); }
   Value position() { return declare({.kind = ValueKind::position, .name = "position", .bytes = sizeof(std::int32_t)}); }
   /// Values that are not activations exist once, however often the text asks for them.
   Value declare(const ValueInfo& info);
@@ -103,9 +102,6 @@ class Recorder {
   Value activation(const std::string& name, std::int64_t elements, DType dtype, bool remade) {
     return add(
         {.kind = ValueKind::activation, .name = name, .bytes = elements * static_cast<std::int64_t>(size_of(dtype)), .remade = remade});
-  }
-  Value cache(ValueKind kind, const char* name, std::int64_t features) {
-    return declare({.kind = kind, .name = name, .bytes = s.bytes_of(s.capacity * s.attention.G * features)});
   }
   Value add(ValueInfo info);
   std::int64_t stream_bytes() const { return s.bytes_of(s.rows() * s.C); }

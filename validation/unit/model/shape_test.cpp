@@ -9,6 +9,7 @@
 #include <variant>
 
 #include "deck/schema/schema.hpp"
+#include "model/calls/attention.hpp"
 #include "random_models.hpp"
 
 namespace tessera::shape_test {
@@ -175,6 +176,28 @@ TEST(Shape, OnAGpuLossChunksAreLargeAndEqual) {
   EXPECT_EQ(chunk("128256", "8192"), 2048);  // four
   EXPECT_EQ(chunk("50304", "1024"), 1024);   // one
   EXPECT_EQ(chunk("257", "100"), 100);
+}
+
+// Rows of a latent and a rotated key, of which a window holds so many; a state and the tail of a convolution, which do not grow.
+TEST(Caches, HoldRowsOfTokensOrAState) {
+  const auto bytes = [](std::int64_t capacity, std::int64_t window, const Cache& cache) {
+    ModelShape s = text_shape(model_shape(test::tiny_deck({"model.window=" + std::to_string(window)})), {.prompt = 3, .capacity = capacity},
+                              Feed::token);
+    Recorder r(in_layer(s, 0), "layers.0.attention", 0);
+    const Value value = r.cache(cache);
+    EXPECT_EQ(r.cache(cache), value) << "what a prompt fills a token reads";
+    return r.at(value).bytes;
+  };
+  const Cache latent{.name = "latent", .of_token = 576, .dtype = DType::bf16}, state{.name = "state", .of_sequence = 4096},
+      tail{.name = "tail", .of_sequence = 3 * 96, .dtype = DType::bf16};
+  EXPECT_EQ(bytes(100, 0, latent), 2 * 100 * 576);
+  EXPECT_EQ(bytes(100, 7, latent), 2 * 7 * 576);
+  for (const std::int64_t capacity : {10, 1000}) {
+    EXPECT_EQ(bytes(capacity, 0, state), 4 * 4096);
+    EXPECT_EQ(bytes(capacity, 7, tail), 2 * 3 * 96);
+  }
+  for (const Cache& cache : attention_caches(model_shape(test::tiny_deck())))
+    EXPECT_EQ(bytes(100, 0, cache), 4 * 100 * 2 * 8) << cache.name;
 }
 
 }  // namespace
