@@ -15,7 +15,7 @@ constexpr int term_threads = 128;
 // once. Not yet measured.
 template <class T>
 __global__ void __launch_bounds__(term_threads) row_terms(RowTerms terms, BackwardPass a, int lanes, bool wide) {
-  const int queries = static_cast<int>(a.queries), D = static_cast<int>(a.shape.D), place = static_cast<int>(threadIdx.x) % lanes;
+  const int queries = static_cast<int>(a.queries), D = static_cast<int>(a.shape.Dv), place = static_cast<int>(threadIdx.x) % lanes;
   const int row = static_cast<int>(blockIdx.x) * (term_threads / lanes) + static_cast<int>(threadIdx.x) / lanes;
   const std::int64_t head = blockIdx.y, batch = blockIdx.z;
   float delta = 0;
@@ -37,18 +37,22 @@ __global__ void __launch_bounds__(term_threads) row_terms(RowTerms terms, Backwa
 template <class T>
 void launch_row_terms(const Context& context, const BackwardPass& a, const RowTerms& terms) {
   const AttentionShape& s = a.shape;
-  const int lanes = lanes_of_row(s.D);
+  const int lanes = lanes_of_row(s.Dv);
   const auto address = reinterpret_cast<std::uintptr_t>(a.out) | reinterpret_cast<std::uintptr_t>(a.d_out);
   const dim3 grid(static_cast<unsigned>(ceil_div(terms.rows, term_threads / lanes)), static_cast<unsigned>(s.H),
                   static_cast<unsigned>(s.B));
-  launch(stream_of(context), grid, term_threads, 0, row_terms<T>, terms, a, lanes, s.D % 8 == 0 && address % 16 == 0);
+  launch(stream_of(context), grid, term_threads, 0, row_terms<T>, terms, a, lanes, s.Dv % 8 == 0 && address % 16 == 0);
 }
 
-bool takes_warpgroup(const AttentionInput& a) { return warpgroup_head_dim(a.shape.D) && is_hopper(); }
+template <class Pass>
+bool takes_warpgroup(const Pass& a) {
+  return warpgroup_head_dim(a.shape.D) && a.is_uniform() && is_hopper();
+}
 
 }  // namespace
 
 void native_attention_forward(const Context& context, const ForwardPass& a) {
+  require_rows(a.rows, a.shape);
   if (a.shape.dtype == DType::f32)
     attention_forward_fp32(context, a);
   else if (takes_warpgroup(a))
@@ -58,6 +62,7 @@ void native_attention_forward(const Context& context, const ForwardPass& a) {
 }
 
 void native_attention_backward(const Context& context, const BackwardPass& a) {
+  require_rows(a.rows, a.shape), require_rows(a.d_rows, a.shape);
   const AttentionShape& s = a.shape;
   const std::int64_t rows = padded_rows(a.queries);
   auto* base = reinterpret_cast<float*>(context.workspace.data());

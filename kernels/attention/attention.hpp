@@ -1,6 +1,8 @@
 // Causal self-attention with grouped queries, tiled: memory linear in T, tiles above the diagonal skipped.
 // Dao et al., FlashAttention-2 (arXiv:2307.08691): online softmax, log-sum-exp saved for the backward pass.
 #pragma once
+#include <type_traits>
+
 #include "kernels/context.hpp"
 
 namespace tessera::kernels {
@@ -15,10 +17,11 @@ struct AttentionGap {
   std::int64_t row = 0, tokens = 0;
 };
 
-/// Shapes: B sequences, T tokens, H query heads, G key/value heads (H % G == 0), D head dim (even).
-/// qkv is one row per token: (B*T, (H+2G)*D) = [H query heads | G key heads | G value heads], after RoPE.
+/// Shapes: B sequences, T tokens, H query heads, G key/value heads (H % G == 0), D features of a query and a key head, Dv of a value head
+/// and of what comes out for a query head (both even).
 struct AttentionShape {
   std::int64_t B = 0, T = 0, H = 0, G = 0, D = 0;
+  std::int64_t Dv = 0;  ///< 0: as D
   DType dtype = DType::f32;
   AttentionPath path = AttentionPath::native;
   bool deterministic = false;  ///< cuDNN's backward pass must be reproducible (ours always is); costs a T x T workspace
@@ -29,12 +32,50 @@ struct AttentionShape {
   /// A scaled product x becomes softcap tanh(x / softcap) (Gemma 2); 0: unchanged. Our kernels compute it for any `path`.
   float softcap = 0;
   AttentionGap gap = {};  ///< of queries and, outside of blocks, of keys; used with windows and documents
+  TESSERA_BOTH constexpr std::int64_t value_dim() const { return Dv == 0 ? D : Dv; }
+  std::int64_t out_width() const { return H * value_dim(); }
+  std::int64_t kv_width() const { return G * (D + value_dim()); }
+  std::int64_t qkv_width() const { return H * D + kv_width(); }
 };
 
+/// Heads of each token: token i has its heads one after the other from element i * stride on. P is void or const void.
+template <class P>
+struct HeadRows {
+  P* data = nullptr;
+  std::int64_t stride = 0;
+  operator HeadRows<const P>() const requires(!std::is_const_v<P>) { return {data, stride}; }
+};
+/// What attention reads of tokens, after RoPE, or the gradients of it. The three may lie in one row of a token or in memory of their own.
+template <class P>
+struct QueryKeyValue {
+  HeadRows<P> q, k, v;  ///< H heads of D, G of D, G of Dv
+  operator QueryKeyValue<const P>() const requires(!std::is_const_v<P>) { return {q, k, v}; }
+};
+using Qkv = QueryKeyValue<const void>;
+using QkvGradient = QueryKeyValue<void>;
+
+/// p, that many elements on.
+template <class P>
+P* further(P* p, std::int64_t elements, DType dtype) {
+  using Byte = std::conditional_t<std::is_const_v<P>, const std::byte, std::byte>;
+  return static_cast<Byte*>(p) + elements * static_cast<std::int64_t>(size_of(dtype));
+}
+/// Of packed rows (B*T, H*D + G*(D+Dv)) = [H query heads | G key heads | G value heads].
+inline QkvGradient packed_qkv(void* qkv, const AttentionShape& s) {
+  const std::int64_t row = s.qkv_width();
+  return {{qkv, row}, {further(qkv, s.H * s.D, s.dtype), row}, {further(qkv, (s.H + s.G) * s.D, s.dtype), row}};
+}
+inline Qkv packed_qkv(const void* qkv, const AttentionShape& s) { return packed_qkv(const_cast<void*>(qkv), s); }
+/// Of queries with a stride, and packed keys and values (B*T, G*(D+Dv)) = [G key heads | G value heads].
+template <class P>
+QueryKeyValue<P> packed_kv(const HeadRows<P>& q, P* kv, const AttentionShape& s) {
+  return {q, {kv, s.kv_width()}, {further(kv, s.G * s.D, s.dtype), s.kv_width()}};
+}
+
 struct AttentionForward {
-  void* out = nullptr;        ///< (B*T, H*D)
-  float* lse = nullptr;       ///< (B, H, T) log-sum-exp of the scores, scaled and capped
-  const void* qkv = nullptr;  ///< (B*T, (H+2G)*D)
+  void* out = nullptr;   ///< (B*T, H*Dv)
+  float* lse = nullptr;  ///< (B, H, T) log-sum-exp of the scores, scaled and capped
+  Qkv qkv = {};
   AttentionShape shape;
   /// (B, T) or null. Row of the first key that a query may see: it attends to keys document_starts[b, t] to t, those of its document.
   /// The value is t minus the number of tokens of the document before t. For documents of 3 and 2 tokens: 0 0 0 3 3. Without a gap it never
@@ -48,10 +89,10 @@ TESSERA_OP(attention_forward, (const Context& context, const AttentionForward& a
 TESSERA_WORKSPACE(attention_forward_workspace_bytes, AttentionShape)
 
 struct AttentionBackward {
-  void* d_qkv = nullptr;        ///< (B*T, (H+2G)*D), overwritten
-  const void* d_out = nullptr;  ///< (B*T, H*D)
-  const void* qkv = nullptr;    ///< as in the forward pass
-  const void* out = nullptr;    ///< (B*T, H*D)
+  QkvGradient d_qkv = {};       ///< overwritten
+  const void* d_out = nullptr;  ///< (B*T, H*Dv)
+  Qkv qkv = {};                 ///< as in the forward pass
+  const void* out = nullptr;    ///< (B*T, H*Dv)
   const float* lse = nullptr;   ///< (B, H, T)
   AttentionShape shape;
   const std::int32_t* document_starts = nullptr;  ///< as in the forward pass
@@ -64,10 +105,9 @@ struct AttentionRows {
   std::int64_t first = 0, count = 0;
 };
 
-/// A block of ring attention (Liu et al., arXiv:2310.01889): a rank's queries against another rank's keys and values, packed as kv, one row
-/// per token: (B*T, 2*G*D) = [G key heads | G value heads]. Each query of `queries` sees each key of `keys`; neither is empty. With a
-/// window, which counts back from a query's place in the sequence, it sees those in its window: the first query sees all, and every query
-/// sees the last. Our kernels compute blocks for any shape.path, because cuDNN's read keys and values from qkv.
+/// A block of ring attention (Liu et al., arXiv:2310.01889): a rank's queries against another rank's keys and values. Each query of
+/// `queries` sees each key of `keys`; neither is empty. With a window, which counts back from a query's place in the sequence, it sees
+/// those in its window: the first query sees all, and every query sees the last. Our kernels compute blocks for any shape.path.
 struct AttentionBlock {
   AttentionShape shape;
   AttentionRows queries, keys;
@@ -76,10 +116,9 @@ struct AttentionBlock {
 };
 
 struct AttentionBlockForward {
-  void* out = nullptr;        ///< (B*T, H*D); overwrites rows `queries`
-  float* lse = nullptr;       ///< (B, H, T), the same rows, over this block's keys alone
-  const void* qkv = nullptr;  ///< (B*T, (H+2G)*D); reads the queries
-  const void* kv = nullptr;   ///< (B*T, 2*G*D)
+  void* out = nullptr;   ///< (B*T, H*Dv); overwrites rows `queries`
+  float* lse = nullptr;  ///< (B, H, T), the same rows, over this block's keys alone
+  Qkv qkv = {};          ///< queries of this rank, keys and values of the other one
   AttentionBlock block;
   /// (B, T) of the queries, as in AttentionForward. A query sees the block's keys of its document. If there are none, out is 0 and lse is
   /// -infinity.
@@ -89,12 +128,10 @@ TESSERA_OP(attention_block_forward, (const Context& context, const AttentionBloc
 TESSERA_WORKSPACE(attention_block_forward_workspace_bytes, AttentionBlock)
 
 struct AttentionBlockBackward {
-  void* d_q = nullptr;          ///< (B*T, H*D); overwrites rows `queries`
-  void* d_kv = nullptr;         ///< (B*T, 2*G*D); overwrites rows `keys`
-  const void* d_out = nullptr;  ///< (B*T, H*D)
-  const void* qkv = nullptr;    ///< as in the forward pass
-  const void* kv = nullptr;     ///< as in the forward pass
-  const void* out = nullptr;    ///< (B*T, H*D), over all blocks
+  QkvGradient d_qkv = {};       ///< overwrites rows `queries` of q, and rows `keys` of k and v
+  const void* d_out = nullptr;  ///< (B*T, H*Dv)
+  Qkv qkv = {};                 ///< as in the forward pass
+  const void* out = nullptr;    ///< (B*T, H*Dv), over all blocks
   const float* lse = nullptr;   ///< (B, H, T), over all blocks
   AttentionBlock block;
   const std::int32_t* document_starts = nullptr;  ///< as in the forward pass
@@ -104,12 +141,12 @@ TESSERA_WORKSPACE(attention_block_backward_workspace_bytes, AttentionBlock)
 
 /// Decode attention for generate: one new token for each sequence against a cache. Writes the token's key and value into the caches at
 /// `position`, which all sequences share. Its queries see them and the keys before, or the window's last keys. Token t has row t %
-/// capacity.
+/// capacity. Values may be the first features of keys, in one cache: then the new token's are too.
 struct AttentionDecode {
-  void* out = nullptr;                     ///< (B, H*D)
-  const void* qkv = nullptr;               ///< (B, (H+2G)*D), after RoPE
-  void* cache_k = nullptr;                 ///< (B, capacity, G*D)
-  void* cache_v = nullptr;                 ///< the same
+  void* out = nullptr;                     ///< (B, H*Dv)
+  Qkv qkv = {};                            ///< of B tokens
+  HeadRows<void> cached_k = {};            ///< rows (B, capacity) of G heads of D
+  HeadRows<void> cached_v = {};            ///< the same of Dv
   const std::int32_t* position = nullptr;  ///< in the backend's memory, so one CUDA graph serves all positions; see holds_a_window()
   std::int64_t capacity = 0;
   AttentionShape shape;         ///< T is unused

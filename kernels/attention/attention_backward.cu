@@ -20,27 +20,30 @@ using namespace tensor_core_tiles;
 
 // A block owns warps * 16 M rows of one kind and walks tiles of `step` rows of the other. Above head dim 128, registers hold dK or dV but
 // not both: each is made by a launch of its own.
-template <int Dp>
+template <class Dims>
 struct KeyTiles {
+  static constexpr int Dp = Dims::Dp;
   static constexpr bool together = Dp <= 128;
   static constexpr int M = Dp <= 64 ? 2 : 1, keys = warps * 16 * M, step = Dp == 96 ? 64 : 32;
-  static constexpr std::size_t shared_bytes = half_bytes * Dp * (2 * keys + 4 * step) + sizeof(float) * 4 * step;
+  static constexpr std::size_t shared_bytes = half_bytes * (Dp + Dims::Dvp) * (keys + 2 * step) + sizeof(float) * 4 * step;
 };
-template <int Dp>
+template <class Dims>
 struct QueryTiles {
+  static constexpr int Dp = Dims::Dp;
   static constexpr int M = Dp <= 128 ? 2 : 1, queries = warps * 16 * M, step = 32;
-  static constexpr std::size_t shared_bytes = half_bytes * Dp * (2 * queries + 4 * step) + sizeof(float) * 2 * queries;
+  static constexpr std::size_t shared_bytes = half_bytes * (Dp + Dims::Dvp) * (queries + 2 * step) + sizeof(float) * 2 * queries;
 };
 
-// What one step needs of a query head: Q (step, Dp), dO (step, Dp), lse and delta (step), in shared memory.
-template <class T, int Dp, int step>
+// What one step needs of a query head: Q (step, Dp), dO (step, Dvp), lse and delta (step), in shared memory.
+template <class T, class Dims, int step>
 struct QueryStage {
+  static constexpr int size = step * (Dims::Dp + Dims::Dvp);
   T *q, *d_out;
   float *lse, *delta;
   __device__ __forceinline__ QueryStage(T* stages, int which)
-      : q(stages + which * 2 * step * Dp),
-        d_out(q + step * Dp),
-        lse(reinterpret_cast<float*>(stages + 4 * step * Dp) + which * 2 * step),
+      : q(stages + which * size),
+        d_out(q + step * Dims::Dp),
+        lse(reinterpret_cast<float*>(stages + 2 * size) + which * 2 * step),
         delta(lse + step) {}
   __device__ __forceinline__ void load_terms(const RowTerms& terms, std::int64_t at) const {
     const int i = static_cast<int>(threadIdx.x) * 4;
@@ -51,33 +54,33 @@ struct QueryStage {
   }
 };
 
-template <class T, int Dp, bool wide, class Seen, bool with_keys, bool with_values>
+template <class T, class Dims, bool wide, class Seen, bool with_keys, bool with_values>
 __global__ void __launch_bounds__(threads) backward_of_keys(BackwardPass a, RowTerms terms, ScoreScale scale) {
-  using Tiles = KeyTiles<Dp>;
-  constexpr int M = Tiles::M, keys = Tiles::keys, step = Tiles::step;
-  using Stage = QueryStage<T, Dp, step>;
+  using Tiles = KeyTiles<Dims>;
+  constexpr int Dp = Dims::Dp, Dvp = Dims::Dvp, M = Tiles::M, keys = Tiles::keys, step = Tiles::step;
+  using Stage = QueryStage<T, Dims, step>;
   T* k = dynamic_shared<T>();
   T* v = k + keys * Dp;
-  T* stages = v + keys * Dp;
-  const int end = static_cast<int>(a.queries), D = static_cast<int>(a.shape.D), group = static_cast<int>(a.shape.H / a.shape.G);
-  const int first = static_cast<int>(blockIdx.y) * keys;
+  T* stages = v + keys * Dvp;
+  const int end = static_cast<int>(a.queries), D = static_cast<int>(a.shape.D), Dv = Dims::Dv(a.shape);
+  const int group = static_cast<int>(a.shape.H / a.shape.G), first = static_cast<int>(blockIdx.y) * keys;
   const Seen sight(a, blockIdx.z);
   const int stop = sight.end_of_key(min(first + keys, sight.keys) - 1, end);
   auto load_queries = [&](int h, int query, int which) {
-    const std::int64_t head = hidden(blockIdx.x) * group + h, batch = hidden(blockIdx.z), out_stride = a.shape.H * D;
-    const Heads<const T> heads = inputs_of<T>(a, batch, head);
+    const std::int64_t head = hidden(blockIdx.x) * group + h, batch = hidden(blockIdx.z), out_stride = a.shape.H * Dv;
+    const Heads<const T> heads = inputs_of<T, Dims::same>(a, batch, head);
     const Stage stage(stages, which);
     load_rows<Dp, step, wide>(stage.q, heads.q + query * heads.q_stride, heads.q_stride, end - query, D);
-    load_rows<Dp, step, wide>(stage.d_out, static_cast<const T*>(a.d_out) + (batch * a.shape.T + query) * out_stride + head * D, out_stride,
-                              end - query, D);
+    load_rows<Dvp, step, wide>(stage.d_out, static_cast<const T*>(a.d_out) + (batch * a.shape.T + query) * out_stride + head * Dv,
+                               out_stride, end - query, Dv);
     stage.load_terms(terms, (batch * a.shape.H + head) * terms.rows + query);
     copy_async_commit();
   };
-  const Heads<const T> heads = inputs_of<T>(a, blockIdx.z, blockIdx.x * group);
+  const Heads<const T> heads = inputs_of<T, Dims::same>(a, blockIdx.z, blockIdx.x * group);
   load_rows<Dp, keys, wide>(k, heads.k + first * heads.k_stride, heads.k_stride, sight.keys - first, D);
-  if (with_keys) load_rows<Dp, keys, wide>(v, heads.v + first * heads.k_stride, heads.k_stride, sight.keys - first, D);
+  if (with_keys) load_rows<Dvp, keys, wide>(v, heads.v + first * heads.v_stride, heads.v_stride, sight.keys - first, Dv);
   load_queries(0, sight.first_of_key(first), 0);
-  float d_k[M][Dp / 8][4], d_v[M][Dp / 8][4];
+  float d_k[M][Dp / 8][4], d_v[M][Dvp / 8][4];
   set_zero(d_k);
   set_zero(d_v);
   int h = 0, query = sight.first_of_key(first), which = 0;
@@ -100,27 +103,27 @@ __global__ void __launch_bounds__(threads) backward_of_keys(BackwardPass a, RowT
     if constexpr (Seen::capped && with_keys) {  // what a cap leaves of gradients is known as long as p is not yet a probability
       mask_unseen_queries(p, row, at, sight, unseen_tanh);
       float d_p[M][step / 8][4];
-      multiply_rows<Dp>(d_p, v, row - first, stage.d_out);
+      multiply_rows<Dvp>(d_p, v, row - first, stage.d_out);
       capped_gradients(p, d_p, stage.lse, stage.delta, scale.cap * log2_e);
-      if (with_values) add_product<Dp>(d_v, p, stage.d_out);
+      if (with_values) add_product<Dvp>(d_v, p, stage.d_out);
       add_product<Dp>(d_k, d_p, stage.q);
       continue;
     }
     probabilities(p, stage.lse, row, at, sight, scale.of_softmax<Seen>() * log2_e);
-    if (with_values) add_product<Dp>(d_v, p, stage.d_out);
+    if (with_values) add_product<Dvp>(d_v, p, stage.d_out);
     if (!with_keys) continue;
     float d_p[M][step / 8][4];
-    multiply_rows<Dp>(d_p, v, row - first, stage.d_out);
+    multiply_rows<Dvp>(d_p, v, row - first, stage.d_out);
     times_difference(p, d_p, stage.delta);
     add_product<Dp>(d_k, p, stage.q);
   }
-  const Heads<T> to = gradients_of<T>(a, blockIdx.z, blockIdx.x * group);
+  const Heads<T> to = gradients_of<T, Dims::same>(a, blockIdx.z, blockIdx.x * group);
   const int row = first + warp_index() * 16 * M;
   float factor[M][2];
   for (int i = 0; i < 2 * M; ++i) factor[i / 2][i % 2] = scale.of_products;
   if (with_keys) store_rows<Dp>(to.k, to.k_stride, d_k, factor, row, sight.keys, D);
   for (int i = 0; i < 2 * M; ++i) factor[i / 2][i % 2] = 1;
-  if (with_values) store_rows<Dp>(to.v, to.k_stride, d_v, factor, row, sight.keys, D);
+  if (with_values) store_rows<Dvp>(to.v, to.v_stride, d_v, factor, row, sight.keys, Dv);
 }
 
 // Rows are queries, columns keys: scores become their gradients. lse and delta are by row.
@@ -149,33 +152,34 @@ __device__ __forceinline__ void score_gradients(float (&scores)[M][N][4], const 
     }
 }
 
-template <class T, int Dp, bool wide, class Seen>
+template <class T, class Dims, bool wide, class Seen>
 __global__ void __launch_bounds__(threads) backward_of_queries(BackwardPass a, RowTerms terms, ScoreScale scale) {
-  using Tiles = QueryTiles<Dp>;
-  constexpr int M = Tiles::M, queries = Tiles::queries, step = Tiles::step;
+  using Tiles = QueryTiles<Dims>;
+  constexpr int Dp = Dims::Dp, Dvp = Dims::Dvp, stage_size = Tiles::step * (Dp + Dvp), M = Tiles::M, queries = Tiles::queries,
+                step = Tiles::step;
   T* q = dynamic_shared<T>();
   T* d_out = q + queries * Dp;
-  T* stages = d_out + queries * Dp;                               // two of K (step, Dp), V (step, Dp)
-  float* lse = reinterpret_cast<float*>(stages + 4 * step * Dp);  // here and not in registers, which are short
+  T* stages = d_out + queries * Dvp;                               // two of K (step, Dp), V (step, Dvp)
+  float* lse = reinterpret_cast<float*>(stages + 2 * stage_size);  // here and not in registers, which are short
   float* delta = lse + queries;
-  const int end = static_cast<int>(a.queries), D = static_cast<int>(a.shape.D);
+  const int end = static_cast<int>(a.queries), D = static_cast<int>(a.shape.D), Dv = Dims::Dv(a.shape);
   const int head = static_cast<int>(blockIdx.x), batch = static_cast<int>(blockIdx.z);
   const int first = static_cast<int>(gridDim.y - 1 - blockIdx.y) * queries;  // long rows first
   const Seen sight(a, batch);
   const int key_tiles = (sight.of_query(first + queries - 1) + step - 1) / step;
   const int first_tile = min(sight.begin_of_query(first) / step, key_tiles - 1);
-  const std::int64_t out_stride = a.shape.H * D;
+  const std::int64_t out_stride = a.shape.H * Dv;
   auto load_keys = [&](int j) {
-    const Heads<const T> heads = inputs_of<T>(a, hidden(blockIdx.z), hidden(blockIdx.x));
-    T* stage = stages + j % 2 * 2 * step * Dp;
+    const Heads<const T> heads = inputs_of<T, Dims::same>(a, hidden(blockIdx.z), hidden(blockIdx.x));
+    T* stage = stages + j % 2 * stage_size;
     load_rows<Dp, step, wide>(stage, heads.k + j * step * heads.k_stride, heads.k_stride, sight.keys - j * step, D);
-    load_rows<Dp, step, wide>(stage + step * Dp, heads.v + j * step * heads.k_stride, heads.k_stride, sight.keys - j * step, D);
+    load_rows<Dvp, step, wide>(stage + step * Dp, heads.v + j * step * heads.v_stride, heads.v_stride, sight.keys - j * step, Dv);
     copy_async_commit();
   };
-  const Heads<const T> heads = inputs_of<T>(a, batch, head);
+  const Heads<const T> heads = inputs_of<T, Dims::same>(a, batch, head);
   load_rows<Dp, queries, wide>(q, heads.q + first * heads.q_stride, heads.q_stride, end - first, D);
-  load_rows<Dp, queries, wide>(d_out, static_cast<const T*>(a.d_out) + (batch * a.shape.T + first) * out_stride + head * D, out_stride,
-                               end - first, D);
+  load_rows<Dvp, queries, wide>(d_out, static_cast<const T*>(a.d_out) + (batch * a.shape.T + first) * out_stride + head * Dv, out_stride,
+                                end - first, Dv);
   load_keys(first_tile);
   for (int i = static_cast<int>(threadIdx.x); i < queries; i += threads) {
     lse[i] = terms.lse_base2[(batch * a.shape.H + head) * terms.rows + first + i];
@@ -191,37 +195,37 @@ __global__ void __launch_bounds__(threads) backward_of_queries(BackwardPass a, R
     const int row = first + hidden(threadIdx.x) / warp_lanes * 16 * M;
     if (j * step >= sight.of_query(row + 16 * M - 1)) continue;                   // all after this warp's queries
     if (Seen::bounded && j * step + step <= sight.begin_of_query(row)) continue;  // all before their first keys
-    const T* stage = stages + j % 2 * 2 * step * Dp;
+    const T* stage = stages + j % 2 * stage_size;
     float p[M][step / 8][4], d_p[M][step / 8][4];
     multiply_rows<Dp>(p, q, row - first, stage);
-    multiply_rows<Dp>(d_p, d_out, row - first, stage + step * Dp);
+    multiply_rows<Dvp>(d_p, d_out, row - first, stage + step * Dp);
     if constexpr (Seen::capped) bend(p, scale.bend);
     score_gradients(p, d_p, lse + row - first, delta + row - first, row, j * step, sight, scale.of_softmax<Seen>() * log2_e);
     add_product<Dp>(d_q, p, stage);
   }
-  const Heads<T> to = gradients_of<T>(a, batch, head);
+  const Heads<T> to = gradients_of<T, Dims::same>(a, batch, head);
   for (int i = 0; i < 2 * M; ++i) factor[i / 2][i % 2] = scale.of_products;
   const int row = first + warp_index() * 16 * M;
   store_rows<Dp>(to.q, to.q_stride, d_q, factor, row, end, D);
 }
 
-template <class T, int Dp, bool wide, class Seen>
+template <class T, class Dims, bool wide, class Seen>
 void launch_both(const Context& context, const BackwardPass& a, const RowTerms& terms) {
-  using Keys = KeyTiles<Dp>;
-  using Queries = QueryTiles<Dp>;
+  using Keys = KeyTiles<Dims>;
+  using Queries = QueryTiles<Dims>;
   const AttentionShape& s = a.shape;
   const ScoreScale scale(s);
   const dim3 key_grid(static_cast<unsigned>(s.G), static_cast<unsigned>(ceil_div(a.keys, Keys::keys)), static_cast<unsigned>(s.B));
   auto launch_keys = [&](auto kernel) { launch(stream_of(context), key_grid, threads, Keys::shared_bytes, kernel, a, terms, scale); };
   if constexpr (Keys::together) {
-    launch_keys(backward_of_keys<T, Dp, wide, Seen, true, true>);
+    launch_keys(backward_of_keys<T, Dims, wide, Seen, true, true>);
   } else {
-    launch_keys(backward_of_keys<T, Dp, wide, Seen, true, false>);
-    launch_keys(backward_of_keys<T, Dp, wide, Seen, false, true>);
+    launch_keys(backward_of_keys<T, Dims, wide, Seen, true, false>);
+    launch_keys(backward_of_keys<T, Dims, wide, Seen, false, true>);
   }
   const dim3 query_grid(static_cast<unsigned>(s.H), static_cast<unsigned>(ceil_div(a.queries, Queries::queries)),
                         static_cast<unsigned>(s.B));
-  launch(stream_of(context), query_grid, threads, Queries::shared_bytes, backward_of_queries<T, Dp, wide, Seen>, a, terms, scale);
+  launch(stream_of(context), query_grid, threads, Queries::shared_bytes, backward_of_queries<T, Dims, wide, Seen>, a, terms, scale);
 }
 
 }  // namespace
@@ -229,9 +233,9 @@ void launch_both(const Context& context, const BackwardPass& a, const RowTerms& 
 void attention_backward_half(const Context& context, const BackwardPass& a, const RowTerms& terms) {
   with_sight(a, [&](auto seen) {
     using Seen = typename decltype(seen)::type;
-    with_head_dim<Seen>(a.shape.D, [&](auto head_dim) {
-      with_wide(copies_16_bytes(a) && copies_16_bytes(a.d_out, a.shape.D), [&](auto wide) {
-        with_half_type(a.shape.dtype, [&](auto type) { launch_both<decltype(type), head_dim, wide, Seen>(context, a, terms); });
+    with_head_dims<Seen>(a.shape, a.is_uniform(), [&](auto dims) {
+      with_wide(copies_16_bytes(a), [&](auto wide) {
+        with_half_type(a.shape.dtype, [&](auto type) { launch_both<decltype(type), decltype(dims), wide, Seen>(context, a, terms); });
       });
     });
   });

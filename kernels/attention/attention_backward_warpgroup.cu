@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(block_threads, 1) backward_of_keys(BackwardPas
   const int end = max(sight.end_of_key(min(first + rows, sight.keys) - 1, static_cast<int>(a.queries)), sight.first_of_key(first) + 1);
   if (Seen::bounded && threadIdx.x < rows)
     ends[threadIdx.x] = sight.end_of_key(first + static_cast<int>(threadIdx.x), static_cast<int>(a.queries));
-  const Heads<const T> heads = inputs_of<T>(a, blockIdx.z, blockIdx.x);
+  const Heads<const T> heads = inputs_of<T, true>(a, blockIdx.z, blockIdx.x);
   QueryCopies<T, Dp, wide> next(a, terms, heads, blockIdx.z, blockIdx.x, sight.first_of_key(first));
   auto load_queries = [&](int which, int query) {
     if (query < end) next.load(Stage(ring, which), heads.q_stride, a.shape.H * D, end - query, D);
@@ -182,7 +182,7 @@ __global__ void __launch_bounds__(block_threads, 1) backward_of_keys(BackwardPas
     store_part<Dp>(part + a.shape.B * size, d_v, 1, row, sight.keys, D);
     return;
   }
-  const Heads<T> to = gradients_of<T>(a, blockIdx.z, blockIdx.x);
+  const Heads<T> to = gradients_of<T, true>(a, blockIdx.z, blockIdx.x);
   store_panels<Dp>(to.k, to.k_stride, d_k, {{scale.of_products, scale.of_products}}, row, sight.keys, D);
   store_panels<Dp>(to.v, to.k_stride, d_v, {{1, 1}}, row, sight.keys, D);
 }
@@ -235,7 +235,7 @@ __global__ void __launch_bounds__(block_threads, 1) backward_of_queries(Backward
   const int key_tiles = (sight.of_query(first + rows - 1) + step - 1) / step;
   const int first_tile = min(sight.begin_of_query(first) / step, key_tiles - 1);  // there is a tile, if only one that nobody sees
   const std::int64_t out_stride = a.shape.H * D, term = (batch * a.shape.H + head) * terms.rows + row + lane / 4;
-  const Heads<const T> heads = inputs_of<T>(a, batch, head);
+  const Heads<const T> heads = inputs_of<T, true>(a, batch, head);
   auto stage = [&](int j) { return ring + j % stages * 2 * step * Dp; };
   KeyCopies<T, Dp, wide> next(heads, first_tile * step);
   auto load_keys = [&](int j) {
@@ -295,7 +295,7 @@ __global__ void __launch_bounds__(block_threads, 1) backward_of_queries(Backward
   warpgroup_wait<0>();
 #pragma unroll
   for (int n = 0; n < Dp / 64; ++n) fence_registers(d_q[n]);
-  const Heads<T> to = gradients_of<T>(a, batch, head);
+  const Heads<T> to = gradients_of<T, true>(a, batch, head);
   store_panels<Dp>(to.q, to.q_stride, d_q, {{scale.of_products, scale.of_products}}, row, end, D);
 }
 
@@ -307,7 +307,7 @@ __global__ void __launch_bounds__(block_threads) add_parts(BackwardPass a, const
   const std::int64_t size = a.keys * s.D, i = (static_cast<std::int64_t>(blockIdx.x) * block_threads + threadIdx.x) * N;
   if (i >= size) return;
   const std::int64_t group = s.H / s.G, head = blockIdx.y * group, t = i / s.D, column = i - t * s.D;
-  const Heads<T> to = gradients_of<T>(a, blockIdx.z, head);
+  const Heads<T> to = gradients_of<T, true>(a, blockIdx.z, head);
 #pragma unroll
   for (int which = 0; which < 2; ++which) {
     const float* part = parts + ((which * s.B + blockIdx.z) * s.H + head) * size + i;
@@ -332,7 +332,7 @@ void attention_backward_warpgroup(const Context& context, const BackwardPass& a,
   with_sight(a, [&](auto seen) {
     using Seen = typename decltype(seen)::type;
     with_columns<Seen>(s.D, [&](auto columns) {
-      with_wide(copies_16_bytes(a) && copies_16_bytes(a.d_out, s.D), [&](auto wide) {
+      with_wide(copies_16_bytes(a), [&](auto wide) {
         auto launch_kernel = [&](auto kernel, std::int64_t owned) {
           const dim3 grid(static_cast<unsigned>(s.H), static_cast<unsigned>(ceil_div(owned, rows)), batches);
           launch(stream_of(context), grid, block_threads, shared_bytes<columns>, kernel, a, terms, scale);

@@ -36,12 +36,12 @@ struct Split {
   std::size_t shared_bytes() const { return static_cast<std::size_t>(heads_at_once * (tokens + 8 * (threads() + lanes))) * sizeof(float); }
 };
 
-// A piece's result for one query head, in workspace (B, H, pieces that are seen, D + 2): largest score (base 2), sum, output.
+// A piece's result for one query head, in workspace (B, H, pieces that are seen, Dv + 2): largest score (base 2), sum, output.
 struct Piece {
   float* base;
   __device__ __forceinline__ Piece(float* workspace, const AttentionDecode& a, std::int64_t pieces, std::int64_t batch, std::int64_t head,
                                    std::int64_t piece)
-      : base(workspace + ((batch * a.shape.H + head) * pieces + piece) * (a.shape.D + 2)) {}
+      : base(workspace + ((batch * a.shape.H + head) * pieces + piece) * (a.shape.Dv + 2)) {}
   __device__ __forceinline__ float& most() const { return base[0]; }
   __device__ __forceinline__ float& total() const { return base[1]; }
   __device__ __forceinline__ float* out() const { return base + 2; }
@@ -101,11 +101,13 @@ struct Decoding {
   const AttentionDecode& a;
   const Split& split;
   int position, first = first_token(a, position), thread = static_cast<int>(threadIdx.x), D = static_cast<int>(a.shape.D);
+  int Dv = static_cast<int>(a.shape.Dv);
   int place = split.place(thread), mine = split.group(thread), column = 8 * place, row = 8 * split.lanes;
   int rows = static_cast<int>(a.capacity), lap = position / rows * rows;  // lap: the token of row 0
-  std::int64_t stride = a.shape.G * D, in_cache = (blockIdx.z * rows * a.shape.G + blockIdx.y) * D;
-  T *keys = static_cast<T*>(a.cache_k) + in_cache, *cached_values = static_cast<T*>(a.cache_v) + in_cache;
-  const T* q = static_cast<const T*>(a.qkv) + blockIdx.z * (a.shape.H + 2 * a.shape.G) * D;
+  std::int64_t first_row = static_cast<std::int64_t>(blockIdx.z) * rows;
+  T* keys = static_cast<T*>(a.cached_k.data) + first_row * a.cached_k.stride + blockIdx.y * D;
+  T* cached_values = static_cast<T*>(a.cached_v.data) + first_row * a.cached_v.stride + blockIdx.y * Dv;
+  const T* q = static_cast<const T*>(a.qkv.q.data) + blockIdx.z * a.qkv.q.stride;
   float *scores = dynamic_shared<float>(), *partial = scores + heads_at_once * split.tokens;
   float* queries = partial + heads_at_once * row * split.groups;
   Vector<T, 8> k[tokens_of_thread], v[tokens_of_thread];
@@ -113,23 +115,25 @@ struct Decoding {
   __device__ __forceinline__ Decoding(const AttentionDecode& a, const Split& split) : a(a), split(split), position(position_of(a)) {}
 
   /// Where a token that is seen lies in the cache: in row 0 or behind it, or in what is left of the lap before.
-  __device__ __forceinline__ std::int64_t in_row(int token) const { return (token - lap + (token < lap ? rows : 0)) * stride; }
+  __device__ __forceinline__ std::int64_t row_of(int token) const { return token - lap + (token < lap ? rows : 0); }
   __device__ __forceinline__ bool sees(int token) const { return first <= token && token <= position; }
 
   /// The piece, into registers. The new token comes from qkv, and goes into the cache.
   __device__ __forceinline__ void load_piece(int begin) {
-    const T *new_key = q + (a.shape.H + blockIdx.y) * D, *new_value = new_key + stride;
+    const T* new_key = static_cast<const T*>(a.qkv.k.data) + blockIdx.z * a.qkv.k.stride + blockIdx.y * D;
+    const T* new_value = static_cast<const T*>(a.qkv.v.data) + blockIdx.z * a.qkv.v.stride + blockIdx.y * Dv;
 #pragma unroll
     for (int i = 0; i < tokens_of_thread; ++i) {
       const int token = begin + i * split.groups + mine;
-      k[i] = load<Whole, 8>(token == position ? new_key : keys + in_row(token), column, sees(token) ? D : 0);
-      v[i] = load<Whole, 8>(token == position ? new_value : cached_values + in_row(token), column, sees(token) ? D : 0);
+      k[i] = load<Whole, 8>(token == position ? new_key : keys + row_of(token) * a.cached_k.stride, column, sees(token) ? D : 0);
+      v[i] =
+          load<Whole, 8>(token == position ? new_value : cached_values + row_of(token) * a.cached_v.stride, column, sees(token) ? Dv : 0);
     }
 #pragma unroll
     for (int i = 0; i < tokens_of_thread; ++i)
       if (const int token = begin + i * split.groups + mine; token == position) {
-        store<Whole>(keys + in_row(token), column, D, k[i]);
-        store<Whole>(cached_values + in_row(token), column, D, v[i]);
+        store<Whole>(keys + row_of(token) * a.cached_k.stride, column, D, k[i]);
+        store<Whole>(cached_values + row_of(token) * a.cached_v.stride, column, Dv, v[i]);
       }
   }
 
@@ -229,8 +233,8 @@ __global__ void __launch_bounds__(most_threads)
       __syncthreads();
       work.add_values(count);
       __syncthreads();  // the next scores and sums are written after those that follow it
-      for (int c = thread; c < count * work.D; c += threads)
-        result(c / work.D).out()[c % work.D] = work.sum_of_groups(c / work.D, c % work.D);
+      for (int c = thread; c < count * work.Dv; c += threads)
+        result(c / work.Dv).out()[c % work.Dv] = work.sum_of_groups(c / work.Dv, c % work.Dv);
     }
   }
 }
@@ -263,7 +267,7 @@ __global__ void __launch_bounds__(join_warps* warp_lanes, 2)
       const bool there = i < present;
       mosts[u] = there ? piece_of(i).most() : -INFINITY;
       sums[u] = there ? piece_of(i).total() : 0;
-      columns[u] = there && d < a.shape.D ? piece_of(i).out()[d] : 0;
+      columns[u] = there && d < a.shape.Dv ? piece_of(i).out()[d] : 0;
     }
 #pragma unroll
     for (int u = 0; u < joined_at_once; ++u) {
@@ -275,22 +279,24 @@ __global__ void __launch_bounds__(join_warps* warp_lanes, 2)
   outs[warp][lane] = out;
   if (lane == 0) totals[warp] = total;
   __syncthreads();
-  if (warp > 0 || d >= a.shape.D) return;
+  if (warp > 0 || d >= a.shape.Dv) return;
   total = out = 0;
   for (int w = 0; w < join_warps; ++w) total += totals[w], out += outs[w][lane];
   if (a.sinks) total += exp2f(sink - most);
-  static_cast<T*>(a.out)[(batch * a.shape.H + head) * a.shape.D + d] = rounded<T>(out / total);
+  static_cast<T*>(a.out)[(batch * a.shape.H + head) * a.shape.Dv + d] = rounded<T>(out / total);
 }
 
 template <class T>
 void decode(const Context& context, const AttentionDecode& a) {
   const AttentionShape& s = a.shape;
-  const Split split(s.D);
+  const Split split(wider_dim(s));
   const std::int64_t pieces = decode_pieces_of(a);
   auto* workspace = reinterpret_cast<float*>(context.workspace.data());
   const std::int64_t blocks = std::min(pieces, std::max<std::int64_t>(1, most_blocks / (s.G * s.B)));
   const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(s.G), static_cast<unsigned>(s.B));
-  with_whole(on_sixteen_bytes(a.qkv, a.cache_k, a.cache_v) && whole_vectors(8, {s.D}), [&](auto whole) {
+  const auto rows = [](const auto& r) { return on_sixteen_bytes(r.data) && r.stride % 8 == 0; };
+  const bool on_sixteen = rows(a.qkv.k) && rows(a.qkv.v) && rows(a.cached_k) && rows(a.cached_v);
+  with_whole(on_sixteen && whole_vectors(8, {s.D, s.Dv}), [&](auto whole) {
     const auto launch_pieces = [&](auto kernel, float scale_base2) {
       launch(stream_of(context), grid, static_cast<unsigned>(split.threads()), split.shared_bytes(), kernel, a, workspace, pieces,
              scale_base2, split, s.softcap * log2_e);
@@ -300,7 +306,8 @@ void decode(const Context& context, const AttentionDecode& a) {
     else
       launch_pieces(decode_pieces<T, decltype(whole), false>, scaled(s, log2_e));
   });
-  launch(stream_of(context), dim3(static_cast<unsigned>(ceil_div(s.D, warp_lanes)), static_cast<unsigned>(s.H), static_cast<unsigned>(s.B)),
+  launch(stream_of(context),
+         dim3(static_cast<unsigned>(ceil_div(s.Dv, warp_lanes)), static_cast<unsigned>(s.H), static_cast<unsigned>(s.B)),
          join_warps * warp_lanes, 0, join_pieces<T>, a, workspace, pieces, split.tokens);
 }
 
@@ -308,10 +315,13 @@ void decode(const Context& context, const AttentionDecode& a) {
 
 void attention_decode(const Context& context, const AttentionDecode& a) {
   check_shape(a.shape);
+  require_rows(a.qkv, a.shape);
   TESSERA_CUDA_REQUIRE(a.capacity > 0 && a.capacity < (1 << 30) && a.shape.H < 65536);
   TESSERA_CUDA_REQUIRE(context.workspace.size() >= cuda::attention_decode_workspace_bytes(a));
   if (a.shape.B == 0) return;
-  with_float_type(a.shape.dtype, [&](auto type) { decode<decltype(type)>(context, a); });
+  AttentionDecode with_value_dim = a;
+  with_value_dim.shape.Dv = a.shape.value_dim();
+  with_float_type(a.shape.dtype, [&](auto type) { decode<decltype(type)>(context, with_value_dim); });
 }
 
 }  // namespace tessera::kernels::cuda

@@ -12,34 +12,36 @@ namespace tessera::kernels::cuda {
 namespace {
 using namespace tensor_core_tiles;
 
-template <int Dp>
+template <class Dims>
 struct ForwardTiles {
+  static constexpr int Dp = Dims::Dp;
   static constexpr int M = Dp <= 128 ? 2 : 1, queries = warps * 16 * M, keys = Dp == 96 || Dp == 128 ? 32 : 64;  // what registers hold
-  static constexpr std::size_t shared_bytes = half_bytes * Dp * (queries + 4 * keys);
+  static constexpr std::size_t shared_bytes = half_bytes * (Dp * queries + 2 * keys * (Dp + Dims::Dvp));
 };
 
-template <class T, int Dp, bool wide, class Seen>
+template <class T, class Dims, bool wide, class Seen>
 __global__ void __launch_bounds__(threads) forward(ForwardPass a, ScoreScale scale) {
-  using Tiles = ForwardTiles<Dp>;
-  constexpr int M = Tiles::M, queries = Tiles::queries, keys = Tiles::keys;
+  using Tiles = ForwardTiles<Dims>;
+  constexpr int Dp = Dims::Dp, Dvp = Dims::Dvp, stage_size = Tiles::keys * (Dp + Dvp), M = Tiles::M, queries = Tiles::queries,
+                keys = Tiles::keys;
   T* q = dynamic_shared<T>();
-  T* stages = q + queries * Dp;  // two of K (keys, Dp), V (keys, Dp)
-  const int end = static_cast<int>(a.queries), D = static_cast<int>(a.shape.D);
+  T* stages = q + queries * Dp;  // two of K (keys, Dp), V (keys, Dvp)
+  const int end = static_cast<int>(a.queries), D = static_cast<int>(a.shape.D), Dv = Dims::Dv(a.shape);
   const int head = static_cast<int>(blockIdx.x), batch = static_cast<int>(blockIdx.z);
   const int first = static_cast<int>(gridDim.y - 1 - blockIdx.y) * queries;  // long rows first, so that the blocks end together
   const Seen sight(a, batch);
   const int row = first + warp_index() * 16 * M, key_tiles = (sight.of_query(first + queries - 1) + keys - 1) / keys;
   const int first_tile = min(sight.begin_of_query(first) / keys, key_tiles - 1);  // queries that see no key have a tile too
-  const Heads<const T> heads = inputs_of<T>(a, batch, head);
+  const Heads<const T> heads = inputs_of<T, Dims::same>(a, batch, head);
   auto load_keys = [&](int j) {
-    T* stage = stages + j % 2 * 2 * keys * Dp;
+    T* stage = stages + j % 2 * stage_size;
     load_rows<Dp, keys, wide>(stage, heads.k + j * keys * heads.k_stride, heads.k_stride, sight.keys - j * keys, D);
-    load_rows<Dp, keys, wide>(stage + keys * Dp, heads.v + j * keys * heads.k_stride, heads.k_stride, sight.keys - j * keys, D);
+    load_rows<Dvp, keys, wide>(stage + keys * Dp, heads.v + j * keys * heads.v_stride, heads.v_stride, sight.keys - j * keys, Dv);
     copy_async_commit();
   };
   load_rows<Dp, queries, wide>(q, heads.q + first * heads.q_stride, heads.q_stride, end - first, D);
   load_keys(first_tile);
-  float out[M][Dp / 8][4], most[M][2], total[M][2];
+  float out[M][Dvp / 8][4], most[M][2], total[M][2];
   set_zero(out);
 #pragma unroll
   for (int i = 0; i < 2 * M; ++i) {
@@ -53,7 +55,7 @@ __global__ void __launch_bounds__(threads) forward(ForwardPass a, ScoreScale sca
     if (j + 1 < key_tiles) load_keys(j + 1);
     if (j * keys >= sight.of_query(row + 16 * M - 1)) continue;                   // all after this warp's queries
     if (Seen::bounded && j * keys + keys <= sight.begin_of_query(row)) continue;  // all before their first keys
-    const T* stage = stages + j % 2 * 2 * keys * Dp;
+    const T* stage = stages + j % 2 * stage_size;
     float scores[M][keys / 8][4];
     multiply_rows<Dp>(scores, q, row - first, stage);
     if constexpr (Seen::capped) bend(scores, scale.bend);
@@ -62,12 +64,12 @@ __global__ void __launch_bounds__(threads) forward(ForwardPass a, ScoreScale sca
     float rescale[M][2];
     online_softmax(scores, most, total, rescale, scale.of_softmax<Seen>() * log2_e);
     scale_rows(out, rescale);
-    add_product<Dp>(out, scores, stage + keys * Dp);
+    add_product<Dvp>(out, scores, stage + keys * Dp);
   }
   float inverse[M][2];
   finish_softmax(inverse, a.lse + (batch * a.shape.H + head) * a.shape.T, most, total, row, end, scale.of_softmax<Seen>(), sight);
-  T* to = static_cast<T*>(a.out) + batch * a.shape.T * a.shape.H * D + head * D;
-  store_rows<Dp>(to, a.shape.H * D, out, inverse, row, end, D);
+  T* to = static_cast<T*>(a.out) + batch * a.shape.T * a.shape.H * Dv + head * Dv;
+  store_rows<Dvp>(to, a.shape.H * Dv, out, inverse, row, end, Dv);
 }
 
 }  // namespace
@@ -76,12 +78,13 @@ void attention_forward_half(const Context& context, const ForwardPass& a) {
   const AttentionShape& s = a.shape;
   with_sight(a, [&](auto seen) {
     using Seen = typename decltype(seen)::type;
-    with_head_dim<Seen>(s.D, [&](auto head_dim) {
-      using Tiles = ForwardTiles<decltype(head_dim)::value>;
+    with_head_dims<Seen>(s, a.is_uniform(), [&](auto dims) {
+      using Dims = decltype(dims);
+      using Tiles = ForwardTiles<Dims>;
       const dim3 grid(static_cast<unsigned>(s.H), static_cast<unsigned>(ceil_div(a.queries, Tiles::queries)), static_cast<unsigned>(s.B));
       with_wide(copies_16_bytes(a), [&](auto wide) {
         with_half_type(s.dtype, [&](auto type) {
-          launch(stream_of(context), grid, threads, Tiles::shared_bytes, forward<decltype(type), head_dim, wide, Seen>, a, ScoreScale(s));
+          launch(stream_of(context), grid, threads, Tiles::shared_bytes, forward<decltype(type), Dims, wide, Seen>, a, ScoreScale(s));
         });
       });
     });

@@ -1,7 +1,7 @@
 // Forward pass in bf16 and fp16 for Hopper. Two warpgroups own 64 queries each of a head and walk the same key tiles, but out of phase:
 // they take turns at starting products, and while one takes a softmax the tensor cores have the other's. Within a warpgroup the softmax of
 // tile j runs beside the product of tile j - 1 with V. Both are of FlashAttention-3 (Shah et al., arXiv:2407.08608), without its producer
-// warps: each warpgroup copies half of every tile.
+// warps: each warpgroup copies half of every tile. Keys and values of one width and stride alone (AttentionInput::is_uniform).
 //
 // Q stays in registers, so that products read one operand from shared memory: 2 KiB for 65536 multiply-adds.
 // Bound by tensor-core flops, 4 D a pair of query and visible key; D counts as 64 or 128, for the scores also as 96. Not yet measured.
@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(block_threads, ForwardTiles<columns>::blocks) 
   const int row = first + warp_index() * 16, begins = sight.begin_of_query(row + 15);  // the last of the warp's first keys
   const int key_tiles = (sight.of_query(first + queries - 1) + keys - 1) / keys;
   const int first_tile = min(sight.begin_of_query(first) / keys, key_tiles - 1);  // there is a tile, if only one that nobody sees
-  const Heads<const T> heads = inputs_of<T>(a, batch, head);
+  const Heads<const T> heads = inputs_of<T, true>(a, batch, head);
   auto stage_of_k = [&](int j) { return ring_of_k + j % stages * keys * Dp; };
   auto stage_of_v = [&](int j) { return ring_of_v + j % stages * keys * Dp; };
   // The warpgroup's half of what turn j reads. Turns are asked for one after the other.

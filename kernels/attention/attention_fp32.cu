@@ -12,7 +12,7 @@ using namespace tessera::cuda;
 
 constexpr int side = 16, threads = side * side;
 
-// Head dims are padded with zeros to Dp. Rows of a tile lie Dp + 4 apart, so that the float4 of 8 rows are in different banks.
+// Both widths of heads are padded with zeros to Dp. Rows of a tile lie Dp + 4 apart, so that the float4 of 8 rows are in different banks.
 template <int Dp>
 struct Tiles {
   static constexpr int R = Dp <= 128 ? 4 : 2, rows = side * R, stride = Dp + 4, p_stride = rows + 4;
@@ -108,8 +108,8 @@ template <int Dp, class Seen>
 __global__ void __launch_bounds__(threads, 1) forward(ForwardPass a, ScoreScale scale) {
   constexpr int R = Tiles<Dp>::R, rows = Tiles<Dp>::rows, size = rows * Tiles<Dp>::stride;
   float *q = dynamic_shared<float>(), *k = q + size, *v = k + size, *shared_p = v + size;
-  const int end = static_cast<int>(a.queries), D = static_cast<int>(a.shape.D), head = static_cast<int>(blockIdx.x);
-  const int first = static_cast<int>(gridDim.y - 1 - blockIdx.y) * rows;
+  const int end = static_cast<int>(a.queries), D = static_cast<int>(a.shape.D), Dv = static_cast<int>(a.shape.Dv);
+  const int head = static_cast<int>(blockIdx.x), first = static_cast<int>(gridDim.y - 1 - blockIdx.y) * rows;
   const Seen sight(a, blockIdx.z);
   const Heads<const float> heads = inputs_of<float>(a, blockIdx.z, head);
   load_rows<Dp>(q, heads.q + first * heads.q_stride, heads.q_stride, end - first, D);
@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(threads, 1) forward(ForwardPass a, ScoreScale 
   for (int key = sight.begin_of_query(first) / rows * rows; key < sight.of_query(first + rows - 1); key += rows) {
     __syncthreads();
     load_rows<Dp>(k, heads.k + key * heads.k_stride, heads.k_stride, sight.keys - key, D);
-    load_rows<Dp>(v, heads.v + key * heads.k_stride, heads.k_stride, sight.keys - key, D);
+    load_rows<Dp>(v, heads.v + key * heads.v_stride, heads.v_stride, sight.keys - key, Dv);
     __syncthreads();
     float p[R][R];
     multiply_rows<Dp>(p, q, k);
@@ -153,8 +153,8 @@ __global__ void __launch_bounds__(threads, 1) forward(ForwardPass a, ScoreScale 
     total[i] = sees_any ? 1 / sum : 0;
     if (thread_x() == 0 && first + row < end) lse[row] = sees_any ? most[i] * ln_2 + logf(sum) : -INFINITY;
   }
-  float* to = static_cast<float*>(a.out) + (blockIdx.z * a.shape.T + first) * a.shape.H * D + head * D;
-  store_rows<Dp>(to, a.shape.H * D, out, total, end - first, D);
+  float* to = static_cast<float*>(a.out) + (blockIdx.z * a.shape.T + first) * a.shape.H * Dv + head * Dv;
+  store_rows<Dp>(to, a.shape.H * Dv, out, total, end - first, Dv);
 }
 
 // Owns a tile of keys; sums over the query heads of the group, and for each over query tiles from the diagonal on.
@@ -162,20 +162,21 @@ template <int Dp, class Seen>
 __global__ void __launch_bounds__(threads, 1) backward_of_keys(BackwardPass a, RowTerms terms, ScoreScale scale) {
   constexpr int R = Tiles<Dp>::R, rows = Tiles<Dp>::rows, size = rows * Tiles<Dp>::stride;
   float *k = dynamic_shared<float>(), *v = k + size, *q = v + size, *d_out = q + size, *shared_p = d_out + size;
-  const int end = static_cast<int>(a.queries), D = static_cast<int>(a.shape.D), group = static_cast<int>(a.shape.H / a.shape.G);
+  const int end = static_cast<int>(a.queries), D = static_cast<int>(a.shape.D), Dv = static_cast<int>(a.shape.Dv);
+  const int group = static_cast<int>(a.shape.H / a.shape.G);
   const int head = static_cast<int>(blockIdx.x) * group, first = static_cast<int>(blockIdx.y) * rows;
   const Seen sight(a, blockIdx.z);
   const Heads<const float> heads = inputs_of<float>(a, blockIdx.z, head);
   load_rows<Dp>(k, heads.k + first * heads.k_stride, heads.k_stride, sight.keys - first, D);
-  load_rows<Dp>(v, heads.v + first * heads.k_stride, heads.k_stride, sight.keys - first, D);
+  load_rows<Dp>(v, heads.v + first * heads.v_stride, heads.v_stride, sight.keys - first, Dv);
   float d_k[R][Dp / side] = {}, d_v[R][Dp / side] = {};
   const int stop = sight.end_of_key(min(first + rows, sight.keys) - 1, end);
   for (int h = 0; h < group; ++h)
     for (int query = sight.first_of_key(first); query < stop; query += rows) {
       __syncthreads();
       load_rows<Dp>(q, heads.q + query * heads.q_stride + h * D, heads.q_stride, end - query, D);
-      load_rows<Dp>(d_out, static_cast<const float*>(a.d_out) + ((blockIdx.z * a.shape.T + query) * a.shape.H + head + h) * D,
-                    a.shape.H * D, end - query, D);
+      load_rows<Dp>(d_out, static_cast<const float*>(a.d_out) + ((blockIdx.z * a.shape.T + query) * a.shape.H + head + h) * Dv,
+                    a.shape.H * Dv, end - query, Dv);
       __syncthreads();
       float p[R][R], d_p[R][R];
       multiply_rows<Dp>(p, k, q);
@@ -203,20 +204,20 @@ __global__ void __launch_bounds__(threads, 1) backward_of_keys(BackwardPass a, R
   for (int i = 0; i < R; ++i) factor[i] = scale.of_products;
   store_rows<Dp>(to.k + first * to.k_stride, to.k_stride, d_k, factor, sight.keys - first, D);
   for (int i = 0; i < R; ++i) factor[i] = 1;
-  store_rows<Dp>(to.v + first * to.k_stride, to.k_stride, d_v, factor, sight.keys - first, D);
+  store_rows<Dp>(to.v + first * to.v_stride, to.v_stride, d_v, factor, sight.keys - first, Dv);
 }
 
 template <int Dp, class Seen>
 __global__ void __launch_bounds__(threads, 1) backward_of_queries(BackwardPass a, RowTerms terms, ScoreScale scale) {
   constexpr int R = Tiles<Dp>::R, rows = Tiles<Dp>::rows, size = rows * Tiles<Dp>::stride;
   float *q = dynamic_shared<float>(), *d_out = q + size, *k = d_out + size, *v = k + size, *shared_p = v + size;
-  const int end = static_cast<int>(a.queries), D = static_cast<int>(a.shape.D), head = static_cast<int>(blockIdx.x);
-  const int first = static_cast<int>(gridDim.y - 1 - blockIdx.y) * rows;
+  const int end = static_cast<int>(a.queries), D = static_cast<int>(a.shape.D), Dv = static_cast<int>(a.shape.Dv);
+  const int head = static_cast<int>(blockIdx.x), first = static_cast<int>(gridDim.y - 1 - blockIdx.y) * rows;
   const Seen sight(a, blockIdx.z);
   const Heads<const float> heads = inputs_of<float>(a, blockIdx.z, head);
   load_rows<Dp>(q, heads.q + first * heads.q_stride, heads.q_stride, end - first, D);
-  load_rows<Dp>(d_out, static_cast<const float*>(a.d_out) + ((blockIdx.z * a.shape.T + first) * a.shape.H + head) * D, a.shape.H * D,
-                end - first, D);
+  load_rows<Dp>(d_out, static_cast<const float*>(a.d_out) + ((blockIdx.z * a.shape.T + first) * a.shape.H + head) * Dv, a.shape.H * Dv,
+                end - first, Dv);
   float d_q[R][Dp / side] = {}, lse[R], delta[R], factor[R];
 #pragma unroll
   for (int i = 0; i < R; ++i) {
@@ -228,7 +229,7 @@ __global__ void __launch_bounds__(threads, 1) backward_of_queries(BackwardPass a
   for (int key = sight.begin_of_query(first) / rows * rows; key < sight.of_query(first + rows - 1); key += rows) {
     __syncthreads();
     load_rows<Dp>(k, heads.k + key * heads.k_stride, heads.k_stride, sight.keys - key, D);
-    load_rows<Dp>(v, heads.v + key * heads.k_stride, heads.k_stride, sight.keys - key, D);
+    load_rows<Dp>(v, heads.v + key * heads.v_stride, heads.v_stride, sight.keys - key, Dv);
     __syncthreads();
     float p[R][R], d_p[R][R];
     multiply_rows<Dp>(p, q, k);
@@ -268,7 +269,7 @@ dim3 grid_of(std::int64_t heads, std::int64_t rows, int rows_of_block, std::int6
 }  // namespace
 
 void attention_forward_fp32(const Context& context, const ForwardPass& a) {
-  with_head_dim(a.shape.D, [&](auto head_dim) {
+  with_head_dim(std::max(a.shape.D, a.shape.Dv), [&](auto head_dim) {
     constexpr int Dp = decltype(head_dim)::value;
     with_sight(a, [&](auto seen) {
       launch(stream_of(context), grid_of(a.shape.H, a.queries, Tiles<Dp>::rows, a.shape.B), threads, Tiles<Dp>::shared_bytes(3),
@@ -279,7 +280,7 @@ void attention_forward_fp32(const Context& context, const ForwardPass& a) {
 
 void attention_backward_fp32(const Context& context, const BackwardPass& a, const RowTerms& terms) {
   const ScoreScale scale(a.shape);
-  with_head_dim(a.shape.D, [&](auto head_dim) {
+  with_head_dim(std::max(a.shape.D, a.shape.Dv), [&](auto head_dim) {
     constexpr int Dp = decltype(head_dim)::value;
     constexpr int rows = Tiles<Dp>::rows;
     constexpr std::size_t shared_bytes = Tiles<Dp>::shared_bytes(4);

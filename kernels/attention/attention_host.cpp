@@ -22,7 +22,7 @@ constexpr float log2_e = std::numbers::log2e_v<float>, ln_2 = std::numbers::ln2_
 
 std::size_t forward_floats(const AttentionShape& s) {
   // Queries twice (rows, then transposed), keys, values, outputs transposed, scores.
-  return static_cast<std::size_t>(5 * tile * padded(s.D) + tile * tile);
+  return static_cast<std::size_t>(tile * (3 * padded(s.D) + 2 * padded(s.value_dim())) + tile * tile);
 }
 
 // In pairs it fits into the same floats. Values are pairs of keys, and so are probabilities, which take the place of scores.
@@ -37,8 +37,8 @@ struct ForwardBuffers {
     q_transposed = q + step;
     k = q + 2 * step;
     v = q + 3 * step;
-    out_transposed = base + 4 * tile * padded(s.D);
-    scores = base + 5 * tile * padded(s.D);
+    out_transposed = base + tile * (3 * padded(s.D) + padded(s.Dv));
+    scores = out_transposed + tile * padded(s.Dv);
     probabilities = reinterpret_cast<E*>(scores);
   }
 };
@@ -112,7 +112,8 @@ void exponentiate(const ForwardBuffers<E>& b, const ScoreTile& t, std::int64_t r
 }
 
 template <Edge edge, class E>
-void forward_tile(const ForwardBuffers<E>& b, Left<E> keys, const ScoreTile& t, std::int64_t D, const ScoreFactors& factors, Softmax& s) {
+void forward_tile(const ForwardBuffers<E>& b, Left<E> keys, const ScoreTile& t, std::int64_t D, std::int64_t Dv,
+                  const ScoreFactors& factors, Softmax& s) {
   std::int64_t rows = round_up(t.keys, row_step);
   f32x16 most[tile_vectors];
   std::copy_n(s.maximum, tile_vectors, most);
@@ -122,12 +123,12 @@ void forward_tile(const ForwardBuffers<E>& b, Left<E> keys, const ScoreTile& t, 
     s.maximum[j] = most[j];
   }
   exponentiate<edge>(b, t, rows, s);
-  // out^T (D, 64) = out^T * rescale + v^T probabilities.
+  // out^T (Dv, 64) = out^T * rescale + v^T probabilities.
   for_bands<edge>(rows, [&](const auto& band) {
     const std::int64_t k = depth<E>(band.row);
     const auto at = [&](std::int64_t d, std::int64_t j) { return b.out_transposed + d * tile + (band.vector + j) * lanes; };
     product(
-        block_padded(D), tile_vectors - band.vector, Left<E>{b.v + k * padded(D), 1, padded(D)},
+        block_padded(Dv), tile_vectors - band.vector, Left<E>{b.v + k * padded(Dv), 1, padded(Dv)},
         b.probabilities + k * tile + band.vector * lanes, tile, depth<E>(band.rows),
         [&](std::int64_t d, std::int64_t j) { return band.row == 0 ? load(at(d, j)) * s.rescale[j] : load(at(d, j)); },
         [&](std::int64_t d, std::int64_t j, f32x16 v) { store(at(d, j), v); });
@@ -142,7 +143,7 @@ void forward_piece(const ForwardPass& a, const ForwardBuffers<E>& b, std::int64_
   pack(b.q, heads.q + query * heads.q_stride, n, s.D, heads.q_stride);
   const ScoreFactors factors(s);
   transpose_tile(b.q_transposed, b.q, row_of<E>(s.D), factors.of_queries);
-  std::fill_n(b.out_transposed, tile * padded(s.D), 0.f);
+  std::fill_n(b.out_transposed, tile * padded(s.Dv), 0.f);
   Softmax softmax;
   for (std::int64_t j = 0; j < tile_vectors; ++j) {
     softmax.maximum[j] = splat(-INFINITY);
@@ -153,11 +154,11 @@ void forward_piece(const ForwardPass& a, const ForwardBuffers<E>& b, std::int64_
     std::int64_t keys = std::min(tile, a.keys - key);
     const Left<E> k = rows_of(b.k, heads.k + key * heads.k_stride, keys, s.D, heads.k_stride);
     if constexpr (std::is_same_v<E, Pair>)
-      pack_rows_as_pairs(b.v, heads.v + key * heads.k_stride, keys, s.D, heads.k_stride);
+      pack_rows_as_pairs(b.v, heads.v + key * heads.v_stride, keys, s.Dv, heads.v_stride);
     else
-      pack(b.v, heads.v + key * heads.k_stride, keys, s.D, heads.k_stride);
+      pack(b.v, heads.v + key * heads.v_stride, keys, s.Dv, heads.v_stride);
     const ScoreTile t{query, key, keys, begins, a.causal};
-    with_edge(a, t, [&](auto edge) { forward_tile<edge>(b, k, t, s.D, factors, softmax); });
+    with_edge(a, t, [&](auto edge) { forward_tile<edge>(b, k, t, s.D, s.Dv, factors, softmax); });
   }
   float inverse[tile], total[tile], most[tile];
   for (std::int64_t j = 0; j < tile_vectors; ++j) {
@@ -170,7 +171,7 @@ void forward_piece(const ForwardPass& a, const ForwardBuffers<E>& b, std::int64_
     lse[i] = most[i] * ln_2 + std::log(total[i]);
     if (!begins.sees_any(i, a.keys)) inverse[i] = 0, lse[i] = -INFINITY;
   }
-  unpack_transposed(static_cast<T*>(a.out) + (batch * s.T + query) * s.H * s.D + h * s.D, s.H * s.D, b.out_transposed, n, s.D, inverse);
+  unpack_transposed(static_cast<T*>(a.out) + ((batch * s.T + query) * s.H + h) * s.Dv, s.H * s.Dv, b.out_transposed, n, s.Dv, inverse);
 }
 
 template <class T, class E>
@@ -186,6 +187,7 @@ void forward_in(const Context& context, const ForwardPass& a, bool tiles_of_amx)
 }
 
 void forward(const Context& context, const ForwardPass& a, HalfProducts products) {
+  require_rows(a.rows, a.shape);
   TESSERA_REQUIRE(context.workspace.size() >= host::attention_forward_workspace_bytes(a.shape), "workspace of {} bytes",
                   context.workspace.size());
   with_float_type(a.shape.dtype, "attention_forward", [&](auto type) {
@@ -204,54 +206,66 @@ float sink_base2(T sink) {
   return std::clamp(static_cast<float>(sink) * log2_e, -largest, largest);
 }
 
+constexpr std::int64_t widest_decoded = 640;  ///< features of a head: MLA's latents and rotated keys are 576
+
+/// A head's features as vectors of fp32.
+template <class T>
+struct HeadVectors {
+  std::int64_t features, count = ceil_div(features, lanes);
+  int width(std::int64_t i) const { return static_cast<int>(std::min<std::int64_t>(lanes, features - i * lanes)); }
+  TESSERA_INLINE f32x16 operator()(const T* row, std::int64_t i) const {
+    return width(i) == lanes ? load(row + i * lanes) : load(row + i * lanes, width(i));
+  }
+};
+
 template <class T>
 void decode_head(const AttentionDecode& a, std::int64_t b, std::int64_t h) {
   const AttentionShape& s = a.shape;
-  constexpr std::int64_t most_vectors = 32;
-  std::int64_t vectors = ceil_div(s.D, lanes), g = h / (s.H / s.G), stride = s.G * s.D;
-  auto width = [&](std::int64_t i) { return static_cast<int>(std::min<std::int64_t>(lanes, s.D - i * lanes)); };
-  auto row = [&](const T* p, std::int64_t i) { return width(i) == lanes ? load(p + i * lanes) : load(p + i * lanes, width(i)); };
-  const T* keys = static_cast<const T*>(a.cache_k) + b * a.capacity * stride + g * s.D;
-  const T* values = static_cast<const T*>(a.cache_v) + b * a.capacity * stride + g * s.D;
-  f32x16 q[most_vectors], out[most_vectors] = {};
+  const std::int64_t g = h / (s.H / s.G), Dv = s.value_dim(), first_row = b * a.capacity;
+  const HeadVectors<T> key{s.D}, value{Dv};
+  const T* keys = static_cast<const T*>(a.cached_k.data) + first_row * a.cached_k.stride + g * s.D;
+  const T* values = static_cast<const T*>(a.cached_v.data) + first_row * a.cached_v.stride + g * Dv;
+  const T* queries = static_cast<const T*>(a.qkv.q.data) + b * a.qkv.q.stride + h * s.D;
+  f32x16 q[widest_decoded / lanes], out[widest_decoded / lanes] = {};
   const ScoreFactors factors(s);
   float most = -INFINITY, total = 0;
   if (a.sinks) most = sink_base2(static_cast<const T*>(a.sinks)[h]), total = 1;
-  for (std::int64_t i = 0; i < vectors; ++i)
-    q[i] = row(static_cast<const T*>(a.qkv) + (b * (s.H + 2 * s.G) + h) * s.D, i) * factors.of_queries;
+  for (std::int64_t i = 0; i < key.count; ++i) q[i] = key(queries, i) * factors.of_queries;
   const std::int64_t first = s.window > 0 ? std::max<std::int64_t>(0, *a.position + 1 - s.window) : 0;
   for (std::int64_t t = first; t <= *a.position; ++t) {
     f32x16 products{};
-    const std::int64_t at = t % a.capacity * stride;
-    for (std::int64_t i = 0; i < vectors; ++i) products = fma(q[i], row(keys + at, i), products);
+    const T* k = keys + t % a.capacity * a.cached_k.stride;
+    const T* v = values + t % a.capacity * a.cached_v.stride;
+    for (std::int64_t i = 0; i < key.count; ++i) products = fma(q[i], key(k, i), products);
     float score = horizontal_sum(products), before = most;
     if (factors.cap > 0) score = tanh_of_score(score) * factors.cap;
     most = score > most || std::isnan(score) ? score : most;
     float rescale = std::exp2(before - most), p = std::exp2(score - most);
     total = total * rescale + p;
-    for (std::int64_t i = 0; i < vectors; ++i) out[i] = fma(row(values + at, i), splat(p), out[i] * rescale);
+    for (std::int64_t i = 0; i < value.count; ++i) out[i] = fma(value(v, i), splat(p), out[i] * rescale);
   }
-  T* to = static_cast<T*>(a.out) + (b * s.H + h) * s.D;
-  for (std::int64_t i = 0; i < vectors; ++i) store(to + i * lanes, out[i] / total, width(i));
+  T* to = static_cast<T*>(a.out) + (b * s.H + h) * Dv;
+  for (std::int64_t i = 0; i < value.count; ++i) store(to + i * lanes, out[i] / total, value.width(i));
 }
 
 /// The new tokens' keys and values into the caches.
 void append(const AttentionDecode& a) {
   const AttentionShape& s = a.shape;
-  const auto row = static_cast<std::size_t>(s.G * s.D) * size_of(s.dtype), queries = static_cast<std::size_t>(s.H * s.D) * size_of(s.dtype);
-  for (std::int64_t b = 0; b < s.B; ++b) {
-    const std::byte* k = static_cast<const std::byte*>(a.qkv) + static_cast<std::size_t>(b) * (queries + 2 * row) + queries;
-    const std::size_t at = static_cast<std::size_t>(b * a.capacity + *a.position % a.capacity) * row;
-    std::memcpy(static_cast<std::byte*>(a.cache_k) + at, k, row);
-    std::memcpy(static_cast<std::byte*>(a.cache_v) + at, k + row, row);
-  }
+  const auto put = [&](const HeadRows<void>& cache, const HeadRows<const void>& rows, std::int64_t width) {
+    for (std::int64_t b = 0; b < s.B; ++b)
+      std::memcpy(further(cache.data, (b * a.capacity + *a.position % a.capacity) * cache.stride, s.dtype),
+                  further(rows.data, b * rows.stride, s.dtype), static_cast<std::size_t>(width) * size_of(s.dtype));
+  };
+  put(a.cached_k, a.qkv.k, s.G * s.D);
+  put(a.cached_v, a.qkv.v, s.G * s.value_dim());
 }
 
 }  // namespace
 
 void check_attention(const AttentionShape& s) {
-  TESSERA_REQUIRE(s.G > 0 && s.H % s.G == 0 && s.D > 0 && s.D % 2 == 0 && s.B >= 0 && s.T >= 0 && s.window >= 0,
-                  "attention of B={} T={} H={} G={} D={}, window {}", s.B, s.T, s.H, s.G, s.D, s.window);
+  const bool widths = s.D > 0 && s.D % 2 == 0 && s.Dv >= 0 && s.Dv % 2 == 0;
+  TESSERA_REQUIRE(s.G > 0 && s.H % s.G == 0 && widths && s.B >= 0 && s.T >= 0 && s.window >= 0,
+                  "attention of B={} T={} H={} G={} D={} Dv={}, window {}", s.B, s.T, s.H, s.G, s.D, s.value_dim(), s.window);
   TESSERA_REQUIRE(has_scores(s), "attention with scale {} and softcap {}", s.scale, s.softcap);
   TESSERA_REQUIRE(is_float(s.dtype), "attention of {}", name_of(s.dtype));
 }
@@ -287,8 +301,9 @@ std::size_t attention_decode_workspace_bytes(const AttentionDecode&) { return 0;
 
 void attention_decode(const Context&, const AttentionDecode& a) {
   check_attention(a.shape);
-  TESSERA_REQUIRE(*a.position >= 0 && (*a.position < a.capacity || holds_a_window(a)) && a.shape.D <= 512,
-                  "decode at {} of {}, window {}, D={}", *a.position, a.capacity, a.shape.window, a.shape.D);
+  const bool held = *a.position < a.capacity || holds_a_window(a);
+  TESSERA_REQUIRE(*a.position >= 0 && held && a.shape.D <= widest_decoded && a.shape.value_dim() <= widest_decoded,
+                  "decode at {} of {}, window {}, D={} Dv={}", *a.position, a.capacity, a.shape.window, a.shape.D, a.shape.value_dim());
   append(a);
   parallel_ranges(a.shape.B * a.shape.H, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i)

@@ -11,16 +11,18 @@ constexpr std::int64_t engine_bytes = 256;
 std::size_t workspace_bytes(const AttentionShape& s, AttentionPass pass) {
   check_shape(s);
   const std::size_t native = pass == AttentionPass::forward ? 0 : native_backward_workspace_bytes(s, s.T, s.T);
-  if (s.path == AttentionPath::native || s.dtype == DType::f32) return native;
+  if (s.path == AttentionPath::native || s.dtype == DType::f32 || s.value_dim() != s.D) return native;
   return std::max(native, static_cast<std::size_t>(cudnn_workspace(s, pass).bytes()));
 }
 
 }  // namespace
 
 void check_shape(const AttentionShape& s) {
-  const bool sensible = s.G > 0 && s.H % s.G == 0 && s.D > 0 && s.D % 2 == 0 && s.B >= 0 && s.T >= 0 && s.window >= 0;
-  TESSERA_REQUIRE(sensible && s.D <= 256 && s.B < 65536 && s.T < (1 << 30), "attention of B={} T={} H={} G={} D={} on a GPU", s.B, s.T, s.H,
-                  s.G, s.D);
+  const auto has = [](std::int64_t width) { return width > 0 && width % 2 == 0 && width <= 256; };
+  const bool sensible = s.G > 0 && s.H % s.G == 0 && s.B >= 0 && s.T >= 0 && s.window >= 0;
+  TESSERA_REQUIRE(sensible && has(s.D) && has(s.value_dim()) && s.B < 65536 && s.T < (1 << 30),
+                  "attention of B={} T={} H={} G={} D={} Dv={} on a GPU, whose heads end at 256 features", s.B, s.T, s.H, s.G, s.D,
+                  s.value_dim());
   TESSERA_REQUIRE(has_scores(s), "attention with scale {} and softcap {}", s.scale, s.softcap);
   TESSERA_REQUIRE(is_float(s.dtype), "attention of {}", name_of(s.dtype));
 }
@@ -60,7 +62,7 @@ std::size_t attention_block_backward_workspace_bytes(const AttentionBlock& b) {
 
 std::size_t attention_decode_workspace_bytes(const AttentionDecode& a) {
   check_shape(a.shape);
-  return static_cast<std::size_t>(a.shape.B * a.shape.H * decode_pieces_of(a) * (a.shape.D + 2)) * sizeof(float);
+  return static_cast<std::size_t>(a.shape.B * a.shape.H * decode_pieces_of(a) * (a.shape.value_dim() + 2)) * sizeof(float);
 }
 
 }  // namespace tessera::kernels::cuda

@@ -7,6 +7,7 @@
 #include <cudnn_frontend.h>
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
 #include <map>
 #include <memory>
@@ -96,6 +97,7 @@ std::optional<frontend::DataType_t> type_of(DType type) {
 /// Why cuDNN never runs this, whatever its version; empty where it may.
 std::string why_never(const AttentionShape& s) {
   if (!type_of(s.dtype)) return fmt::format("it has no attention in {}", name_of(s.dtype));
+  if (s.value_dim() != s.D) return fmt::format("its graphs here have values as wide as keys, and {} is not {}", s.value_dim(), s.D);
   if (s.D % 8 != 0) return fmt::format("its head dims are multiples of 8, and {} is none", s.D);
   return "";
 }
@@ -184,14 +186,11 @@ void execute(const Context& context, const AttentionShape& s, AttentionPass pass
     fail(ExitCode::environment, "cuDNN's attention failed: {}. Set kernels.attention = \"native\" to go on without it", reason_of(status));
 }
 
-/// Pointers to the heads inside fused rows; cuDNN's interface takes all of them without const.
-struct Parts {
-  void *q, *k, *v;
-};
-Parts parts_of(const AttentionShape& s, const void* qkv) {
-  const auto head = s.D * static_cast<std::int64_t>(size_of(s.dtype));
-  auto* q = static_cast<std::byte*>(const_cast<void*>(qkv));
-  return {q, q + s.H * head, q + (s.H + s.G) * head};
+/// Pointers to packed rows, which the graphs are of; cuDNN's interface takes all of them without const.
+template <class P>
+void add_rows(Pointers& pointers, const QueryKeyValue<P>& rows, const std::array<std::int64_t, 3>& ids) {
+  const HeadRows<P> all[] = {rows.q, rows.k, rows.v};
+  for (std::size_t i = 0; i < ids.size(); ++i) pointers[ids[i]] = const_cast<void*>(static_cast<const void*>(all[i].data));
 }
 
 }  // namespace
@@ -214,22 +213,16 @@ std::string cudnn_name() {
 }
 
 void cudnn_attention_forward(const Context& context, const AttentionForward& a) {
-  const Parts in = parts_of(a.shape, a.qkv);
-  execute(context, a.shape, AttentionPass::forward, {{Uid::q, in.q}, {Uid::k, in.k}, {Uid::v, in.v}, {Uid::out, a.out}, {Uid::lse, a.lse}});
+  Pointers pointers = {{Uid::out, a.out}, {Uid::lse, a.lse}};
+  add_rows(pointers, a.qkv, {Uid::q, Uid::k, Uid::v});
+  execute(context, a.shape, AttentionPass::forward, std::move(pointers));
 }
 
 void cudnn_attention_backward(const Context& context, const AttentionBackward& a) {
-  const Parts in = parts_of(a.shape, a.qkv), out = parts_of(a.shape, a.d_qkv);
-  execute(context, a.shape, AttentionPass::backward,
-          {{Uid::q, in.q},
-           {Uid::k, in.k},
-           {Uid::v, in.v},
-           {Uid::out, const_cast<void*>(a.out)},
-           {Uid::lse, const_cast<float*>(a.lse)},
-           {Uid::d_out, const_cast<void*>(a.d_out)},
-           {Uid::d_q, out.q},
-           {Uid::d_k, out.k},
-           {Uid::d_v, out.v}});
+  Pointers pointers = {
+      {Uid::out, const_cast<void*>(a.out)}, {Uid::lse, const_cast<float*>(a.lse)}, {Uid::d_out, const_cast<void*>(a.d_out)}};
+  add_rows(pointers, a.qkv, {Uid::q, Uid::k, Uid::v}), add_rows(pointers, a.d_qkv, {Uid::d_q, Uid::d_k, Uid::d_v});
+  execute(context, a.shape, AttentionPass::backward, std::move(pointers));
 }
 
 }  // namespace tessera::kernels::cuda

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/check.hpp"
 #include "kernels/arithmetic.hpp"
 #include "kernels/attention/attention.hpp"
 
@@ -26,12 +27,10 @@ struct KeyStarts {
   }
 };
 
-/// Pointers are to head 0 of the first row that takes part, of the first sequence; what belongs to the next sequence lies shape.T rows on.
-/// Strides are in elements, from row to row. Values lie G * D after keys.
+/// Rows begin with the first that takes part, of the first sequence; what belongs to the next sequence lies shape.T rows on.
 struct AttentionInput {
-  AttentionShape shape;
-  const void *q = nullptr, *k = nullptr;
-  std::int64_t q_stride = 0, k_stride = 0;
+  AttentionShape shape;  ///< with Dv
+  Qkv rows = {};
   std::int64_t queries = 0, keys = 0;             ///< of each sequence
   bool causal = true;                             ///< a query sees the keys up to its own, of as many; else it sees all
   const std::int32_t* document_starts = nullptr;  ///< (B, T), from the first query on
@@ -39,39 +38,57 @@ struct AttentionInput {
 
   /// Whether a query may not see the first of the keys.
   bool is_bounded() const { return document_starts || shape.window > 0; }
-  /// Whether cuDNN's code does not have what is asked for.
-  bool is_ours_alone() const { return is_bounded() || shape.softcap > 0; }
+  /// Whether cuDNN's graphs, which are of packed rows, do not have what is asked for.
+  bool is_ours_alone() const;
+  /// Whether keys and values are of one width and their rows as far apart, so that code has one offset in both.
+  bool is_uniform() const { return shape.D == shape.Dv && rows.k.stride == rows.v.stride; }
 };
 struct ForwardPass : AttentionInput {
-  void* out = nullptr;   ///< rows of H * D
+  void* out = nullptr;   ///< rows of H * Dv
   float* lse = nullptr;  ///< T for each head
 };
 struct BackwardPass : AttentionInput {
-  void *d_q = nullptr, *d_k = nullptr;  ///< like q and k
-  std::int64_t d_q_stride = 0, d_k_stride = 0;
-  const void *d_out = nullptr, *out = nullptr;  ///< rows of H * D
+  QkvGradient d_rows = {};
+  const void *d_out = nullptr, *out = nullptr;  ///< rows of H * Dv
   const float* lse = nullptr;
+  bool is_ours_alone() const;
+  bool is_uniform() const { return AttentionInput::is_uniform() && d_rows.k.stride == d_rows.v.stride; }
 };
 
 /// Where the rows of a query head begin in one sequence, and those of its key/value head.
 template <class T>
 struct Heads {
   T *q = nullptr, *k = nullptr, *v = nullptr;
-  std::int64_t q_stride = 0, k_stride = 0;
+  std::int64_t q_stride = 0, k_stride = 0, v_stride = 0;
 };
-template <class T>
-TESSERA_BOTH TESSERA_INLINE Heads<const T> inputs_of(const AttentionInput& a, std::int64_t batch, std::int64_t head) {
-  const AttentionShape& s = a.shape;
-  const T* q = static_cast<const T*>(a.q) + batch * s.T * a.q_stride + head * s.D;
-  const T* k = static_cast<const T*>(a.k) + batch * s.T * a.k_stride + head / (s.H / s.G) * s.D;
-  return {q, k, k + s.G * s.D, a.q_stride, a.k_stride};
+/// `uniform`: code for passes that are (is_uniform), with the stride and width of keys for values.
+template <class T, bool uniform, class P>
+TESSERA_BOTH TESSERA_INLINE Heads<T> heads_of(const QueryKeyValue<P>& rows, const AttentionShape& s, std::int64_t batch,
+                                              std::int64_t head) {
+  const std::int64_t v_stride = uniform ? rows.k.stride : rows.v.stride, Dv = uniform ? s.D : s.Dv, kv_head = head / (s.H / s.G);
+  return {static_cast<T*>(rows.q.data) + batch * s.T * rows.q.stride + head * s.D,
+          static_cast<T*>(rows.k.data) + batch * s.T * rows.k.stride + kv_head * s.D,
+          static_cast<T*>(rows.v.data) + batch * s.T * v_stride + kv_head * Dv,
+          rows.q.stride,
+          rows.k.stride,
+          v_stride};
 }
-template <class T>
+template <class T, bool uniform = false>
+TESSERA_BOTH TESSERA_INLINE Heads<const T> inputs_of(const AttentionInput& a, std::int64_t batch, std::int64_t head) {
+  return heads_of<const T, uniform>(a.rows, a.shape, batch, head);
+}
+template <class T, bool uniform = false>
 TESSERA_BOTH TESSERA_INLINE Heads<T> gradients_of(const BackwardPass& a, std::int64_t batch, std::int64_t head) {
-  const AttentionShape& s = a.shape;
-  T* q = static_cast<T*>(a.d_q) + batch * s.T * a.d_q_stride + head * s.D;
-  T* k = static_cast<T*>(a.d_k) + batch * s.T * a.d_k_stride + head / (s.H / s.G) * s.D;
-  return {q, k, k + s.G * s.D, a.d_q_stride, a.d_k_stride};
+  return heads_of<T, uniform>(a.d_rows, a.shape, batch, head);
+}
+
+/// Rows hold their heads, and begin an even number of elements apart, since code takes elements in pairs.
+template <class P>
+void require_rows(const QueryKeyValue<P>& rows, const AttentionShape& s) {
+  const auto holds = [](const HeadRows<P>& r, std::int64_t width) { return r.stride >= width && r.stride % 2 == 0; };
+  TESSERA_REQUIRE(holds(rows.q, s.H * s.D) && holds(rows.k, s.G * s.D) && holds(rows.v, s.G * s.value_dim()),
+                  "rows of queries, keys and values {}, {} and {} elements apart, of H={} G={} D={} Dv={}", rows.q.stride, rows.k.stride,
+                  rows.v.stride, s.H, s.G, s.D, s.value_dim());
 }
 
 /// Whether caches have a row for each token that is seen, so that a text may be of any length; else it ends where they do.
@@ -118,66 +135,65 @@ inline bool makes_sense(const AttentionBlock& b) {
 }
 
 namespace attention_passes {
-/// p, that many elements on.
-template <class Pointer>
-Pointer further(Pointer p, std::int64_t elements, DType dtype) {
-  using Byte = std::conditional_t<std::is_const_v<std::remove_pointer_t<Pointer>>, const std::byte, std::byte>;
-  return static_cast<Byte*>(p) + elements * static_cast<std::int64_t>(size_of(dtype));
+inline AttentionShape with_value_dim(AttentionShape s) {
+  s.Dv = s.value_dim();
+  return s;
 }
-inline AttentionInput whole(const AttentionShape& s, const void* qkv, const std::int32_t* document_starts) {
-  const std::int64_t stride = (s.H + 2 * s.G) * s.D;
-  return {.shape = s,
-          .q = qkv,
-          .k = further(qkv, s.H * s.D, s.dtype),
-          .q_stride = stride,
-          .k_stride = stride,
+/// From row `row` on.
+template <class P>
+HeadRows<P> from_row(const HeadRows<P>& rows, std::int64_t row, DType dtype) {
+  return {further(rows.data, row * rows.stride, dtype), rows.stride};
+}
+template <class P>
+QueryKeyValue<P> of_block(const QueryKeyValue<P>& rows, const AttentionBlock& b) {
+  const DType dtype = b.shape.dtype;
+  return {from_row(rows.q, b.queries.first, dtype), from_row(rows.k, b.keys.first, dtype), from_row(rows.v, b.keys.first, dtype)};
+}
+inline AttentionInput whole(const AttentionShape& s, const Qkv& qkv, const std::int32_t* document_starts) {
+  return {.shape = with_value_dim(s),
+          .rows = qkv,
           .queries = s.T,
           .keys = s.T,
           .causal = true,
           .document_starts = document_starts,
           .starts = key_starts(s)};
 }
-inline AttentionInput block(const AttentionBlock& b, const void* qkv, const void* kv, const std::int32_t* document_starts) {
-  const AttentionShape& s = b.shape;
-  const std::int64_t q_stride = (s.H + 2 * s.G) * s.D, k_stride = 2 * s.G * s.D;
-  return {.shape = s,
-          .q = further(qkv, b.queries.first * q_stride, s.dtype),
-          .k = further(kv, b.keys.first * k_stride, s.dtype),
-          .q_stride = q_stride,
-          .k_stride = k_stride,
+inline AttentionInput block(const AttentionBlock& b, const Qkv& qkv, const std::int32_t* document_starts) {
+  return {.shape = with_value_dim(b.shape),
+          .rows = of_block(qkv, b),
           .queries = b.queries.count,
           .keys = b.keys.count,
           .causal = false,
           .document_starts = document_starts ? document_starts + b.queries.first : nullptr,
           .starts = key_starts(b)};
 }
+template <class P>
+bool is_packed(const QueryKeyValue<P>& rows, const AttentionShape& s) {
+  const QueryKeyValue<P> packed = packed_qkv(rows.q.data, s);
+  const auto same = [](const HeadRows<P>& a, const HeadRows<P>& b) { return a.data == b.data && a.stride == b.stride; };
+  return same(rows.q, packed.q) && same(rows.k, packed.k) && same(rows.v, packed.v);
+}
 }  // namespace attention_passes
+
+inline bool AttentionInput::is_ours_alone() const {
+  return is_bounded() || shape.softcap > 0 || shape.D != shape.Dv || !attention_passes::is_packed(rows, shape);
+}
+inline bool BackwardPass::is_ours_alone() const { return AttentionInput::is_ours_alone() || !attention_passes::is_packed(d_rows, shape); }
 
 inline ForwardPass pass_of(const AttentionForward& a) { return {attention_passes::whole(a.shape, a.qkv, a.document_starts), a.out, a.lse}; }
 inline ForwardPass pass_of(const AttentionBlockForward& a) {
   const AttentionShape& s = a.block.shape;
   const std::int64_t first = a.block.queries.first;
-  return {attention_passes::block(a.block, a.qkv, a.kv, a.document_starts), attention_passes::further(a.out, first * s.H * s.D, s.dtype),
-          a.lse + first};
+  return {attention_passes::block(a.block, a.qkv, a.document_starts), further(a.out, first * s.out_width(), s.dtype), a.lse + first};
 }
 inline BackwardPass pass_of(const AttentionBackward& a) {
-  const AttentionInput in = attention_passes::whole(a.shape, a.qkv, a.document_starts);
-  return {in,    a.d_qkv, attention_passes::further(a.d_qkv, a.shape.H * a.shape.D, a.shape.dtype), in.q_stride, in.k_stride, a.d_out,
-          a.out, a.lse};
+  return {attention_passes::whole(a.shape, a.qkv, a.document_starts), a.d_qkv, a.d_out, a.out, a.lse};
 }
 inline BackwardPass pass_of(const AttentionBlockBackward& a) {
-  using attention_passes::further;
   const AttentionShape& s = a.block.shape;
-  const std::int64_t width = s.H * s.D, first = a.block.queries.first;
-  const AttentionInput in = attention_passes::block(a.block, a.qkv, a.kv, a.document_starts);
-  return {in,
-          further(a.d_q, first * width, s.dtype),
-          further(a.d_kv, a.block.keys.first * in.k_stride, s.dtype),
-          width,
-          in.k_stride,
-          further(a.d_out, first * width, s.dtype),
-          further(a.out, first * width, s.dtype),
-          a.lse + first};
+  const std::int64_t first = a.block.queries.first, at = first * s.out_width();
+  return {attention_passes::block(a.block, a.qkv, a.document_starts), attention_passes::of_block(a.d_qkv, a.block),
+          further(a.d_out, at, s.dtype), further(a.out, at, s.dtype), a.lse + first};
 }
 
 }  // namespace tessera::kernels

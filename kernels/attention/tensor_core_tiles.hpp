@@ -17,34 +17,56 @@ using namespace tessera::cuda;
 
 inline constexpr int warps = 4, threads = warps * warp_lanes;
 
-/// Calls f with the compiled head dim that D is padded to, as a type: of scores with a cap only powers of two, since few models have caps
-/// and a kernel takes long to compile.
+/// Compiled widths: what D and Dv are padded to with zeros. `same`: of passes that are uniform (AttentionInput::is_uniform), whose code
+/// reads D and the keys' stride for values as well.
+template <int keys, int values, bool uniform>
+struct HeadDims {
+  static constexpr int Dp = keys, Dvp = values;
+  static constexpr bool same = uniform;
+  static __device__ __forceinline__ int Dv(const AttentionShape& s) { return static_cast<int>(same ? s.D : s.Dv); }
+};
+
+/// Calls f with compiled widths, as a type. A kernel takes long to compile, so that what few models have is padded further: of scores with
+/// a cap only powers of two, and of widths that differ 192 with 128 (MLA of DeepSeek-V3) and 256.
 template <class Seen, class F>
-void with_head_dim(std::int64_t D, F f) {
-  if constexpr (Seen::capped) {
+void with_head_dims(const AttentionShape& s, bool uniform, F f) {
+  const std::int64_t D = s.D;
+  if (!uniform) {
+    if constexpr (!Seen::capped)
+      if (D <= 192 && s.Dv <= 128) return f(HeadDims<192, 128, false>());
+    f(HeadDims<256, 256, false>());
+  } else if constexpr (Seen::capped) {
     if (D <= 64)
-      f(std::integral_constant<int, 64>());
+      f(HeadDims<64, 64, true>());
     else if (D <= 128)
-      f(std::integral_constant<int, 128>());
+      f(HeadDims<128, 128, true>());
     else
-      f(std::integral_constant<int, 256>());
+      f(HeadDims<256, 256, true>());
   } else if (D <= 32)
-    f(std::integral_constant<int, 32>());
+    f(HeadDims<32, 32, true>());
   else if (D <= 64)
-    f(std::integral_constant<int, 64>());
+    f(HeadDims<64, 64, true>());
   else if (D <= 96)
-    f(std::integral_constant<int, 96>());
+    f(HeadDims<96, 96, true>());
   else if (D <= 128)
-    f(std::integral_constant<int, 128>());
+    f(HeadDims<128, 128, true>());
   else if (D <= 192)
-    f(std::integral_constant<int, 192>());
+    f(HeadDims<192, 192, true>());
   else
-    f(std::integral_constant<int, 256>());
+    f(HeadDims<256, 256, true>());
 }
 
-/// Whether rows of D elements from p on can be copied 16 bytes at a time.
-inline bool copies_16_bytes(const void* p, std::int64_t D) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0 && D % 8 == 0; }
-inline bool copies_16_bytes(const AttentionInput& a) { return copies_16_bytes(a.q, a.shape.D) && copies_16_bytes(a.k, a.shape.D); }
+/// Whether rows from p on, some of `width` elements, can be copied 16 bytes at a time.
+inline bool copies_16_bytes(const void* p, std::int64_t width, std::int64_t stride) {
+  return reinterpret_cast<std::uintptr_t>(p) % 16 == 0 && width % 8 == 0 && stride % 8 == 0;
+}
+inline bool copies_16_bytes(const AttentionInput& a) {
+  const auto wide = [](const HeadRows<const void>& rows, std::int64_t width) { return copies_16_bytes(rows.data, width, rows.stride); };
+  return wide(a.rows.q, a.shape.D) && wide(a.rows.k, a.shape.D) && wide(a.rows.v, a.shape.Dv);
+}
+inline bool copies_16_bytes(const BackwardPass& a) {
+  return copies_16_bytes(static_cast<const AttentionInput&>(a)) && copies_16_bytes(a.d_out, a.shape.Dv, a.shape.Dv);
+}
 
 /// Calls f with std::true_type or std::false_type. Compiled for one width each: with both behind a flag, the copies that are not taken cost
 /// more instructions than those that are.

@@ -48,8 +48,8 @@ __device__ __forceinline__ void start_scores(float (&scores)[N][4], const std::u
   for (int n = 0; n < N; n += 8)
 #pragma unroll
     for (int i = 0; i < steps; ++i)
-      start_product<T, false>(reinterpret_cast<float(&)[8][4]>(scores[n]), left[i], further(columns_at<8 * N>(from, i), n * 8 * 128),
-                              i > 0);
+      start_product<T, false>(reinterpret_cast<float(&)[8][4]>(scores[n]), left[i],
+                              tessera::cuda::further(columns_at<8 * N>(from, i), n * 8 * 128), i > 0);
   warpgroup_commit();
 }
 
@@ -75,7 +75,8 @@ __device__ __forceinline__ void start_outputs(float (&out)[Dp / 64][8][4], std::
 #pragma unroll
   for (int n = 0; n < Dp / 64; ++n)
 #pragma unroll
-    for (int k = 0; k < steps; ++k) start_product<T, true>(out[n], p[k], further(from, n * steps * 16 * 128 + k * 16 * 128), true);
+    for (int k = 0; k < steps; ++k)
+      start_product<T, true>(out[n], p[k], tessera::cuda::further(from, n * steps * 16 * 128 + k * 16 * 128), true);
   warpgroup_commit();
 }
 

@@ -26,15 +26,17 @@ __global__ void __launch_bounds__(block_threads) sum_keys_kernel(T* to, const T*
   const std::int64_t token = row / 2, i = static_cast<std::int64_t>(vector) * N;
   const std::int64_t of_first = token / places.T * places.sharing * places.T + token % places.T;  // of the first rank that has them
   const std::int64_t begin = places.queries + row % 2 * places.keys, next = places.T * places.block_width();
+  const std::int64_t width = row % 2 == 0 ? places.keys : places.values;
+  if (i >= width) return;
   const T* block = from + of_first * places.block_width() + begin;
   float sum[N], x[N];
-  load<Whole>(sum, block, i, places.keys);
+  load<Whole>(sum, block, i, width);
   for (std::int64_t r = 1; r < places.sharing; ++r) {
-    load<Whole>(x, block + r * next, i, places.keys);
+    load<Whole>(x, block + r * next, i, width);
 #pragma unroll
     for (int n = 0; n < N; ++n) sum[n] += x[n];
   }
-  store<Whole>(to + places.among_rows(of_first, begin), i, places.keys, sum);
+  store<Whole>(to + places.among_rows(of_first, begin), i, width, sum);
 }
 
 template <bool to_rows, class Unit>
@@ -48,8 +50,8 @@ void move(const Context& context, const HeadBlocks& p) {
 
 template <bool to_rows>
 void move(const Context& context, const HeadBlocks& p) {
-  const std::int64_t head = p.D * static_cast<std::int64_t>(size_of(p.dtype));
-  if (on_sixteen_bytes(p.to, p.from) && head % 16 == 0)
+  const auto whole = [&](std::int64_t features) { return features * static_cast<std::int64_t>(size_of(p.dtype)) % 16 == 0; };
+  if (on_sixteen_bytes(p.to, p.from) && whole(p.D) && whole(head_blocks::value_dim(p)))
     move<to_rows, uint4>(context, p);
   else if (size_of(p.dtype) == 4)
     move<to_rows, std::uint32_t>(context, p);
@@ -62,8 +64,8 @@ void sum_keys(const Context& context, const HeadBlocks& p) {
     using T = decltype(type);
     constexpr int N = vector_elements<T>;
     const Places places = head_blocks::places_of(p, sizeof(T));
-    const RowVectors vectors(p.B * p.G * p.T * 2, places.keys, N);
-    with_whole(on_sixteen_bytes(p.to, p.from) && whole_vectors(N, {p.D}), [&](auto whole) {
+    const RowVectors vectors(p.B * p.G * p.T * 2, std::max(places.keys, places.values), N);
+    with_whole(on_sixteen_bytes(p.to, p.from) && whole_vectors(N, {places.keys, places.values}), [&](auto whole) {
       launch(stream_of(context), vectors.blocks(), block_threads, 0, sum_keys_kernel<T, decltype(whole)>, static_cast<T*>(p.to),
              static_cast<const T*>(p.from), places, vectors);
     });

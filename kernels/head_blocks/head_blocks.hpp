@@ -5,21 +5,21 @@
 
 namespace tessera::kernels {
 
-/// A row of (H + 2 G) D elements is [H query heads | G key heads | G value heads], of which rank n of N has the n-th part of each kind: its
-/// row of W elements is [H/N | G/N | G/N]. Of fewer key heads than ranks, N / G ranks have the same one: [H/N | 1 | 1]. Of a context, G is
-/// 0.
+/// A row of H D + G (D + Dv) elements is [H query heads | G key heads | G value heads], of which rank n of N has the n-th part of each
+/// kind: its row of W elements is [H/N | G/N | G/N]. Of fewer key heads than ranks, N / G ranks have the same one: [H/N | 1 | 1]. Of a
+/// context, G is 0 and D the width of its heads.
 struct HeadBlocks {
   void* to = nullptr;
   const void* from = nullptr;
-  std::int64_t B = 0, T = 0;  ///< sequences, and tokens of each
-  std::int64_t N = 0;         ///< ranks; divides H, and divides or is a multiple of G
-  std::int64_t H = 0, G = 0, D = 0;
+  std::int64_t B = 0, T = 0;                 ///< sequences, and tokens of each
+  std::int64_t N = 0;                        ///< ranks; divides H, and divides or is a multiple of G
+  std::int64_t H = 0, G = 0, D = 0, Dv = 0;  ///< Dv: features of a value head; 0: as D
   DType dtype = DType::f32;
 };
-/// to (B,N,T,W) from rows (B*T,(H+2G)D): copies.
+/// to (B,N,T,W) from rows (B*T, H D + G (D + Dv)): copies.
 TESSERA_OP(rows_to_head_blocks, (const Context& context, const HeadBlocks& arguments), (context, arguments))
-/// to (B*T,(H+2G)D) from blocks (B,N,T,W): copies, and of a key or value head that several ranks have their sum, in fp32 and in the order
-/// of the ranks.
+/// to (B*T, H D + G (D + Dv)) from blocks (B,N,T,W): copies, and of a key or value head that several ranks have their sum, in fp32 and in
+/// the order of the ranks.
 TESSERA_OP(head_blocks_to_rows, (const Context& context, const HeadBlocks& arguments), (context, arguments))
 
 }  // namespace tessera::kernels

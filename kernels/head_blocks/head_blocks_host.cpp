@@ -13,7 +13,7 @@ namespace {
 template <class F>
 void each_run(const HeadBlocks& p, bool queries_alone, F f) {
   const head_blocks::Places places = head_blocks::places_of(p, 1);
-  const std::int64_t begins[] = {0, places.queries, places.queries + places.keys}, sizes[] = {places.queries, places.keys, places.keys};
+  const std::int64_t begins[] = {0, places.queries, places.queries + places.keys}, sizes[] = {places.queries, places.keys, places.values};
   const std::int64_t rows = p.B * p.N * p.T, width = places.block_width();
   const int kinds = queries_alone || p.G == 0 ? 1 : 3;
   parallel_ranges(rows, std::max<std::int64_t>(1, 65536 / std::max<std::int64_t>(width, 1)), [&](std::int64_t first, std::int64_t last) {
@@ -27,15 +27,16 @@ void each_run(const HeadBlocks& p, bool queries_alone, F f) {
 template <class T>
 void sum_keys(const HeadBlocks& p, const head_blocks::Places& places, std::int64_t row) {
   const std::int64_t width = places.block_width(), next = p.T * width;  // the same token of the next rank
-  for (std::int64_t begin = places.queries; begin < width; begin += places.keys) {
+  const auto sum_of = [&](std::int64_t begin, std::int64_t heads) {
     const T* from = static_cast<const T*>(p.from) + row * width + begin;
     T* to = static_cast<T*>(p.to) + places.among_rows(row, begin);
-    for_vectors(0, places.keys, [&](std::int64_t i, auto n) {
+    for_vectors(0, heads, [&](std::int64_t i, auto n) {
       f32x16 sum = load_any(from + i, n);
       for (std::int64_t r = 1; r < places.sharing; ++r) sum += load_any(from + r * next + i, n);
       store_any(to + i, sum, n);
     });
-  }
+  };
+  sum_of(places.queries, places.keys), sum_of(places.queries + places.keys, places.values);
 }
 
 void require_division(const HeadBlocks& p) {
@@ -58,12 +59,13 @@ void head_blocks_to_rows(const Context&, const HeadBlocks& p) {
            [to = static_cast<std::byte*>(p.to), from = static_cast<const std::byte*>(p.from)](
                std::int64_t block, std::int64_t row, std::size_t bytes) { std::memcpy(to + row, from + block, bytes); });
   if (places.sharing == 1) return;
-  parallel_ranges(p.B * p.G * p.T, std::max<std::int64_t>(1, 16384 / places.keys), [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t i = first; i < last; ++i) {
-      const std::int64_t row = i / p.T * places.sharing * p.T + i % p.T;  // (B,G,T) as (B,N,T)
-      with_float_type(p.dtype, "head_blocks", [&](auto type) { sum_keys<decltype(type)>(p, places, row); });
-    }
-  });
+  parallel_ranges(p.B * p.G * p.T, std::max<std::int64_t>(1, 16384 / (places.keys + places.values)),
+                  [&](std::int64_t first, std::int64_t last) {
+                    for (std::int64_t i = first; i < last; ++i) {
+                      const std::int64_t row = i / p.T * places.sharing * p.T + i % p.T;  // (B,G,T) as (B,N,T)
+                      with_float_type(p.dtype, "head_blocks", [&](auto type) { sum_keys<decltype(type)>(p, places, row); });
+                    }
+                  });
 }
 
 }  // namespace tessera::kernels::host

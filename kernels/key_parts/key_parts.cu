@@ -25,13 +25,14 @@ __global__ void __launch_bounds__(block_threads) spread_kernel(Unit* parts, cons
   if (row >= vectors.rows) return;
   const auto counted = static_cast<std::uint32_t>(row), tokens = static_cast<std::uint32_t>(places.M), rank = counted / tokens;
   const std::int64_t token = counted - rank * tokens;
-  parts[row * 2 * places.part + unit] = places.has(rank) ? d_rows[token * places.width() + places.in_row(rank, unit)] : Unit{};
+  parts[row * places.part() + unit] = places.has(rank) ? d_rows[token * places.width() + places.in_row(rank, unit)] : Unit{};
 }
 
 /// Calls f with a type that parts are whole numbers of.
 template <class F>
 void with_unit(const KeyParts& p, bool aligned, F f) {
-  if (aligned && p.part() * static_cast<std::int64_t>(size_of(p.dtype)) % 16 == 0)
+  const auto whole = [&](std::int64_t features) { return features / p.sharing * static_cast<std::int64_t>(size_of(p.dtype)) % 16 == 0; };
+  if (aligned && whole(p.D) && whole(p.value_dim()))
     f(uint4{});
   else if (size_of(p.dtype) == 4)
     f(std::uint32_t{});
@@ -59,7 +60,7 @@ void spread_key_gradients(const Context& context, const SpreadKeyGradients& p) {
   with_unit(p.shape, on_sixteen_bytes(p.parts, p.d_rows), [&](auto unit) {
     using Unit = decltype(unit);
     const Places places = key_parts::places_of(p.shape, sizeof(Unit));
-    const RowVectors vectors(p.shape.N * p.shape.M, 2 * places.part, 1);
+    const RowVectors vectors(p.shape.N * p.shape.M, places.part(), 1);
     launch(stream_of(context), vectors.blocks(), block_threads, 0, spread_kernel<Unit>, static_cast<Unit*>(p.parts),
            static_cast<const Unit*>(p.d_rows), places, vectors);
   });

@@ -11,8 +11,8 @@ namespace {
 using key_parts::Places;
 
 Places bytes_of(const KeyParts& p) {
-  TESSERA_REQUIRE(key_parts::divides(p), "a key head of {} features in {} parts, of {} ranks from {} on, {} tokens", p.D, p.sharing, p.N,
-                  p.first, p.M);
+  TESSERA_REQUIRE(key_parts::divides(p), "key and value heads of {} and {} features in {} parts, of {} ranks from {} on, {} tokens", p.D,
+                  p.value_dim(), p.sharing, p.N, p.first, p.M);
   return key_parts::places_of(p, 1);
 }
 
@@ -30,25 +30,29 @@ void join_key_parts(const Context&, const JoinKeyParts& p) {
     for (std::int64_t token = begin; token < end; ++token) {
       std::byte* row = static_cast<std::byte*>(p.rows) + token * places.width();
       copy(row, static_cast<const std::byte*>(p.made) + token * places.made_width(), places.queries);
-      for (std::int64_t i = 0; i < 2 * places.keys; i += places.part)
-        copy(row + places.queries + i, static_cast<const std::byte*>(p.parts) + places.among_parts(token, i), places.part);
+      const auto copy_parts = [&](std::int64_t begin, std::int64_t end, std::int64_t part) {
+        for (std::int64_t i = begin; i < end; i += part)
+          copy(row + places.queries + i, static_cast<const std::byte*>(p.parts) + places.among_parts(token, i), part);
+      };
+      copy_parts(0, places.keys, places.key_part), copy_parts(places.keys, places.keys + places.values, places.value_part);
     }
   });
 }
 
 void spread_key_gradients(const Context&, const SpreadKeyGradients& p) {
   const Places places = bytes_of(p.shape);
-  const auto part = static_cast<std::size_t>(places.part);
-  parallel_ranges(p.shape.N * p.shape.M, part_grain(2 * places.part), [&](std::int64_t begin, std::int64_t end) {
+  const auto keys = static_cast<std::size_t>(places.key_part), values = static_cast<std::size_t>(places.value_part);
+  parallel_ranges(p.shape.N * p.shape.M, part_grain(places.part()), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
       const std::int64_t rank = row / places.M, token = row % places.M;
-      std::byte* to = static_cast<std::byte*>(p.parts) + row * 2 * places.part;
+      std::byte* to = static_cast<std::byte*>(p.parts) + row * places.part();
       if (!places.has(rank)) {
-        std::memset(to, 0, 2 * part);
+        std::memset(to, 0, keys + values);
         continue;
       }
       const std::byte* from = static_cast<const std::byte*>(p.d_rows) + token * places.width();
-      for (const std::int64_t i : {std::int64_t{0}, places.part}) std::memcpy(to + i, from + places.in_row(rank, i), part);
+      std::memcpy(to, from + places.in_row(rank, 0), keys);
+      std::memcpy(to + keys, from + places.in_row(rank, places.key_part), values);
     }
   });
 }

@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(block_threads) merge_block_kernel(MergeBlock p
   const bool has_row = counted < vectors.rows;
   const auto queries = static_cast<unsigned>(p.queries.count), query = static_cast<unsigned>(counted);
   const std::int64_t head = thread / lanes, batch = query / queries, row = p.queries.first + query % queries;
-  const std::int64_t term = (batch * p.shape.H + head) * p.shape.T + row, D = p.shape.D;
+  const std::int64_t term = (batch * p.shape.H + head) * p.shape.T + row, D = p.shape.value_dim();
   ring_attention::Merged<float> merged{};
   if (has_row) merged = ring_attention::merge(p.lse[term], p.block_lse[term]);
   __syncwarp();  // all threads of the row have read what its first one overwrites
@@ -54,39 +54,66 @@ __global__ void __launch_bounds__(block_threads) add_block_gradient_kernel(AddBl
   store<Whole>(p.sum + at, i, p.W, sum);
 }
 
-/// A vector a thread: those of a row's queries, then those of its keys and values. `joins`: from the sums to d_qkv, else the other way.
+/// Heads of one kind in d_qkv, and their fp32 sums.
+template <class T>
+struct GradientRows {
+  T* heads;
+  float* sums;
+  std::int64_t stride, sums_stride, width;
+};
+template <class T>
+struct GradientKinds {
+  GradientRows<T> kinds[3];  ///< queries, keys, values
+};
+
+/// A vector a thread: those of a token's queries, then of its keys, then of its values. `joins`: from the sums to d_qkv, else the other
+/// way.
 template <class T, class Whole, bool joins>
-__global__ void __launch_bounds__(block_threads)
-    gradients_kernel(T* d_qkv, float* d_q, float* d_kv, std::int64_t queries, std::int64_t keys, RowVectors vectors) {
+__global__ void __launch_bounds__(block_threads) gradients_kernel(GradientKinds<T> of, RowVectors vectors) {
   constexpr int N = vector_elements<T>;
-  const auto [row, vector] = vectors.place();
+  const auto [row, counted] = vectors.place();
   if (row >= vectors.rows) return;
-  const std::int64_t of_queries = (queries + N - 1) / N;
-  const bool is_query = vector < of_queries;
-  const std::int64_t n = is_query ? queries : keys, i = (vector - (is_query ? 0 : of_queries)) * N;
-  T* both = d_qkv + row * (queries + keys) + (is_query ? 0 : queries);
-  float* sum = is_query ? d_q + row * queries : d_kv + row * keys;
-  float x[N];
+  std::int64_t vector = counted;
+  int kind = 0;
+#pragma unroll
+  for (int k = 0; k < 2; ++k) {
+    const std::int64_t before = (of.kinds[k].width + N - 1) / N;
+    if (kind == k && vector >= before) vector -= before, ++kind;
+  }
+  const GradientRows<T>& rows = kind == 0 ? of.kinds[0] : kind == 1 ? of.kinds[1] : of.kinds[2];
+  T* heads = rows.heads + row * rows.stride;
+  float *sums = rows.sums + row * rows.sums_stride, x[N];
+  const std::int64_t n = rows.width, i = vector * N;
   if constexpr (joins) {
-    load<Whole>(x, sum, i, n);
-    store<Whole>(both, i, n, x);
+    load<Whole>(x, sums, i, n);
+    store<Whole>(heads, i, n, x);
   } else {
-    load<Whole>(x, both, i, n);
-    store<Whole>(sum, i, n, x);
+    load<Whole>(x, heads, i, n);
+    store<Whole>(sums, i, n, x);
   }
 }
 
-template <bool joins>
-void gradients(const Context& context, void* d_qkv, float* d_q, float* d_kv, const AttentionShape& s) {
-  const std::int64_t queries = s.H * s.D, keys = 2 * s.G * s.D;
+/// What a side only reads is not written for it.
+template <bool joins, class P>
+void gradients(const Context& context, const QueryKeyValue<P>& d_qkv, const float* d_q, const float* d_kv, const AttentionShape& s) {
+  const std::int64_t queries = s.H * s.D, keys = s.G * s.D, values = s.G * s.value_dim();
   if (s.B * s.T == 0) return;
   with_float_type(s.dtype, [&](auto type) {
     using T = decltype(type);
     constexpr std::int64_t N = vector_elements<T>;
-    const RowVectors vectors(s.B * s.T, (ceil_div(queries, N) + ceil_div(keys, N)) * N, static_cast<int>(N));
-    with_whole(on_sixteen_bytes(d_qkv, d_q, d_kv) && whole_vectors(static_cast<int>(N), {queries, keys}), [&](auto whole) {
-      launch(stream_of(context), vectors.blocks(), block_threads, 0, gradients_kernel<T, decltype(whole), joins>, static_cast<T*>(d_qkv),
-             d_q, d_kv, queries, keys, vectors);
+    const auto rows_of = [](const HeadRows<P>& rows, const float* sums, std::int64_t sums_stride, std::int64_t width) {
+      auto* heads = static_cast<T*>(const_cast<void*>(static_cast<const void*>(rows.data)));
+      return GradientRows<T>{heads, const_cast<float*>(sums), rows.stride, sums_stride, width};
+    };
+    const GradientKinds<T> of{{rows_of(d_qkv.q, d_q, queries, queries), rows_of(d_qkv.k, d_kv, keys + values, keys),
+                               rows_of(d_qkv.v, d_kv + keys, keys + values, values)}};
+    const RowVectors vectors(s.B * s.T, (ceil_div(queries, N) + ceil_div(keys, N) + ceil_div(values, N)) * N, static_cast<int>(N));
+    bool whole_rows = true;
+    for (const GradientRows<T>& rows : of.kinds)
+      whole_rows = whole_rows && on_sixteen_bytes(rows.heads, rows.sums) &&
+                   whole_vectors(static_cast<int>(N), {rows.width, rows.stride, rows.sums_stride});
+    with_whole(whole_rows, [&](auto whole) {
+      launch(stream_of(context), vectors.blocks(), block_threads, 0, gradients_kernel<T, decltype(whole), joins>, of, vectors);
     });
   });
 }
@@ -101,9 +128,9 @@ void merge_block(const Context& context, const MergeBlock& p) {
     using T = decltype(type);
     constexpr int N = vector_elements<T>;
     unsigned lanes = 1;
-    while (lanes < warp_lanes && lanes * N < s.D) lanes *= 2;
+    while (lanes < warp_lanes && lanes * N < s.value_dim()) lanes *= 2;
     const RowVectors vectors(s.B * p.queries.count, s.H * lanes, 1);
-    with_whole(on_sixteen_bytes(p.sum, p.block_out) && whole_vectors(N, {s.D}), [&](auto whole) {
+    with_whole(on_sixteen_bytes(p.sum, p.block_out) && whole_vectors(N, {s.value_dim()}), [&](auto whole) {
       launch(stream_of(context), vectors.blocks(), block_threads, 0, merge_block_kernel<T, decltype(whole)>, p, vectors, lanes);
     });
   });
@@ -123,12 +150,8 @@ void add_block_gradient(const Context& context, const AddBlockGradient& p) {
   });
 }
 
-void begin_gradients(const Context& context, const BeginGradients& p) {
-  gradients<false>(context, const_cast<void*>(p.d_qkv), p.d_q, p.d_kv, p.shape);  // which it only reads
-}
+void begin_gradients(const Context& context, const BeginGradients& p) { gradients<false>(context, p.d_qkv, p.d_q, p.d_kv, p.shape); }
 
-void end_gradients(const Context& context, const EndGradients& p) {
-  gradients<true>(context, p.d_qkv, const_cast<float*>(p.d_q), const_cast<float*>(p.d_kv), p.shape);
-}
+void end_gradients(const Context& context, const EndGradients& p) { gradients<true>(context, p.d_qkv, p.d_q, p.d_kv, p.shape); }
 
 }  // namespace tessera::kernels::cuda

@@ -34,10 +34,10 @@ void merge_tokens(const MergeBlock& p, std::int64_t batch, std::int64_t row, int
     }
     for (std::int64_t t = 0; t < tokens; ++t)
       for (std::int64_t h = 0; h < heads; ++h) {
-        const std::int64_t at = ((batch * s.T + row + t) * s.H + first + h) * s.D;
+        const std::int64_t at = ((batch * s.T + row + t) * s.H + first + h) * s.value_dim();
         const f32x16 keep = splat(kept[h][t]), take = splat(taken[h][t]);
         const T* block = static_cast<const T*>(p.block_out) + at;
-        for_vectors(0, s.D, [&](std::int64_t d, auto n) {
+        for_vectors(0, s.value_dim(), [&](std::int64_t d, auto n) {
           store(p.sum + at + d, fma(load(p.sum + at + d, n), keep, load(block + d, n) * take), n);
         });
       }
@@ -65,12 +65,17 @@ void add_row(const AddBlockGradient& p, std::int64_t row) {
   }
 }
 
-/// Calls f(row, element of a (B*T, H*D), of a (B*T, 2*G*D), of a (B*T, (H+2G)*D)) for each row.
-template <class F>
-void each_row(const AttentionShape& s, F f) {
-  const std::int64_t queries = s.H * s.D, keys = 2 * s.G * s.D;
-  parallel_ranges(s.B * s.T, grain_of(queries + keys), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; ++row) f(row * queries, row * keys, row * (queries + keys));
+/// Calls f(heads of d_qkv, fp32 sums) for the queries, the keys and the values of each token.
+template <class T, class P, class Sum, class F>
+void each_row(const QueryKeyValue<P>& d_qkv, Sum* d_q, Sum* d_kv, const AttentionShape& s, F f) {
+  const std::int64_t queries = s.H * s.D, keys = s.G * s.D, values = s.G * s.value_dim();
+  const auto row_of = [](const HeadRows<P>& rows, std::int64_t row) { return static_cast<T*>(rows.data) + row * rows.stride; };
+  parallel_ranges(s.B * s.T, grain_of(queries + keys + values), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      f(row_of(d_qkv.q, row), d_q + row * queries, queries);
+      f(row_of(d_qkv.k, row), d_kv + row * (keys + values), keys);
+      f(row_of(d_qkv.v, row), d_kv + row * (keys + values) + keys, values);
+    }
   });
 }
 
@@ -100,24 +105,16 @@ void add_block_gradient(const Context&, const AddBlockGradient& p) {
 }
 
 void begin_gradients(const Context&, const BeginGradients& p) {
-  const std::int64_t queries = p.shape.H * p.shape.D, keys = 2 * p.shape.G * p.shape.D;
   with_float_type(p.shape.dtype, "begin_gradients", [&](auto type) {
-    const auto* from = static_cast<const decltype(type)*>(p.d_qkv);
-    each_row(p.shape, [&](std::int64_t of_queries, std::int64_t of_keys, std::int64_t of_both) {
-      convert(p.d_q + of_queries, from + of_both, queries);
-      convert(p.d_kv + of_keys, from + of_both + queries, keys);
-    });
+    each_row<const decltype(type)>(p.d_qkv, p.d_q, p.d_kv, p.shape,
+                                   [](const auto* heads, float* sums, std::int64_t n) { convert(sums, heads, n); });
   });
 }
 
 void end_gradients(const Context&, const EndGradients& p) {
-  const std::int64_t queries = p.shape.H * p.shape.D, keys = 2 * p.shape.G * p.shape.D;
   with_float_type(p.shape.dtype, "end_gradients", [&](auto type) {
-    auto* to = static_cast<decltype(type)*>(p.d_qkv);
-    each_row(p.shape, [&](std::int64_t of_queries, std::int64_t of_keys, std::int64_t of_both) {
-      convert(to + of_both, p.d_q + of_queries, queries);
-      convert(to + of_both + queries, p.d_kv + of_keys, keys);
-    });
+    each_row<decltype(type)>(p.d_qkv, p.d_q, p.d_kv, p.shape,
+                             [](auto* heads, const float* sums, std::int64_t n) { convert(heads, sums, n); });
   });
 }
 

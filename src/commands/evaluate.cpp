@@ -55,7 +55,7 @@ int evaluate(const EvaluateOptions& o) {
   LoadedModel model = load_model(o.checkpoint, device, {.micro_batch = B});
   const bool terminal = isatty(STDERR_FILENO);
   const double begin = now_seconds();
-  if (model.engine->schedule().shape.turns_by_longest) {
+  if (model.engine->schedule().shape.rotation.by_longest) {
     std::int64_t longest = 1;
     for (std::int64_t sample = 0; sample < samples; ++sample) longest = std::max(longest, data.longest(sample));
     model.engine->turn_by(longest);

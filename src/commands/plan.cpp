@@ -165,7 +165,7 @@ Json plan_json(const Planned& p) {
       {"schedule_hash", p.schedule.hash().hex()},
       {"threads_per_rank", p.threads}};
   const ModelShape s = expert_shape(p);
-  if (const ExpertShape& e = s.experts; e.E > 0)
+  if (const Router& e = s.router; e.E > 0)
     out["experts"] = {{"experts", e.E},
                       {"per_token", e.k},
                       {"dropless", e.capacity_factor == 0},
@@ -254,7 +254,7 @@ void print_details(const Planned& p) {
   if (const std::string frozen = describe_frozen(p.request.layout.table); !frozen.empty())
     put("frozen    {}: without gradients, moments and fp32 copies\n", frozen);
   if (const std::string layers = describe_layers(p.request.deck.model); !layers.empty()) put("layers    {}\n", layers);
-  if (p.schedule.shape.experts.E > 0) put("experts   {}\n", describe_experts(expert_shape(p)));
+  if (p.schedule.shape.router.E > 0) put("experts   {}\n", describe_experts(expert_shape(p)));
   const int context = p.request.mesh.size(Axis::cp), tensor = p.request.mesh.size(Axis::tp), experts = p.request.mesh.size(Axis::ep);
   put("mesh      {}{} data-parallel ranks{}{}{}{}, ZeRO stage {}\n", p.stages.empty() ? "" : fmt::format("{} stages of ", p.stages.size()),
       p.request.data.size, describe_replicas(p.request.mesh),

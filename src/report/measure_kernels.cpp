@@ -54,6 +54,7 @@ void measure_products(Bench& bench, const MeasureSizes& sizes, DType dtype, Comp
 }
 
 void measure_attention(Bench& bench, const MeasureSizes& sizes, DType dtype, ComputeRates& rates) {
+  using kernels::packed_qkv;
   rates.attention_forward.axes = rates.attention_backward.axes = {sizes.lengths, sizes.head_dims};
   for (const double length : sizes.lengths)
     for (const double head_dim : sizes.head_dims) {
@@ -69,10 +70,12 @@ void measure_attention(Bench& bench, const MeasureSizes& sizes, DType dtype, Com
       const double flops = 2.0 * static_cast<double>(s.B * s.H * s.D) * length * length;
       const kernels::Context forward = bench.context(kernels::attention_forward_workspace_bytes(s, bench.backend()));
       const kernels::Context backward = bench.context(kernels::attention_backward_workspace_bytes(s, bench.backend()));
-      rates.attention_forward.rates.push_back(
-          rounded(flops / bench.seconds([&] { kernels::attention_forward(forward, {.out = out, .lse = lse, .qkv = qkv, .shape = s}); })));
+      rates.attention_forward.rates.push_back(rounded(flops / bench.seconds([&] {
+        kernels::attention_forward(forward, {.out = out, .lse = lse, .qkv = packed_qkv(qkv, s), .shape = s});
+      })));
       rates.attention_backward.rates.push_back(rounded(2.5 * flops / bench.seconds([&] {
-        kernels::attention_backward(backward, {.d_qkv = d_qkv, .d_out = d_out, .qkv = qkv, .out = out, .lse = lse, .shape = s});
+        kernels::attention_backward(
+            backward, {.d_qkv = packed_qkv(d_qkv, s), .d_out = d_out, .qkv = packed_qkv(qkv, s), .out = out, .lse = lse, .shape = s});
       })));
     }
 }
@@ -82,16 +85,12 @@ ModelShape layer_of(std::int64_t rows, DType dtype, kernels::Backend backend, bo
   return {.B = 1,
           .T = rows,
           .C = 512,
-          .H = 8,
-          .G = 4,
-          .D = 64,
-          .F = 1408,
           .V = 4096,
           .L = 1,
+          .attention = {.H = 8, .G = 4, .D = 64, .Dv = 64, .qkv_bias = !qk_norm, .qk_norm = qk_norm},
+          .block = {.F = 1408},
           .dtype = dtype,
           .backend = backend,
-          .qkv_bias = !qk_norm,
-          .qk_norm = qk_norm,
           .loss_chunk = rows};
 }
 

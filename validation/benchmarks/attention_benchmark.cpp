@@ -21,16 +21,20 @@ void run_attention(benchmark::State& state, const kernels::AttentionShape& s, bo
   Data lse(s.B * s.H * s.T, DType::f32);
   Data workspace(std::max(kernels::attention_forward_workspace_bytes(s), kernels::attention_backward_workspace_bytes(s)));
   auto forward = [&] {
-    kernels::attention_forward(workspace.context(), {.out = out.data(), .lse = lse.as<float>(), .qkv = qkv.data(), .shape = s});
+    kernels::attention_forward(workspace.context(),
+                               {.out = out.data(), .lse = lse.as<float>(), .qkv = kernels::packed_qkv(qkv.data(), s), .shape = s});
   };
   forward();
   double best = 1e30;
   for (auto _ : state) {
     double start = now_seconds();
     if (backward)
-      kernels::attention_backward(
-          workspace.context(),
-          {.d_qkv = d_qkv.data(), .d_out = d_out.data(), .qkv = qkv.data(), .out = out.data(), .lse = lse.as<float>(), .shape = s});
+      kernels::attention_backward(workspace.context(), {.d_qkv = kernels::packed_qkv(d_qkv.data(), s),
+                                                        .d_out = d_out.data(),
+                                                        .qkv = kernels::packed_qkv(qkv.data(), s),
+                                                        .out = out.data(),
+                                                        .lse = lse.as<float>(),
+                                                        .shape = s});
     else
       forward();
     best = std::min(best, now_seconds() - start);
@@ -48,11 +52,15 @@ void run_window(benchmark::State& state, kernels::AttentionShape s, std::int64_t
     s.window = seen;
     const double start = now_seconds();
     if (gradients)
-      kernels::attention_backward(
-          workspace.context(),
-          {.d_qkv = d_qkv.data(), .d_out = d_out.data(), .qkv = qkv.data(), .out = out.data(), .lse = lse.as<float>(), .shape = s});
+      kernels::attention_backward(workspace.context(), {.d_qkv = kernels::packed_qkv(d_qkv.data(), s),
+                                                        .d_out = d_out.data(),
+                                                        .qkv = kernels::packed_qkv(qkv.data(), s),
+                                                        .out = out.data(),
+                                                        .lse = lse.as<float>(),
+                                                        .shape = s});
     else
-      kernels::attention_forward(workspace.context(), {.out = out.data(), .lse = lse.as<float>(), .qkv = qkv.data(), .shape = s});
+      kernels::attention_forward(workspace.context(),
+                                 {.out = out.data(), .lse = lse.as<float>(), .qkv = kernels::packed_qkv(qkv.data(), s), .shape = s});
     return now_seconds() - start;
   };
   double all = 1e30, some = 1e30;
@@ -89,19 +97,17 @@ void run_block(benchmark::State& state, const kernels::AttentionShape& s, bool l
   Data d_q(rows * queries, s.dtype), d_kv(rows * keys, s.dtype), lse(s.B * s.H * s.T, DType::f32);
   Data workspace(
       std::max(kernels::attention_block_forward_workspace_bytes(block), kernels::attention_block_backward_workspace_bytes(block)));
+  const kernels::Qkv block_rows = kernels::packed_kv<const void>(kernels::packed_qkv(qkv.data(), s).q, kv.data(), s);
   auto run = [&](bool gradients) {
     if (gradients)
-      kernels::attention_block_backward(workspace.context(), {.d_q = d_q.data(),
-                                                              .d_kv = d_kv.data(),
+      kernels::attention_block_backward(workspace.context(), {.d_qkv = kernels::packed_kv<void>({d_q.data(), queries}, d_kv.data(), s),
                                                               .d_out = d_out.data(),
-                                                              .qkv = qkv.data(),
-                                                              .kv = kv.data(),
+                                                              .qkv = block_rows,
                                                               .out = out.data(),
                                                               .lse = lse.as<float>(),
                                                               .block = block});
     else
-      kernels::attention_block_forward(workspace.context(),
-                                       {.out = out.data(), .lse = lse.as<float>(), .qkv = qkv.data(), .kv = kv.data(), .block = block});
+      kernels::attention_block_forward(workspace.context(), {.out = out.data(), .lse = lse.as<float>(), .qkv = block_rows, .block = block});
   };
   run(false);
   double best = 1e30;

@@ -85,7 +85,7 @@ void add_attention(Part& part, const Settings& s) {
       const std::int64_t cache = length * shape.G * shape.D * static_cast<std::int64_t>(sizeof(bf16)), turns = turns_of(s, 2 * cache);
       const auto last = static_cast<std::int32_t>(length - 1);
       AttentionDecode a{.out = part.values(shape.H * shape.D, DType::bf16),
-                        .qkv = part.values((shape.H + 2 * shape.G) * shape.D, DType::bf16),
+                        .qkv = packed_qkv(part.values(shape.qkv_width(), DType::bf16), shape),
                         .position = static_cast<const std::int32_t*>(part.copy_of(&last, sizeof last)),
                         .capacity = length,
                         .shape = shape};
@@ -96,9 +96,9 @@ void add_attention(Part& part, const Settings& s) {
       part.contenders.push_back({.name = fmt::format("attention decode T={} D={} H={} G={}", length, shape.D, shape.H, shape.G),
                                  .limit = "copy",
                                  .amount = static_cast<double>(turns * 2 * cache),
-                                 .run = as_graph(turns, [=](cudaStream_t stream, std::int64_t turn) {
+                                 .run = as_graph(turns, [=, row = shape.G * shape.D](cudaStream_t stream, std::int64_t turn) {
                                    AttentionDecode of_turn = a;
-                                   of_turn.cache_k = keys + turn * cache, of_turn.cache_v = values + turn * cache;
+                                   of_turn.cached_k = {keys + turn * cache, row}, of_turn.cached_v = {values + turn * cache, row};
                                    attention_decode(on(stream, workspace, bytes), of_turn);
                                  })});
     }

@@ -167,10 +167,12 @@ void add_ring_attention(Part& part, const Settings& s, DType dtype) {
     add_block_gradient(on(stream), call);
   });
   const double converted = 4 * count(T * (queries + keys)) + bytes_of(T * (queries + keys), dtype);
-  add("begin_gradients", converted,
-      [=](cudaStream_t stream) { begin_gradients(on(stream), {.d_q = d_q, .d_kv = d_kv, .d_qkv = d_qkv, .shape = shape}); });
-  add("end_gradients", converted,
-      [=](cudaStream_t stream) { end_gradients(on(stream), {.d_qkv = d_qkv, .d_q = d_q, .d_kv = d_kv, .shape = shape}); });
+  add("begin_gradients", converted, [=](cudaStream_t stream) {
+    begin_gradients(on(stream), {.d_q = d_q, .d_kv = d_kv, .d_qkv = packed_qkv(d_qkv, shape), .shape = shape});
+  });
+  add("end_gradients", converted, [=](cudaStream_t stream) {
+    end_gradients(on(stream), {.d_qkv = packed_qkv(d_qkv, shape), .d_q = d_q, .d_kv = d_kv, .shape = shape});
+  });
 }
 
 /// Heads of 64 features.

@@ -254,21 +254,28 @@ struct Attention {
     return a;
   }
   void forward(cudaStream_t stream) const {
-    attention_forward(on(stream, workspace, bytes), {.out = out, .lse = lse, .qkv = qkv, .shape = shape});
+    attention_forward(on(stream, workspace, bytes), {.out = out, .lse = lse, .qkv = packed_qkv(qkv, shape), .shape = shape});
   }
   void backward(cudaStream_t stream) const {
-    attention_backward(on(stream, workspace, bytes), {.d_qkv = d_qkv, .d_out = d_out, .qkv = qkv, .out = out, .lse = lse, .shape = shape});
+    attention_backward(
+        on(stream, workspace, bytes),
+        {.d_qkv = packed_qkv(d_qkv, shape), .d_out = d_out, .qkv = packed_qkv(qkv, shape), .out = out, .lse = lse, .shape = shape});
   }
   /// All queries against half of the keys, as many FLOPs as those of the rank's own. The gradients of a block lie in d_qkv.
   void of_block(cudaStream_t stream, bool backward) const {
     const AttentionBlock block{shape, {0, shape.T}, {0, shape.T / 2}};
     if (!backward) {
-      attention_block_forward(on(stream, workspace, bytes), {.out = out, .lse = lse, .qkv = qkv, .kv = kv, .block = block});
+      attention_block_forward(on(stream, workspace, bytes),
+                              {.out = out, .lse = lse, .qkv = packed_kv(packed_qkv(qkv, shape).q, kv, shape), .block = block});
       return;
     }
     auto* d_kv = static_cast<std::byte*>(d_qkv) + static_cast<std::size_t>(shape.B * shape.T * shape.H * shape.D) * size_of(shape.dtype);
-    attention_block_backward(on(stream, workspace, bytes),
-                             {.d_q = d_qkv, .d_kv = d_kv, .d_out = d_out, .qkv = qkv, .kv = kv, .out = out, .lse = lse, .block = block});
+    attention_block_backward(on(stream, workspace, bytes), {.d_qkv = packed_kv<void>({d_qkv, shape.H * shape.D}, d_kv, shape),
+                                                            .d_out = d_out,
+                                                            .qkv = packed_kv(packed_qkv(qkv, shape).q, kv, shape),
+                                                            .out = out,
+                                                            .lse = lse,
+                                                            .block = block});
   }
   /// Causal: half of the two products of T x T x D a head; the backward pass has five.
   double flops(bool backward) const {

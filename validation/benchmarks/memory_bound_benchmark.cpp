@@ -500,9 +500,9 @@ void add_ring_attention(std::vector<Contender>& list, const Memory& memory, DTyp
   float *d_q = f(p[1]), *d_kv = f(p[1]) + shape.T * queries;
   const double converted = (4.0 + e) * static_cast<double>(n);
   list.push_back({"begin_gradients" + suffix, converted, "copy",
-                  [=] { begin_gradients({}, {.d_q = d_q, .d_kv = d_kv, .d_qkv = p[0], .shape = shape}); }});
-  list.push_back(
-      {"end_gradients" + suffix, converted, "copy", [=] { end_gradients({}, {.d_qkv = p[0], .d_q = d_q, .d_kv = d_kv, .shape = shape}); }});
+                  [=] { begin_gradients({}, {.d_q = d_q, .d_kv = d_kv, .d_qkv = packed_qkv(p[0], shape), .shape = shape}); }});
+  list.push_back({"end_gradients" + suffix, converted, "copy",
+                  [=] { end_gradients({}, {.d_qkv = packed_qkv(p[0], shape), .d_q = d_q, .d_kv = d_kv, .shape = shape}); }});
 }
 
 /// Sixteen heads of 64 features, whose sinks count for nothing, so that what is scaled again and again stays.

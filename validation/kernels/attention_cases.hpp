@@ -9,14 +9,22 @@
 namespace tessera::kernels::testing {
 
 /// One token, tiles that are full and that are not, one token more; queries that share a key head and that do not; head dims of every
-/// kernel.
+/// kernel; values narrower than keys (of MLA), and wider.
 inline std::vector<AttentionShape> attention_cases(DType t) {
-  return {{.B = 2, .T = 1, .H = 7, .G = 1, .D = 64, .dtype = t},    {.B = 2, .T = 77, .H = 4, .G = 4, .D = 16, .dtype = t},
-          {.B = 1, .T = 257, .H = 2, .G = 1, .D = 64, .dtype = t},  {.B = 1, .T = 77, .H = 7, .G = 1, .D = 128, .dtype = t},
-          {.B = 1, .T = 200, .H = 2, .G = 2, .D = 96, .dtype = t},  {.B = 2, .T = 128, .H = 4, .G = 2, .D = 48, .dtype = t},
-          {.B = 1, .T = 257, .H = 1, .G = 1, .D = 128, .dtype = t}, {.B = 1, .T = 130, .H = 2, .G = 1, .D = 192, .dtype = t},
-          {.B = 1, .T = 130, .H = 1, .G = 1, .D = 256, .dtype = t}, {.B = 1, .T = 65, .H = 2, .G = 1, .D = 90, .dtype = t},
-          {.B = 2, .T = 67, .H = 3, .G = 1, .D = 6, .dtype = t}};
+  return {{.B = 2, .T = 1, .H = 7, .G = 1, .D = 64, .dtype = t},
+          {.B = 2, .T = 77, .H = 4, .G = 4, .D = 16, .dtype = t},
+          {.B = 1, .T = 257, .H = 2, .G = 1, .D = 64, .dtype = t},
+          {.B = 1, .T = 77, .H = 7, .G = 1, .D = 128, .dtype = t},
+          {.B = 1, .T = 200, .H = 2, .G = 2, .D = 96, .dtype = t},
+          {.B = 2, .T = 128, .H = 4, .G = 2, .D = 48, .dtype = t},
+          {.B = 1, .T = 257, .H = 1, .G = 1, .D = 128, .dtype = t},
+          {.B = 1, .T = 130, .H = 2, .G = 1, .D = 192, .dtype = t},
+          {.B = 1, .T = 130, .H = 1, .G = 1, .D = 256, .dtype = t},
+          {.B = 1, .T = 65, .H = 2, .G = 1, .D = 90, .dtype = t},
+          {.B = 2, .T = 67, .H = 3, .G = 1, .D = 6, .dtype = t},
+          {.B = 1, .T = 130, .H = 2, .G = 2, .D = 192, .Dv = 128, .dtype = t},
+          {.B = 2, .T = 77, .H = 4, .G = 2, .D = 24, .Dv = 16, .dtype = t},
+          {.B = 1, .T = 140, .H = 3, .G = 1, .D = 34, .Dv = 90, .dtype = t}};
 }
 
 /// Those with documents: the others, and sequences that are longer than the longest document.
@@ -53,6 +61,7 @@ inline std::vector<AttentionShape> attention_window_cases(DType t) {
           {.B = 1, .T = 260, .H = 1, .G = 1, .D = 192, .dtype = t, .window = 128},
           {.B = 2, .T = 130, .H = 2, .G = 1, .D = 6, .dtype = t, .window = 37},
           {.B = 1, .T = 300, .H = 1, .G = 1, .D = 256, .dtype = t, .window = 200},
+          {.B = 1, .T = 270, .H = 2, .G = 1, .D = 96, .Dv = 64, .dtype = t, .window = 63},
           {.B = 1, .T = 257, .H = 7, .G = 1, .D = 64, .dtype = t, .window = 256},
           {.B = 1, .T = 390, .H = 2, .G = 1, .D = 64, .dtype = t, .window = 150, .gap = {195, 60}},
           {.B = 2, .T = 256, .H = 2, .G = 2, .D = 128, .dtype = t, .window = 200, .gap = {128, 70}},
@@ -87,6 +96,8 @@ inline std::vector<AttentionShape> attention_score_cases(DType t) {
           {.B = 2, .T = 67, .H = 3, .G = 1, .D = 6, .dtype = t, .scale = 3, .softcap = 1.5f},
           {.B = 1, .T = 140, .H = 2, .G = 1, .D = 90, .dtype = t, .softcap = 1},
           {.B = 1, .T = 270, .H = 3, .G = 1, .D = 16, .dtype = t, .window = 63, .scale = 6},
+          {.B = 1, .T = 150, .H = 2, .G = 1, .D = 64, .Dv = 32, .dtype = t, .scale = 0.7f, .softcap = 2},
+          {.B = 1, .T = 140, .H = 2, .G = 1, .D = 24, .Dv = 40, .dtype = t, .window = 70, .scale = 0.5f},
           {.B = 1, .T = 200, .H = 2, .G = 1, .D = 64, .dtype = t, .window = 90, .scale = 1, .softcap = 2, .gap = {100, 30}}};
 }
 /// One token, whose log-sum-exp is its score: far below the cap, where a tanh of no small relative error would show.
@@ -104,6 +115,9 @@ inline std::vector<AttentionShape> attention_decode_cases(DType t) {
           {.B = 2, .H = 2, .G = 1, .D = 6, .dtype = t},
           {.B = 1, .H = 2, .G = 1, .D = 16, .dtype = t},
           {.B = 1, .H = 2, .G = 2, .D = 250, .dtype = t},
+          {.B = 2, .H = 4, .G = 2, .D = 192, .Dv = 128, .dtype = t},
+          {.B = 1, .H = 6, .G = 2, .D = 24, .Dv = 16, .dtype = t},
+          {.B = 2, .H = 5, .G = 1, .D = 18, .Dv = 70, .dtype = t, .window = 100},
           {.B = 2, .H = 6, .G = 2, .D = 48, .dtype = t},
           {.B = 1, .H = 4, .G = 2, .D = 64, .dtype = t, .window = 1},
           {.B = 2, .H = 5, .G = 1, .D = 96, .dtype = t, .window = 64},
@@ -118,8 +132,8 @@ inline std::vector<AttentionShape> attention_decode_cases(DType t) {
 inline const std::int64_t attention_decode_positions[] = {0, 1, 62, 63, 64, 127, 128, 300};
 
 inline std::string name_of(const AttentionShape& s) {
-  return fmt::format("B{} T{} H{} G{} D{} window {} scale {} softcap {} gap {} before {} {}", s.B, s.T, s.H, s.G, s.D, s.window, s.scale,
-                     s.softcap, s.gap.tokens, s.gap.row, tessera::name_of(s.dtype));
+  return fmt::format("B{} T{} H{} G{} D{} Dv{} window {} scale {} softcap {} gap {} before {} {}", s.B, s.T, s.H, s.G, s.D, s.value_dim(),
+                     s.window, s.scale, s.softcap, s.gap.tokens, s.gap.row, tessera::name_of(s.dtype));
 }
 
 /// What a product of a query and a key counts as, in doubles, and the gradient of the product by it.
@@ -139,7 +153,7 @@ struct AttentionOperands {
   Tensor qkv, d_out;
   std::vector<std::int32_t> starts;  ///< of documents, (B, T), or none
   explicit AttentionOperands(const AttentionShape& s, double size = 1)
-      : qkv(s.B * s.T * (s.H + 2 * s.G) * s.D, s.dtype), d_out(s.B * s.T * s.H * s.D, s.dtype) {
+      : qkv(s.B * s.T * s.qkv_width(), s.dtype), d_out(s.B * s.T * s.out_width(), s.dtype) {
     qkv.randomize(1, size);
     d_out.randomize(2);
   }
@@ -154,8 +168,8 @@ struct AttentionValues {
 
 /// d_qkv has three parts of different size: each is compared by itself.
 inline std::vector<double> part_of(const std::vector<double>& rows, const AttentionShape& s, int part) {
-  const std::int64_t stride = (s.H + 2 * s.G) * s.D, begin = part == 0 ? 0 : (s.H + (part - 1) * s.G) * s.D;
-  const std::int64_t width = (part == 0 ? s.H : s.G) * s.D;
+  const std::int64_t stride = s.qkv_width(), begin = part == 0 ? 0 : (s.H + (part - 1) * s.G) * s.D;
+  const std::int64_t width = part == 0 ? s.H * s.D : s.G * (part == 1 ? s.D : s.value_dim());
   std::vector<double> r;
   for (std::int64_t i = 0; i < s.B * s.T; ++i)
     r.insert(r.end(), rows.begin() + i * stride + begin, rows.begin() + i * stride + begin + width);

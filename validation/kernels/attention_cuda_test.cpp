@@ -208,7 +208,7 @@ class AttentionOnHopper : public OnHopper {};
 AttentionResult forward_on_device(const AttentionShape& s, const AttentionOperands& x) {
   AttentionResult r(s);
   DeviceBytes qkv(x.qkv.bytes()), out(r.out.bytes().size()), lse(r.lse.bytes().size());
-  cuda::attention_forward({}, {.out = out.data(), .lse = lse.floats(), .qkv = qkv.data(), .shape = s});
+  cuda::attention_forward({}, {.out = out.data(), .lse = lse.floats(), .qkv = packed_qkv(qkv.data(), s), .shape = s});
   fetch(r.out, out);
   fetch(r.lse, lse);
   r.intact = out.intact() && lse.intact();

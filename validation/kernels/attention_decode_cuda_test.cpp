@@ -14,7 +14,7 @@ using namespace testing;
 struct Decoding {
   Tensor out, k, v;
   Decoding(const AttentionShape& s, std::int64_t capacity)
-      : out(s.B * s.H * s.D, s.dtype), k(s.B * capacity * s.G * s.D, s.dtype), v(k.size(), s.dtype) {}
+      : out(s.B * s.out_width(), s.dtype), k(s.B * capacity * s.G * s.D, s.dtype), v(s.B * capacity * s.G * s.value_dim(), s.dtype) {}
 };
 struct Cache {
   Tensor qkv, sinks;
@@ -23,20 +23,28 @@ struct Cache {
   AttentionDecode arguments;
   bool with_sinks = false;
   Cache(const AttentionShape& s, std::int64_t capacity, std::int64_t position, double spread = 3)
-      : qkv(s.B * (s.H + 2 * s.G) * s.D, s.dtype), sinks(s.H, s.dtype), before(s, capacity), position(static_cast<std::int32_t>(position)) {
+      : qkv(s.B * s.qkv_width(), s.dtype), sinks(s.H, s.dtype), before(s, capacity), position(static_cast<std::int32_t>(position)) {
     arguments = {.capacity = capacity, .shape = s};
     qkv.randomize(1, spread);
     sinks.randomize(4, 4);
     before.k.randomize(2);
     before.v.randomize(3);
-    for (std::int64_t i = 0; i < before.k.size(); ++i)
-      if (const std::int64_t row = i / (s.G * s.D) % capacity; row == position % capacity || row > position)
-        before.k.set(i, std::nan("")), before.v.set(i, std::nan(""));
+    const auto clear = [&](Tensor& cache, std::int64_t width) {
+      for (std::int64_t i = 0; i < cache.size(); ++i)
+        if (const std::int64_t row = i / width % capacity; row == position % capacity || row > position) cache.set(i, std::nan(""));
+    };
+    clear(before.k, s.G * s.D), clear(before.v, s.G * s.value_dim());
+  }
+  AttentionDecode with(void* out, const void* qkv, void* k, void* v) const {
+    AttentionDecode a = arguments;
+    const AttentionShape& s = a.shape;
+    a.out = out, a.qkv = packed_qkv(qkv, s), a.cached_k = {k, s.G * s.D}, a.cached_v = {v, s.G * s.value_dim()};
+    return a;
   }
   Decoding on_host() {
     Decoding after = before;
-    AttentionDecode a = arguments;
-    a.out = after.out.data(), a.qkv = qkv.data(), a.cache_k = after.k.data(), a.cache_v = after.v.data(), a.position = &position;
+    AttentionDecode a = with(after.out.data(), qkv.data(), after.k.data(), after.v.data());
+    a.position = &position;
     a.sinks = with_sinks ? sinks.data() : nullptr;
     host::attention_decode({}, a);
     return after;
@@ -49,8 +57,8 @@ struct Cache {
     k->upload(before.k.bytes().data()), v->upload(before.v.bytes().data());
     DeviceArray<std::int32_t> at(std::vector<std::int32_t>{position});
     DeviceBytes workspace(cuda::attention_decode_workspace_bytes(arguments));
-    AttentionDecode a = arguments;
-    a.out = out->data(), a.qkv = qkv_there->data(), a.cache_k = k->data(), a.cache_v = v->data(), a.position = at.data();
+    AttentionDecode a = with(out->data(), qkv_there->data(), k->data(), v->data());
+    a.position = at.data();
     a.sinks = with_sinks ? sinks_there->data() : nullptr;
     cuda::attention_decode(workspace.context(), a);
     fetch(after.out, *out), fetch(after.k, *k), fetch(after.v, *v);

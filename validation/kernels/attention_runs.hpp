@@ -13,7 +13,7 @@ struct AttentionResult {
   Tensor out, lse, d_qkv;
   bool intact = true;
   explicit AttentionResult(const AttentionShape& s)
-      : out(s.B * s.T * s.H * s.D, s.dtype), lse(s.B * s.H * s.T, DType::f32), d_qkv(s.B * s.T * (s.H + 2 * s.G) * s.D, s.dtype) {}
+      : out(s.B * s.T * s.out_width(), s.dtype), lse(s.B * s.H * s.T, DType::f32), d_qkv(s.B * s.T * s.qkv_width(), s.dtype) {}
   AttentionValues values() const { return {out.doubles(), lse.doubles(), d_qkv.doubles()}; }
 };
 
@@ -26,11 +26,12 @@ inline AttentionResult on_host(const AttentionShape& s, const AttentionOperands&
   AttentionResult r(s);
   Workspace forward(host::attention_forward_workspace_bytes(s)), backward(host::attention_backward_workspace_bytes(s));
   const std::int32_t* starts = x.document_starts();
-  host::attention_forward(forward.context(),
-                          {.out = r.out.data(), .lse = r.lse.as<float>(), .qkv = x.qkv.data(), .shape = s, .document_starts = starts});
-  host::attention_backward(backward.context(), {.d_qkv = r.d_qkv.data(),
+  host::attention_forward(
+      forward.context(),
+      {.out = r.out.data(), .lse = r.lse.as<float>(), .qkv = packed_qkv(x.qkv.data(), s), .shape = s, .document_starts = starts});
+  host::attention_backward(backward.context(), {.d_qkv = packed_qkv(r.d_qkv.data(), s),
                                                 .d_out = x.d_out.data(),
-                                                .qkv = x.qkv.data(),
+                                                .qkv = packed_qkv(x.qkv.data(), s),
                                                 .out = r.out.data(),
                                                 .lse = r.lse.as<float>(),
                                                 .shape = s,
@@ -52,11 +53,12 @@ inline AttentionResult on_device(const AttentionShape& s, const AttentionOperand
       backward(cuda::attention_backward_workspace_bytes(backward_shape));
   DeviceArray<std::int32_t> there(x.starts);
   const std::int32_t* starts = x.starts.empty() ? nullptr : there.data();
-  cuda::attention_forward(forward.context(),
-                          {.out = out.data(), .lse = lse.floats(), .qkv = qkv.data() + offset, .shape = s, .document_starts = starts});
-  cuda::attention_backward(backward.context(), {.d_qkv = d_qkv.data(),
+  cuda::attention_forward(
+      forward.context(),
+      {.out = out.data(), .lse = lse.floats(), .qkv = packed_qkv(qkv.data() + offset, s), .shape = s, .document_starts = starts});
+  cuda::attention_backward(backward.context(), {.d_qkv = packed_qkv(d_qkv.data(), s),
                                                 .d_out = d_out.data() + offset,
-                                                .qkv = qkv.data() + offset,
+                                                .qkv = packed_qkv(qkv.data() + offset, s),
                                                 .out = out.data(),
                                                 .lse = lse.floats(),
                                                 .shape = backward_shape,

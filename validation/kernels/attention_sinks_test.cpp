@@ -158,12 +158,15 @@ void check_chain(DType t) {
                                       .dtype = t};
     Workspace forward(attention_forward_workspace_bytes(s)), backward(attention_backward_workspace_bytes(s)),
         sums(attention_sinks_backward_workspace_bytes(call));
-    attention_forward(forward.context(), {.out = out.data(), .lse = lse.as<float>(), .qkv = x.qkv.data(), .shape = s});
+    attention_forward(forward.context(), {.out = out.data(), .lse = lse.as<float>(), .qkv = packed_qkv(x.qkv.data(), s), .shape = s});
     attention_sinks_forward(
         {}, {.out = out.data(), .lse = lse.as<float>(), .sinks = sinks.data(), .B = s.B, .T = s.T, .H = s.H, .D = s.D, .dtype = t});
-    attention_backward(
-        backward.context(),
-        {.d_qkv = d_qkv.data(), .d_out = x.d_out.data(), .qkv = x.qkv.data(), .out = out.data(), .lse = lse.as<float>(), .shape = s});
+    attention_backward(backward.context(), {.d_qkv = packed_qkv(d_qkv.data(), s),
+                                            .d_out = x.d_out.data(),
+                                            .qkv = packed_qkv(x.qkv.data(), s),
+                                            .out = out.data(),
+                                            .lse = lse.as<float>(),
+                                            .shape = s});
     attention_sinks_backward(sums.context(), call);
     const AttentionValues want = attention_reference(s, x.qkv.doubles(), x.d_out.doubles(), {}, sinks.doubles());
     EXPECT_LT(relative_error(out.doubles(), want.out), tolerance(t));

@@ -18,19 +18,23 @@ using Starts = std::vector<std::int32_t>;
 struct Result : AttentionOperands {
   Tensor out, lse, d_qkv;
   explicit Result(const AttentionShape& s, double size = 1)
-      : AttentionOperands(s, size), out(s.B * s.T * s.H * s.D, s.dtype), lse(s.B * s.H * s.T, DType::f32), d_qkv(qkv.size(), s.dtype) {}
+      : AttentionOperands(s, size), out(s.B * s.T * s.out_width(), s.dtype), lse(s.B * s.H * s.T, DType::f32), d_qkv(qkv.size(), s.dtype) {}
   AttentionValues values() const { return {out.doubles(), lse.doubles(), d_qkv.doubles()}; }
 };
 
 void run(Result& r, const AttentionShape& s, host::HalfProducts products = host::fastest_half_products()) {
   Workspace forward(attention_forward_workspace_bytes(s)), backward(attention_backward_workspace_bytes(s));
-  host::attention_forward(
-      forward.context(),
-      {.out = r.out.data(), .lse = r.lse.as<float>(), .qkv = r.qkv.data(), .shape = s, .document_starts = r.document_starts()}, products);
+  host::attention_forward(forward.context(),
+                          {.out = r.out.data(),
+                           .lse = r.lse.as<float>(),
+                           .qkv = packed_qkv(r.qkv.data(), s),
+                           .shape = s,
+                           .document_starts = r.document_starts()},
+                          products);
   host::attention_backward(backward.context(),
-                           {.d_qkv = r.d_qkv.data(),
+                           {.d_qkv = packed_qkv(r.d_qkv.data(), s),
                             .d_out = r.d_out.data(),
-                            .qkv = r.qkv.data(),
+                            .qkv = packed_qkv(r.qkv.data(), s),
                             .out = r.out.data(),
                             .lse = r.lse.as<float>(),
                             .shape = s,
@@ -257,7 +261,7 @@ TEST(Attention, NanIsNotSwallowed) {
     r.qkv.set(20 * 48 + 3, std::nan(""));       // a query: its own row alone
     r.qkv.set(70 * 48 + 16 + 2, std::nan(""));  // a key: its row and those after
     Workspace w(attention_forward_workspace_bytes(s));
-    attention_forward(w.context(), {.out = r.out.data(), .lse = r.lse.as<float>(), .qkv = r.qkv.data(), .shape = s});
+    attention_forward(w.context(), {.out = r.out.data(), .lse = r.lse.as<float>(), .qkv = packed_qkv(r.qkv.data(), s), .shape = s});
     for (std::int64_t t = 0; t < s.T; ++t) EXPECT_EQ(std::isnan(r.out.get(t * 16)), t == 20 || t >= 70) << t;
   }
 }
@@ -281,6 +285,7 @@ void expect_finite_differences(const AttentionShape& s) {
 }
 TEST(Attention, FiniteDifferences) {
   expect_finite_differences({.B = 1, .T = 9, .H = 4, .G = 2, .D = 6});
+  expect_finite_differences({.B = 1, .T = 9, .H = 4, .G = 2, .D = 6, .Dv = 10});
   expect_finite_differences({.B = 1, .T = 9, .H = 4, .G = 2, .D = 6, .scale = 1, .softcap = 1.2f});
 }
 
@@ -291,28 +296,29 @@ TEST(Attention, DecodeMatchesTheLastRow) {
       for (AttentionShape s : sample.some(attention_decode_cases(t), 5)) {
         s.T = position + 1;
         Result r(s);
-        const std::int64_t D = s.D, longest = s.T + 13, capacity = s.window > 0 ? std::min(longest, s.window) : longest,
-                           stride = (s.H + 2 * s.G) * D;
-        Tensor row(s.B * stride, t), k(s.B * capacity * s.G * D, t), v(k.size(), t), out(s.B * s.H * D, t);
+        const std::int64_t D = s.D, Dv = s.value_dim(), longest = s.T + 13, capacity = s.window > 0 ? std::min(longest, s.window) : longest,
+                           stride = s.qkv_width();
+        Tensor row(s.B * stride, t), k(s.B * capacity * s.G * D, t), v(s.B * capacity * s.G * Dv, t), out(s.B * s.out_width(), t);
         Tensor sinks(s.H, t);
         sinks.randomize(3, 4);
         const bool with_sinks = position != 76;
         std::vector<double> want,
             full = attention_reference(s, r.qkv.doubles(), {}, {}, with_sinks ? sinks.doubles() : std::vector<double>()).out;
         for (std::int64_t b = 0; b < s.B; ++b) {
-          for (std::int64_t u = 0; u + 1 < s.T; ++u)
-            for (std::int64_t i = 0; i < s.G * D; ++i) {
-              k.set((b * capacity + u % capacity) * s.G * D + i, r.qkv.get((b * s.T + u) * stride + s.H * D + i));
-              v.set((b * capacity + u % capacity) * s.G * D + i, r.qkv.get((b * s.T + u) * stride + (s.H + s.G) * D + i));
-            }
+          const auto fill = [&](Tensor& cache, std::int64_t width, std::int64_t column) {
+            for (std::int64_t u = 0; u + 1 < s.T; ++u)
+              for (std::int64_t i = 0; i < width; ++i)
+                cache.set((b * capacity + u % capacity) * width + i, r.qkv.get((b * s.T + u) * stride + column + i));
+          };
+          fill(k, s.G * D, s.H * D), fill(v, s.G * Dv, (s.H + s.G) * D);
           for (std::int64_t i = 0; i < stride; ++i) row.set(b * stride + i, r.qkv.get((b * s.T + s.T - 1) * stride + i));
-          for (std::int64_t i = 0; i < s.H * D; ++i) want.push_back(full[z((b * s.T + s.T - 1) * s.H * D + i)]);
+          for (std::int64_t i = 0; i < s.out_width(); ++i) want.push_back(full[z((b * s.T + s.T - 1) * s.out_width() + i)]);
         }
         const auto last = static_cast<std::int32_t>(s.T - 1);
         attention_decode({}, {.out = out.data(),
-                              .qkv = row.data(),
-                              .cache_k = k.data(),
-                              .cache_v = v.data(),
+                              .qkv = packed_qkv(row.data(), s),
+                              .cached_k = {k.data(), s.G * D},
+                              .cached_v = {v.data(), s.G * Dv},
                               .position = &last,
                               .capacity = capacity,
                               .shape = s,
@@ -333,11 +339,105 @@ TEST(Attention, LargeScoresOfDocumentsDoNotOverflow) {
 TEST(Attention, RefusesBadShapes) {
   EXPECT_ANY_THROW(attention_forward({}, {.shape = {.B = 1, .T = 4, .H = 3, .G = 2, .D = 8}}));
   EXPECT_ANY_THROW(attention_backward_workspace_bytes({.B = 1, .T = 4, .H = 2, .G = 2, .D = 7}));
+  for (const Backend backend : {Backend::host, Backend::cuda})
+    EXPECT_ANY_THROW(attention_backward_workspace_bytes({.B = 1, .T = 4, .H = 2, .G = 2, .D = 8, .Dv = 7}, backend));
+  EXPECT_ANY_THROW(attention_backward_workspace_bytes({.B = 1, .T = 4, .H = 2, .G = 2, .D = 8, .Dv = 258}, Backend::cuda));
   for (const float bad : {-1.f, INFINITY, NAN})
     for (const Backend backend : {Backend::host, Backend::cuda}) {
       EXPECT_ANY_THROW(attention_backward_workspace_bytes({.B = 1, .T = 4, .H = 2, .G = 2, .D = 8, .scale = bad}, backend));
       EXPECT_ANY_THROW(attention_backward_workspace_bytes({.B = 1, .T = 4, .H = 2, .G = 2, .D = 8, .softcap = bad}, backend));
     }
+}
+
+/// Queries, keys and values in memory of their own, their rows further apart than they are wide, with NaN between them.
+struct ApartRows {
+  Tensor q, k, v;
+  Qkv rows;
+  std::int64_t strides[3];
+  ApartRows(const AttentionShape& s, const Tensor& packed)
+      : q(s.B * s.T * (s.H * s.D + 6), s.dtype),
+        k(s.B * s.T * (s.G * s.D + 2), s.dtype),
+        v(s.B * s.T * (s.G * s.value_dim() + 10), s.dtype) {
+    const std::int64_t widths[] = {s.H * s.D, s.G * s.D, s.G * s.value_dim()};
+    std::int64_t column = 0;
+    Tensor* const parts[] = {&q, &k, &v};
+    for (int part = 0; part < 3; ++part) {
+      const std::int64_t stride = strides[part] = parts[part]->size() / (s.B * s.T);
+      for (std::int64_t row = 0; row < s.B * s.T; ++row)
+        for (std::int64_t i = 0; i < stride; ++i)
+          parts[part]->set(row * stride + i, i < widths[part] ? packed.get(row * s.qkv_width() + column + i) : std::nan(""));
+      column += widths[part];
+    }
+  }
+  template <class P>
+  QueryKeyValue<P> spans() {
+    return {{q.data(), strides[0]}, {k.data(), strides[1]}, {v.data(), strides[2]}};
+  }
+  /// As packed rows; what lies between rows is as it was.
+  std::vector<double> packed(const AttentionShape& s) const {
+    std::vector<double> all;
+    const std::int64_t widths[] = {s.H * s.D, s.G * s.D, s.G * s.value_dim()};
+    const Tensor* const parts[] = {&q, &k, &v};
+    for (std::int64_t row = 0; row < s.B * s.T; ++row)
+      for (int part = 0; part < 3; ++part)
+        for (std::int64_t i = 0; i < strides[part]; ++i) {
+          const double x = parts[part]->get(row * strides[part] + i);
+          if (i < widths[part])
+            all.push_back(x);
+          else
+            EXPECT_TRUE(std::isnan(x)) << "between rows";
+        }
+    return all;
+  }
+};
+
+TEST(Attention, RowsApartHaveTheBitsOfPackedOnes) {
+  test::Sample sample;
+  for (DType t : {DType::f32, DType::bf16, DType::f16})
+    for (const AttentionShape& s : sample.some(attention_cases(t), 5)) {
+      const Result want = run(s);
+      Result got(s);
+      ApartRows in(s, got.qkv), gradient(s, got.d_qkv);
+      Workspace forward(attention_forward_workspace_bytes(s)), backward(attention_backward_workspace_bytes(s));
+      attention_forward(forward.context(), {.out = got.out.data(), .lse = got.lse.as<float>(), .qkv = in.spans<void>(), .shape = s});
+      attention_backward(backward.context(), {.d_qkv = gradient.spans<void>(),
+                                              .d_out = got.d_out.data(),
+                                              .qkv = in.spans<void>(),
+                                              .out = got.out.data(),
+                                              .lse = got.lse.as<float>(),
+                                              .shape = s});
+      EXPECT_EQ(got.out.bytes(), want.out.bytes()) << name_of(s);
+      EXPECT_EQ(gradient.packed(s), want.d_qkv.doubles()) << name_of(s);
+    }
+}
+
+// MLA's latents beside rotated keys: all query heads attend to one key head of 576 features, whose first 512 are the value.
+TEST(Attention, DecodeReadsValuesFromKeys) {
+  for (DType t : {DType::f32, DType::bf16}) {
+    AttentionShape s{.B = 2, .T = 40, .H = 3, .G = 1, .D = 576, .Dv = 512, .dtype = t};
+    Tensor q(s.B * s.H * s.D, t), cache(s.B * s.T * s.D, t), fresh(s.B * s.D, t), out(s.B * s.out_width(), t);
+    q.randomize(1), cache.randomize(2), fresh.randomize(3);
+    const std::int32_t last = 39;
+    const HeadRows<void> rows{cache.data(), s.D};
+    attention_decode({}, {.out = out.data(),
+                          .qkv = {{q.data(), s.H * s.D}, {fresh.data(), s.D}, {fresh.data(), s.D}},
+                          .cached_k = rows,
+                          .cached_v = rows,
+                          .position = &last,
+                          .capacity = s.T,
+                          .shape = s});
+    std::vector<double> packed, want;
+    for (std::int64_t row = 0; row < s.B * s.T; ++row) {
+      for (std::int64_t i = 0; i < s.H * s.D; ++i) packed.push_back(q.get(row / s.T * s.H * s.D + i));
+      for (std::int64_t i = 0; i < s.D + s.Dv; ++i) packed.push_back(cache.get(row * s.D + i % s.D));
+      for (std::int64_t i = 0; row % s.T == last && i < s.D; ++i)
+        EXPECT_EQ(cache.get(row * s.D + i), fresh.get(row / s.T * s.D + i)) << "the new token's row";
+    }
+    const std::vector<double> all = attention_reference(s, packed, {}).out;
+    for (std::int64_t b = 0; b < s.B; ++b)
+      for (std::int64_t i = 0; i < s.out_width(); ++i) want.push_back(all[z((b * s.T + last) * s.out_width() + i)]);
+    EXPECT_LT(relative_error(out.doubles(), want), tolerance(t));
+  }
 }
 
 TEST(Attention, SameBitsTwice) {

@@ -6,36 +6,38 @@
 namespace tessera::kernels::testing {
 
 struct HeadBlocksCase {
-  std::int64_t B, T, N, H, G, D;
-  std::int64_t rows() const { return B * T * (H + 2 * G) * D; }  ///< elements
-  std::int64_t width_of_rank() const { return (H / N + 2 * (G == 0 ? 0 : std::max<std::int64_t>(1, G / N))) * D; }
+  std::int64_t B, T, N, H, G, D, Dv = D;
+  std::int64_t width() const { return H * D + G * (D + Dv); }
+  std::int64_t rows() const { return B * T * width(); }  ///< elements
+  std::int64_t width_of_rank() const { return H / N * D + (G == 0 ? 0 : std::max<std::int64_t>(1, G / N)) * (D + Dv); }
   std::int64_t blocks() const { return B * N * T * width_of_rank(); }  ///< elements
 };
 /// One of each; grouped queries; several sequences; a context, which has queries alone; heads of odd bytes; a rank alone; key heads that
-/// two, four and six ranks have.
-inline const HeadBlocksCase head_blocks_cases[] = {{1, 1, 1, 1, 1, 2},  {1, 5, 2, 4, 2, 16}, {3, 7, 2, 6, 2, 64},
-                                                   {2, 9, 4, 8, 0, 24}, {2, 3, 3, 6, 3, 10}, {2, 130, 1, 3, 1, 6},
-                                                   {2, 5, 4, 8, 2, 16}, {1, 9, 4, 4, 1, 10}, {2, 3, 6, 6, 1, 64}};
+/// two, four and six ranks have; values narrower than keys, and wider.
+inline const HeadBlocksCase head_blocks_cases[] = {{1, 1, 1, 1, 1, 2},      {1, 5, 2, 4, 2, 16},    {3, 7, 2, 6, 2, 64},
+                                                   {2, 9, 4, 8, 0, 24},     {2, 3, 3, 6, 3, 10},    {2, 130, 1, 3, 1, 6},
+                                                   {2, 5, 4, 8, 2, 16},     {1, 9, 4, 4, 1, 10},    {2, 3, 6, 6, 1, 64},
+                                                   {2, 5, 2, 4, 4, 24, 16}, {1, 7, 4, 8, 2, 6, 10}, {2, 3, 2, 2, 1, 16, 64}};
 
 inline HeadBlocks shape_of(const HeadBlocksCase& c, DType dtype) {
-  return {.B = c.B, .T = c.T, .N = c.N, .H = c.H, .G = c.G, .D = c.D, .dtype = dtype};
+  return {.B = c.B, .T = c.T, .N = c.N, .H = c.H, .G = c.G, .D = c.D, .Dv = c.Dv, .dtype = dtype};
 }
 
-/// Calls f(element of rows (B T, (H+2G) D), element of blocks (B, N, T, W)) for each element of blocks, ranks in their order.
+/// Calls f(element of rows (B T, width), element of blocks (B, N, T, W)) for each element of blocks, ranks in their order.
 template <class F>
 void each_element(const HeadBlocksCase& c, F f) {
   for (std::int64_t b = 0; b < c.B; ++b)
     for (std::int64_t n = 0; n < c.N; ++n)
       for (std::int64_t t = 0; t < c.T; ++t) {
         std::int64_t block = ((b * c.N + n) * c.T + t) * c.width_of_rank(), first = 0;
-        for (const std::int64_t heads : {c.H, c.G, c.G}) {
+        for (const auto& [heads, D] : {std::pair(c.H, c.D), std::pair(c.G, c.D), std::pair(c.G, c.Dv)}) {
           const std::int64_t mine = heads == 0 ? 0 : std::max<std::int64_t>(1, heads / c.N);
           for (std::int64_t i = 0; i < mine; ++i)
-            for (std::int64_t d = 0; d < c.D; ++d) {
+            for (std::int64_t d = 0; d < D; ++d) {
               const std::int64_t head = heads >= c.N ? n * mine + i : n * heads / c.N;
-              f((b * c.T + t) * (c.H + 2 * c.G) * c.D + (first + head) * c.D + d, block++);
+              f((b * c.T + t) * c.width() + first + head * D + d, block++);
             }
-          first += heads;
+          first += heads * D;
         }
       }
 }

@@ -33,15 +33,12 @@ BlockTensors run_on_device(const AttentionBlock& b, const BlockTensors& x, std::
   const std::int32_t* starts = x.starts.empty() ? nullptr : starts_there.data();
   cuda::attention_block_forward(forward.context(), {.out = out.data(),
                                                     .lse = lse.floats(),
-                                                    .qkv = qkv.data() + offset,
-                                                    .kv = kv.data() + offset,
+                                                    .qkv = block_rows(qkv.data() + offset, kv.data() + offset, b.shape),
                                                     .block = b,
                                                     .document_starts = starts});
-  cuda::attention_block_backward(backward.context(), {.d_q = d_q.data(),
-                                                      .d_kv = d_kv.data(),
+  cuda::attention_block_backward(backward.context(), {.d_qkv = block_gradients(d_q.data(), d_kv.data(), b.shape),
                                                       .d_out = d_out.data() + offset,
-                                                      .qkv = qkv.data() + offset,
-                                                      .kv = kv.data() + offset,
+                                                      .qkv = block_rows(qkv.data() + offset, kv.data() + offset, b.shape),
                                                       .out = whole_out.data(),
                                                       .lse = whole_lse.floats(),
                                                       .block = b,
@@ -270,17 +267,17 @@ TEST_F(RingAttentionCuda, GradientsAreAddedAsOnTheHost) {
 
 template <class T>
 void compare_gradients(const AttentionShape& s, std::int64_t shift) {
-  const std::int64_t rows = s.B * s.T, queries = s.H * s.D, keys = 2 * s.G * s.D;
+  const std::int64_t rows = s.B * s.T, queries = s.H * s.D, keys = s.kv_width();
   const auto d_qkv = random_values<T>(rows * (queries + keys), 1);
   auto d_q = poisoned<float>(rows * queries), d_kv = poisoned<float>(rows * keys);
   auto back = poisoned<T>(rows * (queries + keys));
-  host::begin_gradients({}, {.d_q = d_q.data(), .d_kv = d_kv.data(), .d_qkv = d_qkv.data(), .shape = s});
-  host::end_gradients({}, {.d_qkv = back.data(), .d_q = d_q.data(), .d_kv = d_kv.data(), .shape = s});
+  host::begin_gradients({}, {.d_q = d_q.data(), .d_kv = d_kv.data(), .d_qkv = packed_qkv(d_qkv.data(), s), .shape = s});
+  host::end_gradients({}, {.d_qkv = packed_qkv(back.data(), s), .d_q = d_q.data(), .d_kv = d_kv.data(), .shape = s});
   EXPECT_EQ(digest(back).hex(), digest(d_qkv).hex()) << "there and back on the host";
   DeviceArray<T> from(d_qkv, shift), to(rows * (queries + keys), shift);
   DeviceArray<float> device_q(rows * queries, shift), device_kv(rows * keys, shift);
-  cuda::begin_gradients({}, {.d_q = device_q.data(), .d_kv = device_kv.data(), .d_qkv = from.data(), .shape = s});
-  cuda::end_gradients({}, {.d_qkv = to.data(), .d_q = device_q.data(), .d_kv = device_kv.data(), .shape = s});
+  cuda::begin_gradients({}, {.d_q = device_q.data(), .d_kv = device_kv.data(), .d_qkv = packed_qkv(from.data(), s), .shape = s});
+  cuda::end_gradients({}, {.d_qkv = packed_qkv(to.data(), s), .d_q = device_q.data(), .d_kv = device_kv.data(), .shape = s});
   EXPECT_EQ(digest(device_q.host(), device_kv.host()).hex(), digest(d_q, d_kv).hex());
   EXPECT_EQ(digest(to.host()).hex(), digest(d_qkv).hex());
 }
@@ -289,7 +286,8 @@ TEST_F(RingAttentionCuda, GradientsBeginAndEndAsOnTheHost) {
   for (const std::int64_t shift : {0, 1})
     for (AttentionShape s :
          {AttentionShape{.B = 2, .T = 5, .H = 3, .G = 1, .D = 6}, AttentionShape{.B = 1, .T = 40, .H = 4, .G = 2, .D = 64},
-          AttentionShape{.B = 1, .T = 3, .H = 7, .G = 7, .D = 2}}) {
+          AttentionShape{.B = 1, .T = 3, .H = 7, .G = 7, .D = 2}, AttentionShape{.B = 2, .T = 9, .H = 4, .G = 2, .D = 24, .Dv = 16},
+          AttentionShape{.B = 1, .T = 5, .H = 2, .G = 1, .D = 6, .Dv = 10}}) {
       s.dtype = DType::f32;
       compare_gradients<float>(s, shift);
       s.dtype = DType::bf16;
@@ -302,12 +300,12 @@ TEST_F(RingAttentionCuda, GradientsBeginAndEndAsOnTheHost) {
 template <class T>
 void compare_copies(AttentionShape s) {
   s.dtype = dtype_of<T>();
-  const std::int64_t rows = s.B * s.T, queries = s.H * s.D, keys = 2 * s.G * s.D;
+  const std::int64_t rows = s.B * s.T, queries = s.H * s.D, keys = s.kv_width();
   const auto qkv = random_values<T>(rows * (queries + keys), 1), out = random_values<T>(rows * queries, 2);
   DeviceArray<T> device_qkv(qkv), kv(rows * keys), from(out), to(rows * queries);
   DeviceArray<float> sum(rows * queries);
   const Context context{.workspace = {}, .backend = Backend::cuda};
-  pack_keys(context, kv.data(), device_qkv.data(), s);
+  pack_keys(context, kv.data(), packed_qkv(device_qkv.data(), s), s);
   begin_merge(context, sum.data(), from.data(), s);
   end_merge(context, to.data(), sum.data(), s);
   const std::vector<T> packed = kv.host();

@@ -136,9 +136,10 @@ TEST(AttentionBlocks, RowsThatAreNotThereAreRefused) {
 // Blocks of any weight: both alike, one that drowns the other, and one that is nothing beside the other.
 TEST(MergeBlock, MatchesFp64) {
   for (DType t : {DType::f32, DType::bf16, DType::f16}) {
-    const AttentionShape s{.B = 2, .T = 45, .H = 19, .G = 1, .D = 22, .dtype = t};
+    const AttentionShape s{.B = 2, .T = 45, .H = 19, .G = 1, .D = 8, .Dv = 22, .dtype = t};
     const AttentionRows rows{.first = 5, .count = 37};
-    Tensor sum(s.B * s.T * s.H * s.D, DType::f32), lse(s.B * s.H * s.T, DType::f32), out(sum.size(), t), block_lse(lse.size(), DType::f32);
+    Tensor sum(s.B * s.T * s.out_width(), DType::f32), lse(s.B * s.H * s.T, DType::f32), out(sum.size(), t),
+        block_lse(lse.size(), DType::f32);
     sum.randomize(1), out.randomize(2), lse.randomize(3, 100), block_lse.randomize(4, 100);
     for (std::int64_t i = 0; i < lse.size(); i += 3) block_lse.set(i, lse.get(i) + 2 * out.get(i));
     std::vector<double> want_sum = sum.doubles(), want_lse = lse.doubles();
@@ -148,8 +149,8 @@ TEST(MergeBlock, MatchesFp64) {
       const double a = lse.get(i), b = block_lse.get(i), most = std::max(a, b),
                    merged = most + std::log(std::exp(a - most) + std::exp(b - most));
       want_lse[static_cast<std::size_t>(i)] = merged;
-      for (std::int64_t d = 0; d < s.D; ++d) {
-        const std::int64_t at = ((batch * s.T + row) * s.H + head) * s.D + d;
+      for (std::int64_t d = 0; d < s.Dv; ++d) {
+        const std::int64_t at = ((batch * s.T + row) * s.H + head) * s.Dv + d;
         want_sum[static_cast<std::size_t>(at)] = sum.get(at) * std::exp(a - merged) + out.get(at) * std::exp(b - merged);
       }
     }
@@ -168,17 +169,21 @@ TEST(MergeBlock, MatchesFp64) {
 struct RingCase {
   std::int64_t N, half, B, H, G, D, window = 0;
   float softcap = 0;
+  std::int64_t Dv = 0;
   RingPlaces places() const { return {N, half}; }
 };
-const RingCase rings[] = {{2, 1, 1, 2, 1, 16},  {2, 37, 1, 4, 2, 48}, {3, 70, 2, 2, 1, 16},  {4, 33, 1, 3, 3, 6},
-                          {2, 64, 2, 6, 3, 64}, {3, 96, 1, 8, 2, 24}, {2, 67, 1, 4, 1, 128}, {4, 20, 2, 12, 12, 64}};
+const RingCase rings[] = {{2, 1, 1, 2, 1, 16},           {2, 37, 1, 4, 2, 48},   {3, 70, 2, 2, 1, 16},
+                          {4, 33, 1, 3, 3, 6},           {2, 64, 2, 6, 3, 64},   {3, 96, 1, 8, 2, 24},
+                          {2, 67, 1, 4, 1, 128},         {4, 20, 2, 12, 12, 64}, {2, 67, 1, 4, 4, 192, 0, 0, 128},
+                          {3, 20, 2, 4, 2, 24, 0, 0, 16}};
 // A query's own key; shorter than a chunk and a token longer; over several chunks, and a token less than all.
-const RingCase windowed_rings[] = {{3, 20, 1, 2, 1, 16, 1},   {3, 70, 1, 2, 1, 16, 2},         {4, 33, 2, 4, 2, 6, 20},
-                                   {4, 20, 1, 2, 2, 64, 21},  {4, 20, 1, 4, 2, 48, 50, 2.f},   {5, 24, 1, 2, 1, 32, 73},
-                                   {2, 70, 1, 4, 1, 64, 100}, {3, 66, 2, 2, 1, 128, 250, 3.f}, {2, 37, 1, 4, 2, 16, 147}};
+const RingCase windowed_rings[] = {{3, 20, 1, 2, 1, 16, 1},        {3, 70, 1, 2, 1, 16, 2},         {4, 33, 2, 4, 2, 6, 20},
+                                   {4, 20, 1, 2, 2, 64, 21},       {4, 20, 1, 4, 2, 48, 50, 2.f},   {5, 24, 1, 2, 1, 32, 73},
+                                   {2, 70, 1, 4, 1, 64, 100},      {3, 66, 2, 2, 1, 128, 250, 3.f}, {2, 37, 1, 4, 2, 16, 147},
+                                   {3, 20, 1, 4, 2, 24, 30, 0, 40}};
 
 AttentionShape shape_of(const RingCase& c, std::int64_t T, DType t) {
-  return {.B = c.B, .T = T, .H = c.H, .G = c.G, .D = c.D, .dtype = t, .window = c.window, .softcap = c.softcap};
+  return {.B = c.B, .T = T, .H = c.H, .G = c.G, .D = c.D, .Dv = c.Dv, .dtype = t, .window = c.window, .softcap = c.softcap};
 }
 
 /// One rank's operands and what it sums.
@@ -190,18 +195,18 @@ struct Rank {
   const std::int32_t* document_starts() const { return starts.empty() ? nullptr : starts.data(); }
   bool far_begun = false;
   explicit Rank(const AttentionShape& s)
-      : qkv(s.B * s.T * (s.H + 2 * s.G) * s.D, s.dtype),
-        d_out(s.B * s.T * s.H * s.D, s.dtype),
-        kv(s.B * s.T * 2 * s.G * s.D, s.dtype),
+      : qkv(s.B * s.T * s.qkv_width(), s.dtype),
+        d_out(s.B * s.T * s.out_width(), s.dtype),
+        kv(s.B * s.T * s.kv_width(), s.dtype),
         out(d_out.size(), s.dtype),
         lse(s.B * s.H * s.T, DType::f32),
         d_qkv(qkv.size(), s.dtype),
         sum(d_out.size(), DType::f32),
         block_out(d_out.size(), s.dtype),
         block_lse(lse.size(), DType::f32),
-        block_d_q(d_out.size(), s.dtype),
+        block_d_q(s.B * s.T * s.H * s.D, s.dtype),
         block_d_kv(kv.size(), s.dtype),
-        d_q(d_out.size(), DType::f32),
+        d_q(block_d_q.size(), DType::f32),
         d_kv(kv.size(), DType::f32),
         far_d_kv(kv.size(), DType::f32) {}
 };
@@ -220,10 +225,12 @@ void forward_ring(const RingPlaces& places, AttentionShape s, std::vector<Rank>&
   Workspace w(attention_forward_workspace_bytes(s));
   for (Rank& r : ranks) {
     s.gap = places.gap(&r - ranks.data());
-    pack_keys({}, r.kv.data(), r.qkv.data(), s);
-    attention_forward(
-        w.context(),
-        {.out = r.out.data(), .lse = r.lse.as<float>(), .qkv = r.qkv.data(), .shape = s, .document_starts = r.document_starts()});
+    pack_keys({}, r.kv.data(), packed_qkv(r.qkv.data(), s), s);
+    attention_forward(w.context(), {.out = r.out.data(),
+                                    .lse = r.lse.as<float>(),
+                                    .qkv = packed_qkv(r.qkv.data(), s),
+                                    .shape = s,
+                                    .document_starts = r.document_starts()});
     begin_merge({}, r.sum.as<float>(), r.out.data(), s);
   }
   const auto N = static_cast<std::int64_t>(ranks.size());
@@ -237,8 +244,7 @@ void forward_ring(const RingPlaces& places, AttentionShape s, std::vector<Rank>&
       r.block_out.poison();
       attention_block_forward(block_workspace.context(), {.out = r.block_out.data(),
                                                           .lse = r.block_lse.as<float>(),
-                                                          .qkv = r.qkv.data(),
-                                                          .kv = from.kv.data(),
+                                                          .qkv = block_rows(r.qkv.data(), from.kv.data(), s),
                                                           .block = b,
                                                           .document_starts = r.document_starts()});
       merge_block({}, {.sum = r.sum.as<float>(),
@@ -253,17 +259,17 @@ void forward_ring(const RingPlaces& places, AttentionShape s, std::vector<Rank>&
 
 void backward_ring(const RingPlaces& places, AttentionShape s, std::vector<Rank>& ranks) {
   Workspace w(attention_backward_workspace_bytes(s));
-  const std::int64_t queries = s.H * s.D, keys = 2 * s.G * s.D;
+  const std::int64_t queries = s.H * s.D, keys = s.kv_width();
   for (Rank& r : ranks) {
     s.gap = places.gap(&r - ranks.data());
-    attention_backward(w.context(), {.d_qkv = r.d_qkv.data(),
+    attention_backward(w.context(), {.d_qkv = packed_qkv(r.d_qkv.data(), s),
                                      .d_out = r.d_out.data(),
-                                     .qkv = r.qkv.data(),
+                                     .qkv = packed_qkv(r.qkv.data(), s),
                                      .out = r.out.data(),
                                      .lse = r.lse.as<float>(),
                                      .shape = s,
                                      .document_starts = r.document_starts()});
-    begin_gradients({}, {.d_q = r.d_q.as<float>(), .d_kv = r.d_kv.as<float>(), .d_qkv = r.d_qkv.data(), .shape = s});
+    begin_gradients({}, {.d_q = r.d_q.as<float>(), .d_kv = r.d_kv.as<float>(), .d_qkv = packed_qkv(r.d_qkv.data(), s), .shape = s});
   }
   const auto N = static_cast<std::int64_t>(ranks.size());
   for (std::int64_t step = 1; step < N; ++step)
@@ -274,11 +280,9 @@ void backward_ring(const RingPlaces& places, AttentionShape s, std::vector<Rank>
       const AttentionBlock& b = *seen;
       Workspace block_workspace(attention_block_backward_workspace_bytes(b));
       r.block_d_q.poison(), r.block_d_kv.poison();
-      attention_block_backward(block_workspace.context(), {.d_q = r.block_d_q.data(),
-                                                           .d_kv = r.block_d_kv.data(),
+      attention_block_backward(block_workspace.context(), {.d_qkv = block_gradients(r.block_d_q.data(), r.block_d_kv.data(), s),
                                                            .d_out = r.d_out.data(),
-                                                           .qkv = r.qkv.data(),
-                                                           .kv = from.kv.data(),
+                                                           .qkv = block_rows(r.qkv.data(), from.kv.data(), s),
                                                            .out = r.out.data(),
                                                            .lse = r.lse.as<float>(),
                                                            .block = b,
@@ -293,15 +297,15 @@ void backward_ring(const RingPlaces& places, AttentionShape s, std::vector<Rank>
   for (Rank& r : ranks) {
     if (r.far_begun)
       add_block_gradient({}, {.sum = r.d_kv.as<float>(), .block = r.far_d_kv.data(), .B = s.B, .T = s.T, .W = keys, .rows = {0, s.T}});
-    end_gradients({}, {.d_qkv = r.d_qkv.data(), .d_q = r.d_q.as<float>(), .d_kv = r.d_kv.as<float>(), .shape = s});
+    end_gradients({}, {.d_qkv = packed_qkv(r.d_qkv.data(), s), .d_q = r.d_q.as<float>(), .d_kv = r.d_kv.as<float>(), .shape = s});
   }
 }
 
 struct Whole {
   Tensor qkv, d_out, out, lse, d_qkv;
   explicit Whole(const AttentionShape& s)
-      : qkv(s.B * s.T * (s.H + 2 * s.G) * s.D, s.dtype),
-        d_out(s.B * s.T * s.H * s.D, s.dtype),
+      : qkv(s.B * s.T * s.qkv_width(), s.dtype),
+        d_out(s.B * s.T * s.out_width(), s.dtype),
         out(d_out.size(), s.dtype),
         lse(s.B * s.H * s.T, DType::f32),
         d_qkv(qkv.size(), s.dtype) {
@@ -313,12 +317,12 @@ struct Whole {
 /// out, lse and d_qkv of the whole sequences, over the ring, of documents that start so where there are any.
 Whole over_ring(const RingCase& c, DType t, const std::vector<std::int32_t>& starts = {}) {
   const AttentionShape s = shape_of(c, 2 * c.half, t);
-  const std::int64_t width = (s.H + 2 * s.G) * s.D;
+  const std::int64_t width = s.qkv_width();
   Whole whole(shape_of(c, 2 * c.N * c.half, t));
   std::vector<Rank> ranks(static_cast<std::size_t>(c.N), Rank(s));
   for (std::int64_t r = 0; r < c.N; ++r) {
     move_rows(c, r, whole.qkv, ranks[static_cast<std::size_t>(r)].qkv, width, true);
-    move_rows(c, r, whole.d_out, ranks[static_cast<std::size_t>(r)].d_out, s.H * s.D, true);
+    move_rows(c, r, whole.d_out, ranks[static_cast<std::size_t>(r)].d_out, s.out_width(), true);
     for (std::int64_t i = 0; !starts.empty() && i < c.B * s.T; ++i) {
       const std::int64_t place = c.places().of(r, i % s.T);
       const std::int64_t before = place - starts[static_cast<std::size_t>(i / s.T * 2 * c.N * c.half + place)];
@@ -329,7 +333,7 @@ Whole over_ring(const RingCase& c, DType t, const std::vector<std::int32_t>& sta
   backward_ring(c.places(), s, ranks);
   for (std::int64_t r = 0; r < c.N; ++r) {
     Rank& rank = ranks[static_cast<std::size_t>(r)];
-    move_rows(c, r, whole.out, rank.out, s.H * s.D, false);
+    move_rows(c, r, whole.out, rank.out, s.out_width(), false);
     move_rows(c, r, whole.d_qkv, rank.d_qkv, width, false);
     for (std::int64_t head = 0; head < s.B * s.H; ++head)
       for (std::int64_t i = 0; i < s.T; ++i) whole.lse.set(head * 2 * c.N * c.half + c.places().of(r, i), rank.lse.get(head * s.T + i));
@@ -342,11 +346,12 @@ Whole on_one_rank(const RingCase& c, DType t, const std::vector<std::int32_t>& s
   Whole x(s);
   Workspace forward(attention_forward_workspace_bytes(s)), backward(attention_backward_workspace_bytes(s));
   const std::int32_t* documents = starts.empty() ? nullptr : starts.data();
-  attention_forward(forward.context(),
-                    {.out = x.out.data(), .lse = x.lse.as<float>(), .qkv = x.qkv.data(), .shape = s, .document_starts = documents});
-  attention_backward(backward.context(), {.d_qkv = x.d_qkv.data(),
+  attention_forward(
+      forward.context(),
+      {.out = x.out.data(), .lse = x.lse.as<float>(), .qkv = packed_qkv(x.qkv.data(), s), .shape = s, .document_starts = documents});
+  attention_backward(backward.context(), {.d_qkv = packed_qkv(x.d_qkv.data(), s),
                                           .d_out = x.d_out.data(),
-                                          .qkv = x.qkv.data(),
+                                          .qkv = packed_qkv(x.qkv.data(), s),
                                           .out = x.out.data(),
                                           .lse = x.lse.as<float>(),
                                           .shape = s,

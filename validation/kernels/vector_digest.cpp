@@ -341,17 +341,21 @@ void attention() {
     auto out = poisoned<T>(tokens * shape.H * D), d_qkv = poisoned<T>(tokens * width), decoded = poisoned<T>(shape.B * shape.H * D);
     auto lse = poisoned<float>(shape.B * shape.H * shape.T);
     Workspace workspace(std::max(attention_forward_workspace_bytes(shape), attention_backward_workspace_bytes(shape)));
-    const AttentionForward forward{.out = out.data(), .lse = lse.data(), .qkv = qkv.data(), .shape = shape};
-    const AttentionBackward backward{
-        .d_qkv = d_qkv.data(), .d_out = d_out.data(), .qkv = qkv.data(), .out = out.data(), .lse = lse.data(), .shape = shape};
+    const AttentionForward forward{.out = out.data(), .lse = lse.data(), .qkv = packed_qkv(qkv.data(), shape), .shape = shape};
+    const AttentionBackward backward{.d_qkv = packed_qkv(d_qkv.data(), shape),
+                                     .d_out = d_out.data(),
+                                     .qkv = forward.qkv,
+                                     .out = out.data(),
+                                     .lse = lse.data(),
+                                     .shape = shape};
     host::attention_forward(workspace.context(), forward, host::HalfProducts::widened);
     host::attention_backward(workspace.context(), backward, host::HalfProducts::widened);
     const std::int32_t position = 36;
     auto row = random_values<T>(shape.B * width, 3);
     attention_decode({}, {.out = decoded.data(),
-                          .qkv = row.data(),
-                          .cache_k = qkv.data(),
-                          .cache_v = out.data(),
+                          .qkv = packed_qkv(row.data(), shape),
+                          .cached_k = {qkv.data(), shape.G * D},
+                          .cached_v = {out.data(), shape.G * D},
                           .position = &position,
                           .capacity = 40,
                           .shape = shape});
@@ -395,13 +399,11 @@ void attention_blocks() {
     auto out = poisoned<T>(rows * queries), d_q = out, d_kv = poisoned<T>(rows * keys);
     auto sum = random_values<float>(rows * queries, 4), lse = random_values<float>(terms, 5, 3), block_lse = poisoned<float>(terms);
     Workspace workspace(std::max(attention_block_forward_workspace_bytes(block), attention_block_backward_workspace_bytes(block)));
-    attention_block_forward(workspace.context(),
-                            {.out = out.data(), .lse = block_lse.data(), .qkv = qkv.data(), .kv = kv.data(), .block = block});
-    attention_block_backward(workspace.context(), {.d_q = d_q.data(),
-                                                   .d_kv = d_kv.data(),
+    const Qkv rows_of_block = packed_kv<const void>(packed_qkv(qkv.data(), s).q, kv.data(), s);
+    attention_block_forward(workspace.context(), {.out = out.data(), .lse = block_lse.data(), .qkv = rows_of_block, .block = block});
+    attention_block_backward(workspace.context(), {.d_qkv = packed_kv<void>({d_q.data(), queries}, d_kv.data(), s),
                                                    .d_out = d_out.data(),
-                                                   .qkv = qkv.data(),
-                                                   .kv = kv.data(),
+                                                   .qkv = rows_of_block,
                                                    .out = out.data(),
                                                    .lse = block_lse.data(),
                                                    .block = block});

@@ -126,8 +126,9 @@ std::string cudnn() {
     const std::size_t bytes = attention_forward_workspace_bytes(shape, kernels::Backend::cuda);
     const DeviceValues<std::byte> workspace(std::vector<std::byte>(bytes + 256));
     const Streams streams({StreamKind::usual});
-    kernels::attention_forward(on(streams[0], {workspace.data(), bytes}),
-                               {.out = result.data(), .lse = lse.data(), .qkv = qkv.data(), .shape = shape, .document_starts = nullptr});
+    kernels::attention_forward(
+        on(streams[0], {workspace.data(), bytes}),
+        {.out = result.data(), .lse = lse.data(), .qkv = packed_qkv(qkv.data(), shape), .shape = shape, .document_starts = nullptr});
     out.push_back(result.host());
   }
   float worst = 0;

@@ -61,12 +61,12 @@ enum class ReadBy {
   none,       ///< nothing does: how weights begin and are trained, and what exports declare
   size,       ///< all of it: numbers of layers, heads, features and tokens
   ends,       ///< embedding or head
-  attention,  ///< attention
-  block,      ///< norms, the feed-forward block, and how both join the stream
-  router,     ///< experts
+  attention,  ///< Attention
+  block,      ///< Block: norms, the feed-forward block, and how both join the stream
+  router,     ///< Router: experts
   balance,    ///< losses and biases that train routers
-  rotation,   ///< which features of a head are rotated
-  angles,     ///< by how much
+  rotation,   ///< Rotation: which features of a head are rotated
+  angles,     ///< Rotation: by how much
   layers      ///< which layers are of which kind
 };
 

@@ -1,4 +1,4 @@
-// How a block of a layer, attention or feed-forward or both side by side, meets the residual stream (BlockShape): with a norm of what it
+// How a block of a layer, attention or feed-forward or both side by side, meets the residual stream (Block): with a norm of what it
 // reads, of what it makes, or of both. R rows of the stream are this rank's; tensors are those of the block `w`: "layers.3.mlp.".
 #pragma once
 #include "model/axes/tensor.hpp"

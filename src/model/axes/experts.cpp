@@ -42,7 +42,7 @@ Value counts_of_all(Recorder& r, const Dispatch& to) {
   std::int64_t parts = 1;
   const auto gather = [&](Axis axis, std::int64_t ranks, const char* name) {
     if (ranks == 1 || s.feed != Feed::samples) return;
-    const std::int64_t mine = parts * s.experts.E;
+    const std::int64_t mine = parts * s.router.E;
     const Value all = r.value(name, {ranks, mine}, DType::u32);
     r.exchange({.kind = CollectiveKind::all_gather, .axis = axis, .count = mine, .dtype = DType::u32}, "gather " + r.name_of(counts), all,
                counts);
@@ -66,7 +66,7 @@ Value send_labels(Recorder& r, const Dispatch& to, Value weights) {
                                                .offsets = at.get<std::int32_t>(to.offsets),
                                                .sources = at.get<std::int32_t>(to.sources),
                                                .weights = at.get<float>(weights),
-                                               .k = s.experts.k,
+                                               .k = s.router.k,
                                                .slots = router_shape(s).slots(),
                                                .blocks = blocks});
           }});
@@ -128,7 +128,7 @@ void weigh_rows(Recorder& r, Value d_weights, Value d, Value a, Value weights, c
                 const std::string& bias) {
   const ModelShape& s = r.s;
   const std::int64_t R = s.arriving_rows();
-  kernels::WeighRows rows{.k = s.experts.k, .slots = router_shape(s).slots(), .rows = R, .F = s.experts.F, .dtype = s.dtype};
+  kernels::WeighRows rows{.k = s.router.k, .slots = router_shape(s).slots(), .rows = R, .F = s.router.F, .dtype = s.dtype};
   const auto weigh_bias = [&](Value d_weights, const RowWeights& row) {
     if (bias.empty()) return;
     weigh_expert_bias(r, d_weights, d_y, here, bias, s.C, row);
@@ -148,7 +148,7 @@ void weigh_rows(Recorder& r, Value d_weights, Value d, Value a, Value weights, c
 
 void weigh_shared(Recorder& r, Value d_weights, Value d, Value a, Value weights) {
   const ModelShape& s = r.s;
-  const kernels::WeighRows rows{.k = s.experts.k, .slots = router_shape(s).slots(), .rows = s.tokens(), .F = s.experts.S, .dtype = s.dtype};
+  const kernels::WeighRows rows{.k = s.router.k, .slots = router_shape(s).slots(), .rows = s.tokens(), .F = s.router.S, .dtype = s.dtype};
   weigh(r, d_weights, d, a, weights, rows, {}, 0);
 }
 
@@ -162,7 +162,7 @@ void collect_weights(Recorder& r, Value d_weights, const Dispatch& to) {
                                                .rows = at.get<float>(rows),
                                                .places = at.get<std::int32_t>(to.places),
                                                .M = s.tokens(),
-                                               .k = s.experts.k,
+                                               .k = s.router.k,
                                                .slots = router_shape(s).slots()});
           }});
 }

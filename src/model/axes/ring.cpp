@@ -28,15 +28,20 @@ std::size_t most_of_blocks(const ModelShape& inside, Bytes bytes) {
   return std::max(bytes(whole_block(inside, true), inside.backend), bytes(whole_block(inside, false), inside.backend));
 }
 
-std::int64_t key_width(const ModelShape& s) { return 2 * s.G * s.D; }
+/// Queries of this rank, and keys and values of a block.
+kernels::Qkv rows_of_block(const At& at, Value qkv, Value kv, const kernels::AttentionShape& s) {
+  return kernels::packed_kv(kernels::packed_qkv(at.get(qkv), s).q, at.get(kv), s);
+}
 
-// Blocks of keys are (M, 2 G D), and in `step` come from the rank that many before this one.
+// Blocks of keys and values are (M, G (D+Dv)), and in `step` come from the rank that many before this one.
 
 void pack_keys(Recorder& r, Value kv, Value qkv) {
   r.call({.name = "pack_keys",
           .touches = {{kv, write}, {qkv, read}},
           .work = MemoryWork{2.0 * static_cast<double>(r.at(kv).bytes)},
-          .run = [=, s = r.inside](const At& at) { kernels::pack_keys(at.context, at.get(kv), at.get(qkv), attention_shape(s)); }});
+          .run = [=, s = attention_shape(r.inside)](const At& at) {
+            kernels::pack_keys(at.context, at.get(kv), kernels::packed_qkv(at.get(qkv), s), s);
+          }});
 }
 
 void rotate(Recorder& r, Value to, Value from, DType dtype, std::int64_t by, const std::string& name) {
@@ -47,7 +52,8 @@ void rotate(Recorder& r, Value to, Value from, DType dtype, std::int64_t by, con
 
 /// FLOPs of a block's forward pass.
 double block_flops(const Recorder& r, std::int64_t step) {
-  return 4.0 * static_cast<double>(r.inside.B * r.inside.H * r.inside.D) * most_ring_pairs(r.s, step);
+  const Attention& a = r.inside.attention;
+  return 2.0 * static_cast<double>(r.inside.B * a.H * (a.D + a.Dv)) * most_ring_pairs(r.s, step);
 }
 
 /// Attention to a block alone, of the rows that see it.
@@ -57,14 +63,13 @@ void attention_block(Recorder& r, Value out, Value lse, Value qkv, Value kv, std
   r.call({.name = "attention_block_forward",
           .touches = with_reads({{out, write}, {lse, write}, {qkv, read}, {kv, read}}, {documents}),
           .flops = block_flops(r, step),
-          .work = AttentionWork{.tokens = r.inside.T, .head_dim = s.D, .window = s.kind.window},
+          .work = AttentionWork{.tokens = r.inside.T, .head_dim = s.attention.mean_dim(), .window = s.kind.window},
           .workspace = most_of_blocks(r.inside, kernels::attention_block_forward_workspace_bytes),
           .run = [=, block = ring_block(s, step)](const At& at) {
             if (!block) return;  // other ranks see theirs
             kernels::attention_block_forward(at.context, {.out = at.get(out),
                                                           .lse = at.get<float>(lse),
-                                                          .qkv = at.get(qkv),
-                                                          .kv = at.get(kv),
+                                                          .qkv = rows_of_block(at, qkv, kv, block->shape),
                                                           .block = *block,
                                                           .document_starts = at.get<std::int32_t>(documents)});
           }});
@@ -78,16 +83,15 @@ void attention_block_backward(Recorder& r, Value d_q, Value d_kv, Value d_out, V
   r.call(
       {.name = "attention_block_backward",
        .touches = with_reads({{d_q, write}, {d_kv, write}, {d_out, read}, {qkv, read}, {kv, read}, {out, read}, {lse, read}}, {documents}),
-       .flops = 2.5 * block_flops(r, step),
-       .work = AttentionWork{.backward = true, .tokens = r.inside.T, .head_dim = s.D, .window = s.kind.window},
+       .flops = backward_ratio(s.attention) * block_flops(r, step),
+       .work = AttentionWork{.backward = true, .tokens = r.inside.T, .head_dim = s.attention.mean_dim(), .window = s.kind.window},
        .workspace = most_of_blocks(r.inside, kernels::attention_block_backward_workspace_bytes),
        .run = [=, block = ring_block(s, step)](const At& at) {
          if (!block) return;
-         kernels::attention_block_backward(at.context, {.d_q = at.get(d_q),
-                                                        .d_kv = at.get(d_kv),
+         const kernels::HeadRows<void> queries{at.get(d_q), block->shape.H * block->shape.D};
+         kernels::attention_block_backward(at.context, {.d_qkv = kernels::packed_kv(queries, at.get(d_kv), block->shape),
                                                         .d_out = at.get(d_out),
-                                                        .qkv = at.get(qkv),
-                                                        .kv = at.get(kv),
+                                                        .qkv = rows_of_block(at, qkv, kv, block->shape),
                                                         .out = at.get(out),
                                                         .lse = at.get<float>(lse),
                                                         .block = *block,
@@ -95,7 +99,7 @@ void attention_block_backward(Recorder& r, Value d_q, Value d_kv, Value d_out, V
        }});
 }
 
-/// sum (M, H D) fp32 starts with the rank's own, takes a block's in, and ends in out.
+/// sum (M, H Dv) fp32 starts with the rank's own, takes a block's in, and ends in out.
 void begin_merge(Recorder& r, Value sum, Value out) {
   r.call({.name = "begin_merge", .touches = {{sum, write}, {out, read}}, .run = [=, s = r.inside](const At& at) {
             kernels::begin_merge(at.context, at.get<float>(sum), at.get(out), attention_shape(s));
@@ -123,11 +127,14 @@ void end_merge(Recorder& r, Value out, Value sum) {
           }});
 }
 
-/// fp32 sums of gradients, (M, H D) and (M, 2 G D), start with those of the rank's own rows, and end in d_qkv.
+/// fp32 sums of gradients, (M, H D) and (M, G (D+Dv)), start with those of the rank's own rows, and end in d_qkv.
 void begin_gradients(Recorder& r, Value d_q, Value d_kv, Value d_qkv) {
-  r.call({.name = "begin_gradients", .touches = {{d_q, write}, {d_kv, write}, {d_qkv, read}}, .run = [=, s = r.inside](const At& at) {
+  r.call({.name = "begin_gradients",
+          .touches = {{d_q, write}, {d_kv, write}, {d_qkv, read}},
+          .run = [=, s = attention_shape(r.inside)](const At& at) {
             kernels::begin_gradients(
-                at.context, {.d_q = at.get<float>(d_q), .d_kv = at.get<float>(d_kv), .d_qkv = at.get(d_qkv), .shape = attention_shape(s)});
+                at.context,
+                {.d_q = at.get<float>(d_q), .d_kv = at.get<float>(d_kv), .d_qkv = kernels::packed_qkv(at.get(d_qkv), s), .shape = s});
           }});
 }
 
@@ -140,9 +147,12 @@ void add_block_gradient(Recorder& r, Value sum, Value block, std::int64_t W, con
 }
 
 void end_gradients(Recorder& r, Value d_qkv, Value d_q, Value d_kv) {
-  r.call({.name = "end_gradients", .touches = {{d_qkv, write}, {d_q, read}, {d_kv, read}}, .run = [=, s = r.inside](const At& at) {
+  r.call({.name = "end_gradients",
+          .touches = {{d_qkv, write}, {d_q, read}, {d_kv, read}},
+          .run = [=, s = attention_shape(r.inside)](const At& at) {
             kernels::end_gradients(
-                at.context, {.d_qkv = at.get(d_qkv), .d_q = at.get<float>(d_q), .d_kv = at.get<float>(d_kv), .shape = attention_shape(s)});
+                at.context,
+                {.d_qkv = kernels::packed_qkv(at.get(d_qkv), s), .d_q = at.get<float>(d_q), .d_kv = at.get<float>(d_kv), .shape = s});
           }});
 }
 
@@ -153,9 +163,11 @@ void ring_attention(Recorder& r, Value out, Value lse, Value qkv) {
   const std::vector<std::int64_t> steps = ring_turns(s);
   if (steps.empty()) return own_attention(r, out, lse, qkv);
   const std::int64_t M = s.tokens();
-  const std::array kv = {r.value("keys_here", {M, key_width(r.inside)}), r.value("keys_there", {M, key_width(r.inside)})};
-  const Value sum = r.value("merged", {M, s.H * s.D}, DType::f32), block_out = r.value("block_context", {M, s.H * s.D}),
-              block_lse = r.value("block_lse", {s.B, s.H, r.inside.T}, DType::f32);
+  const std::array kv = {r.value("keys_here", {M, r.inside.attention.kv_width()}),
+                         r.value("keys_there", {M, r.inside.attention.kv_width()})};
+  const Value sum = r.value("merged", {M, s.attention.context_width()}, DType::f32),
+              block_out = r.value("block_context", {M, s.attention.context_width()}),
+              block_lse = r.value("block_lse", {s.B, s.attention.H, r.inside.T}, DType::f32);
   r.turns = 1;
   pack_keys(r, kv[0], qkv);
   rotate(r, kv[1], kv[0], s.dtype, steps[0], fmt::format("keys {}", steps[0]));
@@ -176,11 +188,11 @@ void ring_attention_backward(Recorder& r, Value d_qkv, Value d_out, Value qkv, V
   const ModelShape& s = r.s;
   const std::vector<std::int64_t> steps = ring_turns(s);
   if (steps.empty()) return own_attention_backward(r, d_qkv, d_out, qkv, out, lse);
-  const std::int64_t M = s.tokens(), W = key_width(r.inside);
+  const std::int64_t M = s.tokens(), W = r.inside.attention.kv_width();
   const std::array kv = {r.value("keys_here_again", {M, W}), r.value("keys_there_again", {M, W})},
                    d_kv = {r.value("d_keys_here", {M, W}, DType::f32), r.value("d_keys_there", {M, W}, DType::f32)};
-  const Value d_q = r.value("d_queries", {M, s.H * s.D}, DType::f32), d_q_block = r.value("d_block_queries", {M, s.H * s.D}),
-              d_kv_block = r.value("d_block_keys", {M, W});
+  const Value d_q = r.value("d_queries", {M, s.attention.H * s.attention.D}, DType::f32),
+              d_q_block = r.value("d_block_queries", {M, s.attention.H * s.attention.D}), d_kv_block = r.value("d_block_keys", {M, W});
   pack_keys(r, kv[0], qkv);
   rotate(r, kv[1], kv[0], s.dtype, steps[0], fmt::format("keys {}", steps[0]));
   own_attention_backward(r, d_qkv, d_out, qkv, out, lse);
@@ -195,7 +207,7 @@ void ring_attention_backward(Recorder& r, Value d_qkv, Value d_out, Value qkv, V
     attention_block_backward(r, d_q_block, d_kv_block, d_out, qkv, kv[turn % 2], out, lse, step);
     const std::optional<kernels::AttentionBlock> block = ring_block(s, step);
     const kernels::AttentionRows none;
-    add_block_gradient(r, d_q, d_q_block, s.H * s.D, block ? block->queries : none);
+    add_block_gradient(r, d_q, d_q_block, s.attention.H * s.attention.D, block ? block->queries : none);
     add_block_gradient(r, d_kv[turn % 2], d_kv_block, W, block ? block->keys : none);
   }
   const Value home = d_kv[(steps.size() + 1) % 2];

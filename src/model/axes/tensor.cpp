@@ -16,7 +16,14 @@ constexpr std::int64_t slice_numbers = 3;  // a row, of SoftmaxSliceSums
 
 kernels::KeyParts key_parts(const ModelShape& s) {
   const int first = s.tp_index / s.keys_shared * s.keys_shared;
-  return {.M = s.tokens(), .H = s.H, .D = s.D, .N = s.tp, .sharing = s.keys_shared, .first = first, .dtype = s.dtype};
+  return {.M = s.tokens(),
+          .H = s.attention.H,
+          .D = s.attention.D,
+          .Dv = s.attention.Dv,
+          .N = s.tp,
+          .sharing = s.keys_shared,
+          .first = first,
+          .dtype = s.dtype};
 }
 
 void softmax_loss_of_slice(Recorder& r, Value losses, Value d_logits, Value logits, const LossRows& place) {
@@ -138,7 +145,7 @@ void gather_keys(Recorder& r, Value rows, Value made) {
   const ModelShape& s = r.s;
   if (!s.shares_keys()) return;
   const kernels::KeyParts p = key_parts(s);
-  const Value mine = r.remade("key_part", {p.M, 2 * p.part()}), all = r.remade("key_parts", {p.N, p.M, 2 * p.part()});
+  const Value mine = r.remade("key_part", {p.M, p.part()}), all = r.remade("key_parts", {p.N, p.M, p.part()});
   const auto moved = [&](Value value) { return MemoryWork{2.0 * static_cast<double>(r.at(value).bytes)}; };
   r.call({.name = "take_key_part", .touches = {{mine, write}, {made, read}}, .work = moved(mine), .run = [=](const At& at) {
             kernels::take_key_part(at.context, at.get(mine), at.get(made), p);
@@ -153,10 +160,10 @@ void scatter_keys(Recorder& r, Value d_made, Value d_rows) {
   const ModelShape& s = r.s;
   if (!s.shares_keys()) return;
   const kernels::KeyParts p = key_parts(s);
-  const Value all = r.value("d_key_parts", {p.N, p.M, 2 * p.part()}), mine = r.value("d_key_part", {p.M, 2 * p.part()});
+  const Value all = r.value("d_key_parts", {p.N, p.M, p.part()}), mine = r.value("d_key_part", {p.M, p.part()});
   r.call({.name = "spread_key_gradients",
           .touches = {{all, write}, {d_rows, read}},
-          .work = MemoryWork{static_cast<double>(r.at(all).bytes + s.bytes_of(2 * p.M * p.D))},
+          .work = MemoryWork{static_cast<double>(r.at(all).bytes + s.bytes_of(p.M * (p.D + p.value_dim())))},
           .run = [=](const At& at) {
             kernels::spread_key_gradients(at.context, {.parts = at.get(all), .d_rows = at.get(d_rows), .shape = p});
           }});

@@ -10,13 +10,13 @@ using enum Access;
 
 kernels::WideQkShape wide_shape(const ModelShape& s) {
   return {.M = s.tokens(),
-          .Q = s.H * s.D,
-          .K = s.G * s.D / s.keys_shared,
+          .Q = s.attention.H * s.attention.D,
+          .K = s.attention.G * s.attention.D / s.keys_shared,
           .stride = s.made_width(),
           .parts = s.tp,
           .dtype = s.dtype,
-          .eps = s.norm_eps,
-          .offset = s.norm_offset};
+          .eps = s.block.norm_eps,
+          .offset = s.block.norm_offset};
 }
 
 /// Where this rank's sums lie before those of all are gathered.

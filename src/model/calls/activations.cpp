@@ -9,7 +9,7 @@ namespace {
 
 using enum Access;
 
-bool has_alphas(const ModelShape& s) { return s.plain == kernels::PlainActivation::xielu; }
+bool has_alphas(const ModelShape& s) { return s.block.plain == kernels::PlainActivation::xielu; }
 /// Behind which the other lies.
 constexpr const char* first_alpha = "alpha_p";
 
@@ -23,8 +23,8 @@ void swiglu(Recorder& r, Value out, Value gate_up, std::int64_t M, std::int64_t 
                                         .M = M,
                                         .F = F,
                                         .dtype = s.dtype,
-                                        .activation = s.activation,
-                                        .limit = s.gate_limit});
+                                        .activation = s.block.activation,
+                                        .limit = s.block.gate_limit});
           }});
 }
 
@@ -39,27 +39,31 @@ void swiglu_backward(Recorder& r, Value d_gate_up, Value d_out, Value gate_up, s
                                                   .M = M,
                                                   .F = F,
                                                   .dtype = s.dtype,
-                                                  .activation = s.activation,
-                                                  .limit = s.gate_limit,
+                                                  .activation = s.block.activation,
+                                                  .limit = s.block.gate_limit,
                                                   .out = at.get(out)});
           }});
 }
 
 void activate(Recorder& r, Value out, Value up, std::int64_t M, std::int64_t F, const std::string& w) {
   const ModelShape& s = r.s;
-  if (s.gated) return swiglu(r, out, up, M, F);
+  if (s.block.gated) return swiglu(r, out, up, M, F);
   const Value alphas = has_alphas(s) ? r.weight(w + first_alpha) : Value{};
   r.call({.name = "activation", .touches = with_reads({{out, write}, {up, read}}, {alphas}), .run = [=, s = s](const At& at) {
-            kernels::activation_forward(
-                at.context,
-                {.out = at.get(out), .x = at.get(up), .alphas = at.get(alphas), .M = M, .F = F, .dtype = s.dtype, .activation = s.plain});
+            kernels::activation_forward(at.context, {.out = at.get(out),
+                                                     .x = at.get(up),
+                                                     .alphas = at.get(alphas),
+                                                     .M = M,
+                                                     .F = F,
+                                                     .dtype = s.dtype,
+                                                     .activation = s.block.plain});
           }});
 }
 
 void activate_backward(Recorder& r, Value d_up, Value d_out, Value up, std::int64_t M, std::int64_t F, Value out, const std::string& w) {
   const ModelShape& s = r.s;
-  if (s.gated) return swiglu_backward(r, d_up, d_out, up, M, F, out);
-  kernels::ActivationBackward sizes{.M = M, .F = F, .dtype = s.dtype, .activation = s.plain};
+  if (s.block.gated) return swiglu_backward(r, d_up, d_out, up, M, F, out);
+  kernels::ActivationBackward sizes{.M = M, .F = F, .dtype = s.dtype, .activation = s.block.plain};
   Value alphas, d_alphas;
   std::vector<Touch> touches = {{up, read}, {d_up, write}, {d_out, read}, {out, write}};
   if (has_alphas(s)) {

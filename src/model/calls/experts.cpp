@@ -59,14 +59,14 @@ void expert_product(Recorder& r, products::Product product, Value out, Value in,
 
 kernels::RouterShape router_shape(const ModelShape& s) {
   return {.M = s.tokens(),
-          .E = s.experts.E,
-          .k = s.experts.k,
-          .shared = s.experts.weighs_shared(),
-          .normalized = s.experts.normalized,
-          .sigmoid = s.experts.sigmoid,
-          .scale = s.experts.scale,
-          .groups = s.experts.groups,
-          .top_groups = s.experts.top_groups,
+          .E = s.router.E,
+          .k = s.router.k,
+          .shared = s.router.weighs_shared(),
+          .normalized = s.router.normalized,
+          .sigmoid = s.router.sigmoid,
+          .scale = s.router.scale,
+          .groups = s.router.groups,
+          .top_groups = s.router.top_groups,
           .parts = s.parts()};
 }
 
@@ -110,8 +110,8 @@ void router_backward(Recorder& r, Value d_logits, Value d_weights, Value weights
                                                   .counts = at.get<std::int32_t>(counts),
                                                   .weight = at.get<double>(weight),
                                                   .grad_scale = &at.get<kernels::GradientScale>(scale)->of_tokens,
-                                                  .balance = s.experts.balance_loss,
-                                                  .z = s.experts.z_loss,
+                                                  .balance = s.router.balance_loss,
+                                                  .z = s.router.z_loss,
                                                   .shape = router_shape(s),
                                                   .dtype = s.dtype});
           }});
@@ -142,7 +142,7 @@ void router_totals(Recorder& r, Value logits, Value experts, Value counts, const
               totals = r.declare({.kind = ValueKind::router_totals, .name = "router"});
   r.call({.name = "add_router_totals",
           .touches = {{totals, Access::add}, {scalars, Access::add}, {sums, read}, {weight, read}, {d.counts, read}, {d.offsets, read}},
-          .run = [=, E = s.experts.E, layer = r.layer(), own = d.counts, offsets = d.offsets](const At& at) {
+          .run = [=, E = s.router.E, layer = r.layer(), own = d.counts, offsets = d.offsets](const At& at) {
             auto* all = at.get<kernels::RouterTotals>(totals);
             kernels::add_router_totals(at.context, {.totals = all,
                                                     .loads = reinterpret_cast<std::int64_t*>(all + 1) + layer * E,
@@ -158,7 +158,7 @@ void router_totals(Recorder& r, Value logits, Value experts, Value counts, const
 
 Dispatch dispatch(Recorder& r, Value experts) {
   const ModelShape& s = r.s;
-  const ExpertShape& e = s.experts;
+  const Router& e = s.router;
   const Dispatch d{.counts = r.value("counts", {e.E}, DType::u32),
                    .offsets = r.value("offsets", {e.E + 1}, DType::u32),
                    .places = r.value("places", {s.tokens(), e.k}, DType::u32),
@@ -186,7 +186,7 @@ void gather_rows(Recorder& r, Value out, Value in, const Dispatch& d) {
             kernels::gather_rows(at.context, {.out = at.get(out),
                                               .in = at.get(in),
                                               .sources = at.get<std::int32_t>(sources),
-                                              .k = s.experts.k,
+                                              .k = s.router.k,
                                               .rows = s.arriving_rows(),
                                               .C = s.C,
                                               .dtype = s.dtype});
@@ -205,10 +205,10 @@ void combine_rows(Recorder& r, Value out, Value rows, const Dispatch& d, const C
                                                .places = at.get<std::int32_t>(places),
                                                .weights = at.get<float>(extra.weights),
                                                .shared = at.get(extra.shared),
-                                               .weighs_shared = s.experts.weighs_shared(),
+                                               .weighs_shared = s.router.weighs_shared(),
                                                .addend = at.get(extra.add),
                                                .M = s.tokens(),
-                                               .k = s.experts.k,
+                                               .k = s.router.k,
                                                .C = s.C,
                                                .dtype = s.dtype});
           }});

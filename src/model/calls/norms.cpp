@@ -10,7 +10,7 @@ namespace {
 using enum Access;
 
 kernels::RmsnormBackward rmsnorm_shape(const ModelShape& s) {
-  return {.rows = s.rows(), .C = s.C, .dtype = s.dtype, .offset = s.norm_offset};
+  return {.rows = s.rows(), .C = s.C, .dtype = s.dtype, .offset = s.block.norm_offset};
 }
 
 void rmsnorm(Recorder& r, Value out, Value rstd, Value x, const std::string& w, Value residual) {
@@ -25,9 +25,9 @@ void rmsnorm(Recorder& r, Value out, Value rstd, Value x, const std::string& w, 
                                          .weight = at.get(weight),
                                          .rows = s.rows(),
                                          .C = s.C,
-                                         .eps = s.norm_eps,
+                                         .eps = s.block.norm_eps,
                                          .dtype = s.dtype,
-                                         .offset = s.norm_offset,
+                                         .offset = s.block.norm_offset,
                                          .residual = at.get(residual)});
           }});
 }
@@ -52,7 +52,7 @@ kernels::LayerNormBackward layer_norm_shape(const ModelShape& s) { return {.rows
 
 void layer_norm(Recorder& r, Value out, Value rows, Value x, const std::string& w, Value residual) {
   const ModelShape& s = r.s;
-  const Value weight = r.weight(w), bias = s.norm_bias ? r.weight(w + "_bias") : Value{};
+  const Value weight = r.weight(w), bias = s.block.norm_bias ? r.weight(w + "_bias") : Value{};
   r.call({.name = "layer_norm " + r.name_of(out),
           .touches = with_reads({{out, write}, {rows, write}, {x, read}, {weight, read}}, {bias, residual}),
           .run = [=, s = s](const At& at) {
@@ -65,7 +65,7 @@ void layer_norm(Recorder& r, Value out, Value rows, Value x, const std::string& 
                                             .bias = at.get(bias),
                                             .rows = s.rows(),
                                             .C = s.C,
-                                            .eps = s.norm_eps,
+                                            .eps = s.block.norm_eps,
                                             .dtype = s.dtype,
                                             .residual = at.get(residual)});
           }});
@@ -73,7 +73,7 @@ void layer_norm(Recorder& r, Value out, Value rows, Value x, const std::string& 
 
 void layer_norm_backward(Recorder& r, Value d_x, Value d_out, Value x, const std::string& w, Value rows, bool residual) {
   const ModelShape& s = r.s;
-  const Value weight = r.weight(w), d_weight = r.gradient(w), d_bias = s.norm_bias ? r.gradient(w + "_bias") : Value{};
+  const Value weight = r.weight(w), d_weight = r.gradient(w), d_bias = s.block.norm_bias ? r.gradient(w + "_bias") : Value{};
   std::vector<Touch> touches = {
       {d_x, residual ? Access::add : write}, {d_out, read}, {x, read}, {weight, read}, {rows, read}, {d_weight, Access::add}};
   if (d_bias) touches.push_back({d_bias, Access::add});
@@ -91,14 +91,14 @@ void layer_norm_backward(Recorder& r, Value d_x, Value d_out, Value x, const std
 
 }  // namespace
 
-Value norm_rows(Recorder& r, const char* name) { return r.value(name, {(r.s.layer_norm ? 2 : 1) * r.s.rows()}, DType::f32); }
+Value norm_rows(Recorder& r, const char* name) { return r.value(name, {(r.s.block.layer_norm ? 2 : 1) * r.s.rows()}, DType::f32); }
 
 void norm(Recorder& r, Value out, Value rows, Value x, const std::string& w, Value residual) {
-  (r.s.layer_norm ? layer_norm : rmsnorm)(r, out, rows, x, w, residual);
+  (r.s.block.layer_norm ? layer_norm : rmsnorm)(r, out, rows, x, w, residual);
 }
 
 void norm_backward(Recorder& r, Value d_x, Value d_out, Value x, const std::string& w, Value rows, bool residual) {
-  (r.s.layer_norm ? layer_norm_backward : rmsnorm_backward)(r, d_x, d_out, x, w, rows, residual);
+  (r.s.block.layer_norm ? layer_norm_backward : rmsnorm_backward)(r, d_x, d_out, x, w, rows, residual);
 }
 
 }  // namespace tessera

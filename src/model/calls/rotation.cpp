@@ -13,24 +13,24 @@ using enum Access;
 kernels::Rope rope_shape(const ModelShape& s, bool inverse) {
   return {.M = s.tokens(),
           .T = s.T,
-          .heads = s.H + s.G,
-          .D = s.D,
-          .stride = s.qkv_width(),
+          .heads = s.attention.H + s.attention.G,
+          .D = s.attention.D,
+          .stride = s.attention.qkv_width(),
           .inverse = inverse,
           .dtype = s.dtype,
-          .rotated = s.rotated,
-          .neighbours = s.neighbours};
+          .rotated = s.rotation.rotated,
+          .neighbours = s.rotation.neighbours};
 }
 kernels::QkNormRopeBackward qk_norm_rope_shape(const ModelShape& s) {
   return {.M = s.tokens(),
           .T = s.T,
-          .H = s.H,
-          .G = s.G,
-          .D = s.D,
+          .H = s.attention.H,
+          .G = s.attention.G,
+          .D = s.attention.D,
           .dtype = s.dtype,
-          .offset = s.norm_offset,
-          .rotated = s.rotated,
-          .neighbours = s.neighbours};
+          .offset = s.block.norm_offset,
+          .rotated = s.rotation.rotated,
+          .neighbours = s.rotation.neighbours};
 }
 
 /// rope and rope_backward.
@@ -55,6 +55,8 @@ void rope_backward(Recorder& r, Value d_qkv) {
 }
 
 void qk_norm_rope(Recorder& r, Value out, Value rstd, Value x, const std::string& q_norm, const std::string& k_norm) {
+  const Attention& a = r.s.attention;
+  TESSERA_REQUIRE(a.Dv == a.D, "QK-norm copies values as heads of {} features, and these have {}", a.D, a.Dv);
   const Value table = r.rotations(r.s.kind.rotation), q = r.weight(q_norm), k = r.weight(k_norm), documents = r.document_starts();
   r.call({.name = "qk_norm_rope",
           .touches = with_reads({{out, write}, {rstd, write}, {x, read}, {q, read}, {k, read}, {table, read}}, {documents}),
@@ -67,15 +69,15 @@ void qk_norm_rope(Recorder& r, Value out, Value rstd, Value x, const std::string
                                               .table = at.get<float>(table),
                                               .M = s.tokens(),
                                               .T = s.T,
-                                              .H = s.H,
-                                              .G = s.G,
-                                              .D = s.D,
-                                              .eps = s.norm_eps,
+                                              .H = s.attention.H,
+                                              .G = s.attention.G,
+                                              .D = s.attention.D,
+                                              .eps = s.block.norm_eps,
                                               .dtype = s.dtype,
-                                              .offset = s.norm_offset,
+                                              .offset = s.block.norm_offset,
                                               .document_starts = at.get<std::int32_t>(documents),
-                                              .rotated = s.rotated,
-                                              .neighbours = s.neighbours});
+                                              .rotated = s.rotation.rotated,
+                                              .neighbours = s.rotation.neighbours});
           }});
 }
 
@@ -91,7 +93,7 @@ void qk_norm_rope_backward(Recorder& r, Value d_qkv, Value x, Value rstd, const 
           .workspace = kernels::qk_norm_rope_backward_workspace_bytes(qk_norm_rope_shape(r.inside), s.backend),
           .run = [=, s = r.inside](const At& at) {
             auto heads = qk_norm_rope_shape(s);
-            heads.d_q_norm = started(at, d_q, s.D), heads.d_k_norm = started(at, d_k, s.D);
+            heads.d_q_norm = started(at, d_q, s.attention.D), heads.d_k_norm = started(at, d_k, s.attention.D);
             heads.d_qkv = at.get(d_qkv), heads.x = at.get(x), heads.rstd = at.get<float>(rstd);
             heads.q_norm = at.get(q), heads.k_norm = at.get(k), heads.table = at.get<float>(table);
             heads.document_starts = at.get<std::int32_t>(documents);
@@ -102,7 +104,7 @@ void qk_norm_rope_backward(Recorder& r, Value d_qkv, Value x, Value rstd, const 
 void positions(Recorder& r) {
   const ModelShape& s = r.s;
   if (s.feed != Feed::token) return;
-  for (int rotation = 0; rotation < static_cast<int>(s.rotations.size()); ++rotation) {
+  for (int rotation = 0; rotation < static_cast<int>(s.rotation.tables.size()); ++rotation) {
     const Value out = r.rotations(rotation), table = r.rope_table(rotation), position = r.position();
     r.call({.name = "positions", .touches = {{out, write}, {table, read}, {position, read}}, .run = [=, s = s](const At& at) {
               embedding_forward(at.context, {.out = at.get(out),

@@ -15,7 +15,7 @@ ModelShape shape_of_a_token(const Deck& deck) {
   ModelShape s = model_shape(deck);
   s.B = s.T = s.loss_chunk = 1;
   s.cp = s.ep = 1, s.ring = false;
-  s.experts.capacity_factor = 0;
+  s.router.capacity_factor = 0;
   s.fp8 = {};  // which a GPU has of many tokens
   return s;
 }

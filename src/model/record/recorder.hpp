@@ -50,13 +50,12 @@ class Recorder {
   Value document_starts();
   /// Absent where no sequence has any.
   Value padding();
-  /// The table of one of ModelShape::rotations.
+  /// The table of one of Rotation::tables.
   Value rope_table(int rotation) { return declare({.kind = ValueKind::rope_table, .name = name_of_rotation("rope", rotation)}); }
   /// Of it rows by position, as rope counts positions: m % T.
   Value rotations(int rotation);
   // Of a text.
-  Value cached_keys() { return cache(ValueKind::cached_keys, "keys"); }
-  Value cached_values() { return cache(ValueKind::cached_values, "values"); }
+  Value cache(const Cache& c) { return declare({.kind = ValueKind::cache, .name = c.name, .bytes = c.bytes(s.capacity)}); }
   Value position() { return declare({.kind = ValueKind::position, .name = "position", .bytes = sizeof(std::int32_t)}); }
   /// Values that are not activations exist once, however often the text asks for them.
   Value declare(const ValueInfo& info);
@@ -103,9 +102,6 @@ class Recorder {
   Value activation(const std::string& name, std::int64_t elements, DType dtype, bool remade) {
     return add(
         {.kind = ValueKind::activation, .name = name, .bytes = elements * static_cast<std::int64_t>(size_of(dtype)), .remade = remade});
-  }
-  Value cache(ValueKind kind, const char* name) {
-    return declare({.kind = kind, .name = name, .bytes = s.bytes_of(s.capacity * s.G * s.D)});
   }
   Value add(ValueInfo info);
   std::int64_t stream_bytes() const { return s.bytes_of(s.rows() * s.C); }

@@ -58,10 +58,20 @@ enum class ValueKind : std::uint8_t {
   router_totals,          ///< kernels::RouterTotals, then (L,E) int64
   text_tokens,            ///< (M) int32, generation: "prompt" or "token"
   position,               ///< 1 int32: position of the generated token
-  cached_keys,            ///< (capacity, G D), generation: kept between passes
-  cached_values,          ///< the same
+  cache,                  ///< generation: a Cache of this layer
   logits,                 ///< (V) fp32 of the next token
   likeliest               ///< 1 int32: id of the largest logit
+};
+
+/// What generation keeps of a layer between the passes of a text: a row of each token, ModelShape::capacity of them, or a state of the
+/// sequence. A text begins with what its first pass, at position 0, writes.
+struct Cache {
+  std::string name;                            ///< in the layer: "keys"
+  std::int64_t of_token = 0, of_sequence = 0;  ///< elements
+  DType dtype = DType::f32;
+  std::int64_t bytes(std::int64_t capacity) const {
+    return (capacity * of_token + of_sequence) * static_cast<std::int64_t>(size_of(dtype));
+  }
 };
 
 struct ValueInfo {

@@ -187,8 +187,9 @@ std::vector<AdaptedColumns> adapted_columns(const ModelShape& s, const std::stri
   };
   const auto neighbour = [&](const char* leaf) { return w.substr(0, w.rfind('.') + 1) + leaf; };
   if (w.ends_with("attention.wq")) {
-    const std::int64_t queries = s.H * s.D, keys = (N - queries) / 2;
-    add(w, 0, queries), add(neighbour("wk"), queries, keys), add(neighbour("wv"), queries + keys, keys);
+    const Attention& a = s.attention;
+    const std::int64_t queries = a.H * a.D, keys = (N - queries) * a.D / (a.D + a.Dv), values = N - queries - keys;
+    add(w, 0, queries), add(neighbour("wk"), queries, keys), add(neighbour("wv"), queries + keys, values);
   } else if (w.ends_with(".w_gate")) {
     add(w, 0, N / 2), add(neighbour("w_up"), N / 2, N / 2);
   } else {

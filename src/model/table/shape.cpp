@@ -26,7 +26,7 @@ kernels::AttentionPath attention_path(const Deck& deck) {
   return deck.run.reproducible ? AttentionPath::native : AttentionPath::fastest;
 }
 
-ExpertShape experts_of(const Deck& deck) {
+Router router_of(const Deck& deck) {
   const ModelKeys& m = deck.model;
   if (m.experts == 0) return {};
   return {.E = m.experts,
@@ -52,13 +52,14 @@ void add_kinds(ModelShape& s, const ModelKeys& m) {
   std::vector<LayerKind> kinds;
   for (const LayerKeys& keys : keys_of_layers(m)) {
     const bool rotates = keys.positions == PositionMode::rope;
-    Rotation rotation{.theta = keys.rope_theta, .scaled = keys.rope_scaling != RopeMode::none};
-    if (!rotates) rotation = {.still = true};
+    Angles angles{.theta = keys.rope_theta, .scaled = keys.rope_scaling != RopeMode::none};
+    if (!rotates) angles = {.still = true};
     LayerKind kind{.window = keys.window, .rotation = -1, .experts = keys.experts};
-    if (rotates || s.qk_norm) {
-      const auto known = std::ranges::find(s.rotations, rotation);
-      kind.rotation = static_cast<int>(known - s.rotations.begin());
-      if (known == s.rotations.end()) s.rotations.push_back(rotation);
+    if (rotates || s.attention.qk_norm) {
+      std::vector<Angles>& tables = s.rotation.tables;
+      const auto known = std::ranges::find(tables, angles);
+      kind.rotation = static_cast<int>(known - tables.begin());
+      if (known == tables.end()) tables.push_back(angles);
     }
     kinds.push_back(kind);
   }
@@ -109,6 +110,46 @@ kernels::PlainActivation plain_activation_of(Activation activation) {
   }
 }
 
+Attention attention_of(const Deck& deck) {
+  const ModelKeys& m = deck.model;
+  return {.H = m.heads,
+          .G = m.kv_heads,
+          .D = m.head_dim,
+          .Dv = m.head_dim,
+          .qkv_bias = m.qkv_bias,
+          .out_bias = m.attention_out_bias,
+          .sinks = m.attention_sinks,
+          .qk_norm = m.qk_norm && !m.wide_qk_norm,
+          .wide_qk_norm = m.qk_norm && m.wide_qk_norm,
+          .scale = static_cast<float>(m.attention_scale),
+          .softcap = static_cast<float>(m.attention_softcap),
+          .path = attention_path(deck)};
+}
+
+Block block_of(const ModelKeys& m) {
+  return {.norm = m.norm_placement,
+          .scale = static_cast<float>(m.residual_scale),
+          .norm_eps = static_cast<float>(m.norm_eps),
+          .norm_offset = m.norm_form == NormForm::one_plus_weight ? 1.0f : 0.0f,
+          .layer_norm = m.norm_form == NormForm::layer_norm || m.norm_form == NormForm::layer_norm_no_bias,
+          .norm_bias = m.norm_form == NormForm::layer_norm,
+          .F = m.ff_width,
+          .activation = activation_of(m.activation),
+          .gate_limit = static_cast<float>(m.gate_limit),
+          .gated = m.gated,
+          .plain = plain_activation_of(m.activation),
+          .mlp_bias = m.mlp_bias};
+}
+
+/// Tables are those that add_kinds finds.
+Rotation rotation_of(const Deck& deck) {
+  const ModelKeys& m = deck.model;
+  return {.rotated = rotated_features(m),
+          .neighbours = m.rope_pairs == RopePairs::neighbours,
+          .by_longest = deck.data.document_mask && m.rope_original_context < deck.batch.sequence_length &&
+                        (m.rope_scaling == RopeMode::dynamic || m.rope_scaling == RopeMode::longrope)};
+}
+
 constexpr std::int64_t rows_of_products = 128;  ///< whose multiples products like
 
 /// Tokens of a chunk of the loss where the deck says auto.
@@ -134,9 +175,7 @@ std::int64_t logit_rows(const ModelShape& s) {
 
 }  // namespace
 
-std::int64_t ModelShape::expert_capacity() const {
-  return kernels::expert_capacity(experts.capacity_factor, tokens(), experts.k, experts.E);
-}
+std::int64_t ModelShape::expert_capacity() const { return kernels::expert_capacity(router.capacity_factor, tokens(), router.k, router.E); }
 
 std::int64_t ModelShape::expert_layers() const {
   std::int64_t n = 0;
@@ -144,11 +183,11 @@ std::int64_t ModelShape::expert_layers() const {
   return n;
 }
 
-std::int64_t ModelShape::expert_rows() const { return std::min(tokens() * experts.k, experts.E * expert_capacity()); }
+std::int64_t ModelShape::expert_rows() const { return std::min(tokens() * router.k, router.E * expert_capacity()); }
 
 std::int64_t ModelShape::expert_block() const {
   // A token goes to an expert once.
-  return std::min(tokens() * std::min(experts.k, own_experts()), own_experts() * expert_capacity());
+  return std::min(tokens() * std::min(router.k, own_experts()), own_experts() * expert_capacity());
 }
 
 ModelShape model_shape(const Deck& deck) {
@@ -156,48 +195,25 @@ ModelShape model_shape(const Deck& deck) {
   ModelShape s{.B = deck.batch.micro,
                .T = deck.batch.sequence_length,
                .C = m.width,
-               .H = m.heads,
-               .G = m.kv_heads,
-               .D = m.head_dim,
-               .F = m.ff_width,
                .V = m.vocab,
                .L = m.layers,
+               .attention = attention_of(deck),
+               .block = block_of(m),
+               .router = router_of(deck),
+               .rotation = rotation_of(deck),
                .dtype = deck.precision.compute,
                .backend = deck.run.device == RunDevice::cuda ? kernels::Backend::cuda : kernels::Backend::host,
-               .norm_eps = static_cast<float>(m.norm_eps),
-               .norm_offset = m.norm_form == NormForm::one_plus_weight ? 1.0f : 0.0f,
-               .layer_norm = m.norm_form == NormForm::layer_norm || m.norm_form == NormForm::layer_norm_no_bias,
-               .norm_bias = m.norm_form == NormForm::layer_norm,
-               .block = {.norm = m.norm_placement, .scale = static_cast<float>(m.residual_scale)},
                .tied = m.tied,
-               .qkv_bias = m.qkv_bias,
-               .out_bias = m.attention_out_bias,
-               .sinks = m.attention_sinks,
-               .qk_norm = m.qk_norm && !m.wide_qk_norm,
-               .wide_qk_norm = m.qk_norm && m.wide_qk_norm,
                .embedding_scale = embedding_scale(m, deck.precision.compute),
                .learned_positions = m.learned_positions,
-               .attention_scale = static_cast<float>(m.attention_scale),
-               .attention_softcap = static_cast<float>(m.attention_softcap),
                .head_bias = m.head_bias,
                .logit_map = {.scale = static_cast<float>(m.logit_scale), .cap = static_cast<float>(m.logit_softcap)},
-               .activation = activation_of(m.activation),
-               .gate_limit = static_cast<float>(m.gate_limit),
-               .gated = m.gated,
-               .plain = plain_activation_of(m.activation),
-               .mlp_bias = m.mlp_bias,
-               .experts = experts_of(deck),
-               .rotated = rotated_features(m),
-               .neighbours = m.rope_pairs == RopePairs::neighbours,
                .loss_chunk = deck.kernels.loss_chunk,
                .pack_weights = deck.kernels.pack_weights,
                .fp8 = fp8_shape(deck),
-               .attention = attention_path(deck),
                .deterministic = deck.run.reproducible,
                .lora = m.lora,
                .documents = deck.data.document_mask,
-               .turns_by_longest = deck.data.document_mask && m.rope_original_context < deck.batch.sequence_length &&
-                                   (m.rope_scaling == RopeMode::dynamic || m.rope_scaling == RopeMode::longrope),
                .padding = deck.model.experts > 0 && deck.data.packing == Packing::documents,
                .cp = deck.mesh.cp,
                .ring = deck.mesh.cp > 1 && deck.context.method == ContextMethod::ring,
@@ -209,7 +225,7 @@ ModelShape model_shape(const Deck& deck) {
 }
 
 std::string describe_experts(const ModelShape& s) {
-  const ExpertShape& e = s.experts;
+  const Router& e = s.router;
   const std::int64_t layers = s.expert_layers();
   int first = 0;
   while (first < s.L && !s.has_experts(first)) ++first;
@@ -240,8 +256,8 @@ Range part_of(std::int64_t n, int size, int index) {
 
 ModelShape cut_over_tp(const ModelShape& shape, int size, int index) {
   ModelShape s = shape;
-  s.keys_shared = shape.G < size ? static_cast<int>(size / shape.G) : 1;
-  s.H /= size, s.G = std::max<std::int64_t>(1, shape.G / size), s.F /= size;
+  s.keys_shared = shape.attention.G < size ? static_cast<int>(size / shape.attention.G) : 1;
+  s.attention.H /= size, s.attention.G = std::max<std::int64_t>(1, shape.attention.G / size), s.block.F /= size;
   s.tp = size, s.tp_index = index;
   return s;
 }
@@ -282,7 +298,7 @@ ModelShape inside_attention(const ModelShape& shape) {
   if (s.ring)
     s.T /= s.cp, s.gap = (s.cp - 1 - s.cp_index) * s.T;
   else
-    s.H /= s.cp, s.G = std::max<std::int64_t>(1, s.G / s.cp);
+    s.attention.H /= s.cp, s.attention.G = std::max<std::int64_t>(1, s.attention.G / s.cp);
   s.cp = 1, s.ring = false, s.keys_shared = 1;
   return s;
 }
@@ -299,9 +315,9 @@ ModelShape text_shape(const ModelShape& shape, const TextSize& text, Feed feed) 
   ModelShape s = shape;
   s.B = 1, s.T = feed == Feed::prompt ? text.prompt : 1, s.cp = 1, s.ring = false, s.ep = 1;
   s.feed = feed, s.capacity = text.capacity, s.likeliest = text.likeliest;
-  s.pack_weights = false, s.fp8 = {};            // for products of many rows
-  s.attention = kernels::AttentionPath::native;  // no search comes before a text
-  s.experts.capacity_factor = 0;                 // what a token becomes does not depend on those beside it
+  s.pack_weights = false, s.fp8 = {};                 // for products of many rows
+  s.attention.path = kernels::AttentionPath::native;  // no search comes before a text
+  s.router.capacity_factor = 0;                       // what a token becomes does not depend on those beside it
   return s;
 }
 
@@ -310,15 +326,16 @@ kernels::AttentionShape attention_shape(const ModelShape& s) {
   const std::int64_t window = s.feed != Feed::token && s.kind.window >= s.T + s.gap ? 0 : s.kind.window;
   return {.B = s.B,
           .T = s.T,
-          .H = s.H,
-          .G = s.G,
-          .D = s.D,
+          .H = s.attention.H,
+          .G = s.attention.G,
+          .D = s.attention.D,
+          .Dv = s.attention.Dv,
           .dtype = s.dtype,
-          .path = s.attention,
+          .path = s.attention.path,
           .deterministic = s.deterministic,
           .window = window,
-          .scale = s.attention_scale,
-          .softcap = s.attention_softcap,
+          .scale = s.attention.scale,
+          .softcap = s.attention.softcap,
           .gap = {s.gap > 0 ? s.T / 2 : 0, s.gap}};
 }
 
@@ -328,7 +345,10 @@ double seen_keys(double tokens, std::int64_t window) {
 }
 
 double causal_flops(const ModelShape& s) {
-  return 2.0 * static_cast<double>(s.B * s.H * s.D) * static_cast<double>(s.T) * seen_keys(static_cast<double>(s.T), s.kind.window);
+  const Attention& a = s.attention;
+  return static_cast<double>(s.B * a.H * (a.D + a.Dv)) * static_cast<double>(s.T) * seen_keys(static_cast<double>(s.T), s.kind.window);
 }
+
+double backward_ratio(const Attention& a) { return static_cast<double>(3 * a.D + 2 * a.Dv) / static_cast<double>(a.D + a.Dv); }
 
 }  // namespace tessera

@@ -21,8 +21,51 @@ enum class Feed : std::uint8_t {
   token     ///< the next token of a text, whose position lies in memory; it joins the caches, and logits follow it
 };
 
-/// Experts of a layer. Letters as in ModelShape, and k experts a token.
-struct ExpertShape {
+/// Attention of a layer: what the rows of [model] say that `attention` reads.
+struct Attention {
+  std::int64_t H = 0, G = 0;                ///< query heads, key/value heads
+  std::int64_t D = 0, Dv = 0;               ///< features of a query and a key head, and of a value head
+  bool qkv_bias = false, out_bias = false;  ///< of its projections
+  bool sinks = false;                       ///< a logit of each query head
+  bool qk_norm = false;                     ///< of each head, in the pass that rotates it
+  bool wide_qk_norm = false;                ///< of all heads together
+  float scale = 0, softcap = 0;             ///< as in kernels::AttentionShape
+  kernels::AttentionPath path = kernels::AttentionPath::native;
+  friend bool operator==(const Attention&, const Attention&) = default;
+  /// Elements of a token's queries, keys and values, of its keys and values, and of what its queries make of values.
+  std::int64_t qkv_width() const { return H * D + kv_width(); }
+  std::int64_t kv_width() const { return G * (D + Dv); }
+  std::int64_t context_width() const { return H * Dv; }
+  std::int64_t mean_dim() const { return (D + Dv) / 2; }
+};
+
+/// Blocks of a layer: how attention and feed-forward meet the residual stream, and what the feed-forward block is.
+struct Block {
+  NormPlacement norm = NormPlacement::pre;
+  float scale = 1;  ///< of what joins the stream; 1 where it is normed
+  float norm_eps = 1e-5f;
+  float norm_offset = 0;    ///< norms scale by offset + weight
+  bool layer_norm = false;  ///< norms of the stream take the mean off too
+  bool norm_bias = false;   ///< they add a bias then
+  std::int64_t F = 0;       ///< inner width of the feed-forward block
+  kernels::GateActivation activation = kernels::GateActivation::silu;
+  float gate_limit = 7;  ///< of GateActivation::clamped_silu
+  bool gated = true;     ///< else the feed-forward block has `plain`
+  kernels::PlainActivation plain = kernels::PlainActivation::gelu;
+  bool mlp_bias = false;
+  /// Attention and feed-forward are one block.
+  bool side_by_side() const { return norm == NormPlacement::parallel; }
+  bool norms_input() const { return norm != NormPlacement::post; }
+  bool norms_output() const { return norm == NormPlacement::post || norm == NormPlacement::both; }
+  /// What a block has made joins the stream in the product that makes it.
+  bool joins_at_once() const { return !norms_output() && scale == 1; }
+  /// Features of the feed-forward block's first product.
+  std::int64_t up_width() const { return gated ? 2 * F : F; }
+  friend bool operator==(const Block&, const Block&) = default;
+};
+
+/// The router of a layer and its experts, of which a token has k.
+struct Router {
   std::int64_t E = 0, k = 0, F = 0;         ///< E 0: the layer has one feed-forward block, which takes every token
   std::int64_t S = 0;                       ///< inner width of the shared expert; 0: none
   bool shared_gate = true;                  ///< which is weighed by a logit of its own
@@ -35,81 +78,63 @@ struct ExpertShape {
   bool biased = false;                      ///< a token's experts are chosen with a bias of each
   bool product_bias = false;                ///< the router's product and those of experts have biases
   bool weighs_shared() const { return S > 0 && shared_gate; }
+  friend bool operator==(const Router&, const Router&) = default;
 };
 
 /// The angles of a table of rotations.
-struct Rotation {
+struct Angles {
   double theta = 10000;  ///< base of the frequencies
   bool scaled = false;   ///< by model.rope_scaling
   bool still = false;    ///< none: cosines are 1
+  friend bool operator==(const Angles&, const Angles&) = default;
+};
+
+/// How layers rotate queries and keys.
+struct Rotation {
+  std::int64_t rotated = 0;  ///< features of a head that are turned, as in kernels::Rope
+  bool neighbours = false;   ///< in pairs (2i, 2i+1), as there
+  bool by_longest = false;   ///< with ModelShape::documents: tables are those of the longest one of a batch
+  std::vector<Angles> tables = {};
   friend bool operator==(const Rotation&, const Rotation&) = default;
 };
 
 /// What may differ from layer to layer.
 struct LayerKind {
   std::int64_t window = 0;  ///< keys that a query sees at most; 0: all before it
-  int rotation = 0;         ///< of queries and keys, one of ModelShape::rotations; -1: none
+  int rotation = 0;         ///< of queries and keys, one of Rotation::tables; -1: none
   bool experts = true;      ///< those of the model, where it has any
-};
-
-/// How a block of a layer, attention or feed-forward, meets the residual stream.
-struct BlockShape {
-  NormPlacement norm = NormPlacement::pre;
-  float scale = 1;  ///< of what joins the stream; 1 where it is normed
-  /// Attention and feed-forward are one block.
-  bool side_by_side() const { return norm == NormPlacement::parallel; }
-  bool norms_input() const { return norm != NormPlacement::post; }
-  bool norms_output() const { return norm == NormPlacement::post || norm == NormPlacement::both; }
-  /// What a block has made joins the stream in the product that makes it.
-  bool joins_at_once() const { return !norms_output() && scale == 1; }
 };
 
 /// Of n things in order, those that rank `index` of `size` has: numbers differ by one at most, and the first ranks have more.
 Range part_of(std::int64_t n, int size, int index);
 
 /// Letters as everywhere: B batch, T time, C width, H query heads, G key/value heads, D head dim, F feed-forward width, V vocabulary, L
-/// layers.
+/// layers. A row of [model] says by its `read_by` which of the four records has it; what the ends of the stream read lies here.
 struct ModelShape {
-  std::int64_t B = 0, T = 0, C = 0, H = 0, G = 0, D = 0, F = 0, V = 0, L = 0;
+  std::int64_t B = 0, T = 0, C = 0, V = 0, L = 0;
+  Attention attention = {};
+  Block block = {};
+  Router router = {};
+  Rotation rotation = {};
   DType dtype = DType::f32;  ///< compute type
   kernels::Backend backend = kernels::Backend::host;
-  float norm_eps = 1e-5f;
-  float norm_offset = 0;    ///< norms scale by offset + weight
-  bool layer_norm = false;  ///< norms of the stream take the mean off too
-  bool norm_bias = false;   ///< they add a bias then
-  BlockShape block = {};
-  bool tied = false, qkv_bias = false, out_bias = false;  ///< biases of attention's projections
-  bool sinks = false;                                     ///< of attention: a logit of each query head
-  bool qk_norm = false;                                   ///< of each head, in the pass that rotates it
-  bool wide_qk_norm = false;                              ///< of all heads together
+  bool tied = false;
   float embedding_scale = 1;
-  std::int64_t learned_positions = 0;                ///< vectors that the stream begins with beside the embedding's rows; 0: none
-  float attention_scale = 0, attention_softcap = 0;  ///< as in kernels::AttentionShape
+  std::int64_t learned_positions = 0;  ///< vectors that the stream begins with beside the embedding's rows; 0: none
   bool head_bias = false;
   kernels::LogitMap logit_map = {};
-  kernels::GateActivation activation = kernels::GateActivation::silu;
-  float gate_limit = 7;  ///< of GateActivation::clamped_silu
-  bool gated = true;     ///< else a feed-forward block has `plain`
-  kernels::PlainActivation plain = kernels::PlainActivation::gelu;
-  bool mlp_bias = false;
-  ExpertShape experts = {};
-  std::int64_t rotated = 0;              ///< features of a head that rotations turn, as in kernels::Rope
-  bool neighbours = false;               ///< in pairs (2i, 2i+1), as there
-  std::vector<Rotation> rotations = {};  ///< that layers have
   /// Of each layer; null: all are as LayerKind begins. Shared, since each task of a schedule has a shape of its own.
   std::shared_ptr<const std::vector<LayerKind>> kinds = nullptr;
-  LayerKind kind = {};          ///< of the layer whose text is recorded
-  std::int64_t loss_chunk = 0;  ///< tokens whose gradients of logits are held at once
-  std::int64_t logit_rows = 0;  ///< of these, tokens whose logits are made at once; 0: all of them
-  bool pack_weights = false;    ///< segments read packed copies of matrices where the builder binds them
-  Fp8Shape fp8 = {};            ///< products of linear layers whose operands are codes of 8 bits
-  kernels::AttentionPath attention = kernels::AttentionPath::native;
-  bool deterministic = false;     ///< every kernel must give the same bits twice
-  LoraKeys lora = {};             ///< adapters beside matrices of layers
-  std::int64_t loss_groups = 0;   ///< groups of tokens whose losses are summed apart as well: files of a mixture, texts of a task
-  bool documents = false;         ///< of samples: attention and positions keep to the documents that sequences hold
-  bool turns_by_longest = false;  ///< with `documents`: rotations are those of the longest one of a batch
-  bool padding = false;           ///< of samples, with experts: sequences end in padding, which no router counts
+  LayerKind kind = {};           ///< of the layer whose text is recorded
+  std::int64_t loss_chunk = 0;   ///< tokens whose gradients of logits are held at once
+  std::int64_t logit_rows = 0;   ///< of these, tokens whose logits are made at once; 0: all of them
+  bool pack_weights = false;     ///< segments read packed copies of matrices where the builder binds them
+  Fp8Shape fp8 = {};             ///< products of linear layers whose operands are codes of 8 bits
+  bool deterministic = false;    ///< every kernel must give the same bits twice
+  LoraKeys lora = {};            ///< adapters beside matrices of layers
+  std::int64_t loss_groups = 0;  ///< groups of tokens whose losses are summed apart as well: files of a mixture, texts of a task
+  bool documents = false;        ///< of samples: attention and positions keep to the documents that sequences hold
+  bool padding = false;          ///< of samples, with experts: sequences end in padding, which no router counts
   Feed feed = Feed::samples;
   std::int64_t capacity = 0;  ///< of a text: tokens that its caches hold
   bool likeliest = false;     ///< of a text: the id of the largest logit is found where the logits are
@@ -134,9 +159,9 @@ struct ModelShape {
   std::int64_t expert_rows() const;
   /// Layers that have experts.
   std::int64_t expert_layers() const;
-  bool has_experts(int layer) const { return experts.E > 0 && (!kinds || (*kinds)[static_cast<std::size_t>(layer)].experts); }
+  bool has_experts(int layer) const { return router.E > 0 && (!kinds || (*kinds)[static_cast<std::size_t>(layer)].experts); }
   /// Experts of a layer that this rank has, and the first of them.
-  std::int64_t own_experts() const { return experts.E / ep; }
+  std::int64_t own_experts() const { return router.E / ep; }
   std::int64_t first_expert() const { return ep_index * own_experts(); }
   /// Rows that tokens of one rank have together at most with experts of one rank: a block of what ranks exchange.
   std::int64_t expert_block() const;
@@ -147,13 +172,10 @@ struct ModelShape {
   /// Tokens of the vocabulary whose rows of embedding and head this rank holds.
   Range vocabulary() const { return part_of(V, tp, tp_index); }
   /// Features of a head that rotations turn: numbers in a row of their tables.
-  std::int64_t turned() const { return rotated == 0 ? D : rotated; }
-  /// Features of a feed-forward block's first product on this rank.
-  std::int64_t up_width() const { return gated ? 2 * F : F; }
-  std::int64_t qkv_width() const { return (H + 2 * G) * D; }
+  std::int64_t turned() const { return rotation.rotated == 0 ? attention.D : rotation.rotated; }
   bool shares_keys() const { return keys_shared > 1; }
   /// Elements of a token's queries, keys and values that this rank's product makes.
-  std::int64_t made_width() const { return H * D + 2 * G * D / keys_shared; }
+  std::int64_t made_width() const { return attention.H * attention.D + attention.kv_width() / keys_shared; }
   std::int64_t bytes_of(std::int64_t elements) const { return elements * static_cast<std::int64_t>(size_of(dtype)); }
 };
 
@@ -190,7 +212,7 @@ ModelShape inside_attention(const ModelShape& shape);
 /// number of a token in its document is none of its rank's.
 std::vector<Range> rotated_positions(const ModelShape& shape, int index);
 
-/// A value or buffer of one of ModelShape::rotations: "rope", "rope.1", ...
+/// A value or buffer of one of Rotation::tables: "rope", "rope.1", ...
 std::string name_of_rotation(std::string_view what, int rotation);
 
 /// What a text is recorded for.
@@ -208,5 +230,7 @@ kernels::AttentionShape attention_shape(const ModelShape& shape);
 double seen_keys(double tokens, std::int64_t window);
 /// FLOPs of causal attention's forward pass over the B T tokens of a shape, in the window of its layer.
 double causal_flops(const ModelShape& shape);
+/// What the backward pass costs of the forward pass: five products for two, of queries and keys three, of values two.
+double backward_ratio(const Attention& attention);
 
 }  // namespace tessera

@@ -13,59 +13,63 @@ namespace tessera {
 
 AttentionInside attention_inside(Recorder& r, Value whole) {
   const ModelShape &s = r.s, &h = r.inside;
-  const std::int64_t M = h.tokens(), W = h.qkv_width();
+  const Attention &a = s.attention, &own = h.attention;
+  const std::int64_t M = h.tokens(), W = own.qkv_width();
   AttentionInside v{.whole = whole,
-                    .unnormed = s.wide_qk_norm ? r.value("qkv_before_norm", {s.tokens(), s.made_width()}) : Value{},
-                    .qk_sums = s.wide_qk_norm ? r.value("qk_sums", {s.tp, s.tokens(), 2}, DType::f32) : Value{},
-                    .raw = s.qk_norm ? r.value("qkv_before_norm", {M, W}) : Value{},
-                    .qk_rstd = s.qk_norm ? r.value("qk_rstd", {M, h.H + h.G}, DType::f32) : Value{},
+                    .unnormed = a.wide_qk_norm ? r.value("qkv_before_norm", {s.tokens(), s.made_width()}) : Value{},
+                    .qk_sums = a.wide_qk_norm ? r.value("qk_sums", {s.tp, s.tokens(), 2}, DType::f32) : Value{},
+                    .raw = a.qk_norm ? r.value("qkv_before_norm", {M, W}) : Value{},
+                    .qk_rstd = a.qk_norm ? r.value("qk_rstd", {M, own.H + own.G}, DType::f32) : Value{},
                     .qkv = r.value("qkv", {M, W}),
-                    .context = r.value("context", {M, h.H * s.D}),
-                    .lse = r.value("lse", {s.B, h.H, h.T}, DType::f32),
+                    .context = r.value("context", {M, own.context_width()}),
+                    .lse = r.value("lse", {s.B, own.H, h.T}, DType::f32),
                     .context_rows = {},
                     .rows = {},
                     .made = {}};
-  v.context_rows = rows_of(r, v.context, "context_rows", s.H * s.D);
-  v.rows = rows_of(r, s.qk_norm ? v.raw : v.qkv, "qkv_rows", s.qkv_width());
+  v.context_rows = rows_of(r, v.context, "context_rows", a.context_width());
+  v.rows = rows_of(r, a.qk_norm ? v.raw : v.qkv, "qkv_rows", a.qkv_width());
   v.made = made_of(r, v.rows, "qkv_made");
   return v;
 }
 
 void attend(Recorder& r, const std::string& w, const AttentionInside& v) {
   const ModelShape& s = r.s;
-  linear(r, s.wide_qk_norm ? v.unnormed : v.made, v.whole, w + "wq", s.made_width(), s.C, {.bias = s.qkv_bias ? w + "bq" : ""});
-  if (s.wide_qk_norm) wide_qk_norm(r, v.made, v.qk_sums, v.unnormed, w + "q_norm", w + "k_norm");
+  const Attention& a = s.attention;
+  linear(r, a.wide_qk_norm ? v.unnormed : v.made, v.whole, w + "wq", s.made_width(), s.C, {.bias = a.qkv_bias ? w + "bq" : ""});
+  if (a.wide_qk_norm) wide_qk_norm(r, v.made, v.qk_sums, v.unnormed, w + "q_norm", w + "k_norm");
   gather_keys(r, v.rows, v.made);
-  rows_to_heads(r, s.qk_norm ? v.raw : v.qkv, v.rows, s.H, s.G);
-  if (s.qk_norm)
+  rows_to_heads(r, a.qk_norm ? v.raw : v.qkv, v.rows, HeadRow::qkv);
+  if (a.qk_norm)
     qk_norm_rope(r, v.qkv, v.qk_rstd, v.raw, w + "q_norm", w + "k_norm");
   else
     rope(r, v.qkv);
-  attention(r, v.context, v.lse, v.qkv, s.sinks ? w + "sinks" : "");
-  heads_to_rows(r, v.context_rows, v.context, s.H, 0);
+  attention(r, v.context, v.lse, v.qkv, a.sinks ? w + "sinks" : "");
+  heads_to_rows(r, v.context_rows, v.context, HeadRow::context);
 }
 
 LeavingProduct attention_leaving(const Recorder& r, const std::string& w, const AttentionInside& v) {
-  return {.y = v.context_rows, .matrix = w + "wo", .K = r.s.H * r.s.D, .bias = r.s.out_bias ? w + "bo" : ""};
+  const Attention& a = r.s.attention;
+  return {.y = v.context_rows, .matrix = w + "wo", .K = a.context_width(), .bias = a.out_bias ? w + "bo" : ""};
 }
 
 EnteringProduct attend_backward(Recorder& r, const std::string& w, const AttentionInside& v, Value d_out) {
   const ModelShape &s = r.s, &h = r.inside;
-  const std::int64_t M = s.tokens(), C = s.C, K = s.H * s.D, W = s.made_width();
+  const Attention& a = s.attention;
+  const std::int64_t M = s.tokens(), C = s.C, K = a.context_width(), W = s.made_width();
   const Value d_rows = r.value("d_context", {M, K}), d_context = heads_of(r, d_rows, "d_context_heads", K);
-  const Value d_qkv = r.value("d_qkv", {h.tokens(), h.qkv_width()}), d_qkv_rows = rows_of(r, d_qkv, "d_qkv_rows", s.qkv_width());
+  const Value d_qkv = r.value("d_qkv", {h.tokens(), h.attention.qkv_width()}), d_qkv_rows = rows_of(r, d_qkv, "d_qkv_rows", a.qkv_width());
   const Value d_made = made_of(r, d_qkv_rows, "d_qkv_made");
   linear_backward_to_heads(r, d_context, d_rows, d_out, v.context_rows, w + "wo", C, K);
-  if (s.sinks) sinks_backward(r, d_context, v.context, v.lse, w + "sinks");
+  if (a.sinks) sinks_backward(r, d_context, v.context, v.lse, w + "sinks");
   attention_backward(r, d_qkv, d_context, v.qkv, v.context, v.lse);
-  if (s.qk_norm)
+  if (a.qk_norm)
     qk_norm_rope_backward(r, d_qkv, v.raw, v.qk_rstd, w + "q_norm", w + "k_norm");
   else
     rope_backward(r, d_qkv);
-  heads_to_rows(r, d_qkv_rows, d_qkv, s.H, s.G);
+  heads_to_rows(r, d_qkv_rows, d_qkv, HeadRow::qkv);
   scatter_keys(r, d_made, d_qkv_rows);
-  if (s.wide_qk_norm) wide_qk_norm_backward(r, d_made, v.unnormed, v.qk_sums, w + "q_norm", w + "k_norm");
-  if (s.qkv_bias) bias_backward(r, d_made, w + "bq", W);
+  if (a.wide_qk_norm) wide_qk_norm_backward(r, d_made, v.unnormed, v.qk_sums, w + "q_norm", w + "k_norm");
+  if (a.qkv_bias) bias_backward(r, d_made, w + "bq", W);
   return {.d_y = d_made, .matrix = w + "wq", .N = W};
 }
 
@@ -82,7 +86,7 @@ Segment attention_segment(const ModelShape& s, int layer) {
   if (!r.backward()) return r.take();
 
   const Value d_block = enter_block_backward(r, ends, w), d_out = whole_of(r, d_block, "d_out", s.C);
-  if (s.out_bias) bias_backward(r, d_block, w + "bo", s.C, s.rows());
+  if (s.attention.out_bias) bias_backward(r, d_block, w + "bo", s.C, s.rows());
   gather_rows(r, d_out, d_block);
   will_need(r, v.whole);
   const EnteringProduct product = attend_backward(r, w, v, d_out);

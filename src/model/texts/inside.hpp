@@ -9,12 +9,12 @@ struct AttentionInside {
   Value whole;         ///< (M,C): all ranks' rows of what it reads
   Value unnormed;      ///< (M, made_width): rows before QK-norm of the whole width, where there is one
   Value qk_sums;       ///< (tp,M,2) fp32, the same
-  Value raw;           ///< (B T, (h+2g) D) of this rank's h and g heads: rows before QK-norm, where there is one
+  Value raw;           ///< (B T, h D + g (D+Dv)) of this rank's h and g heads: rows before QK-norm, where there is one
   Value qk_rstd;       ///< (B T, h+g) fp32, the same
-  Value qkv;           ///< (B T, (h+2g) D): queries, keys and values, rotated
-  Value context;       ///< (B T, h D)
+  Value qkv;           ///< (B T, h D + g (D+Dv)): queries, keys and values, rotated
+  Value context;       ///< (B T, h Dv)
   Value lse;           ///< (B,h,T) fp32
-  Value context_rows;  ///< (M, H D): of all heads, this rank's tokens
+  Value context_rows;  ///< (M, H Dv): of all heads, this rank's tokens
   Value rows, made;    ///< queries, keys and values as products have made them, on their way to heads
 };
 AttentionInside attention_inside(Recorder& r, Value whole);

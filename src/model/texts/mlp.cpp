@@ -10,27 +10,28 @@ namespace tessera {
 namespace {
 
 /// The first of the tensors that make gate and up, or up alone.
-std::string first_of(const ModelShape& s, const std::string& w, const char* kind) { return w + kind + (s.gated ? "gate" : "up"); }
+std::string first_of(const ModelShape& s, const std::string& w, const char* kind) { return w + kind + (s.block.gated ? "gate" : "up"); }
 
 }  // namespace
 
 MlpInside mlp_inside(Recorder& r, Value whole) {
   const std::int64_t M = r.s.tokens();
-  return {.whole = whole, .gate_up = r.value("gate_up", {M, r.s.up_width()}), .activated = r.value("activated", {M, r.s.F})};
+  return {.whole = whole, .gate_up = r.value("gate_up", {M, r.s.block.up_width()}), .activated = r.value("activated", {M, r.s.block.F})};
 }
 
 void feed(Recorder& r, const std::string& w, const MlpInside& v) {
-  const std::int64_t M = r.s.tokens(), C = r.s.C, F = r.s.F;
-  linear(r, v.gate_up, v.whole, first_of(r.s, w, "w_"), r.s.up_width(), C, {.bias = r.s.mlp_bias ? first_of(r.s, w, "b_") : ""});
+  const std::int64_t M = r.s.tokens(), C = r.s.C, F = r.s.block.F;
+  linear(r, v.gate_up, v.whole, first_of(r.s, w, "w_"), r.s.block.up_width(), C,
+         {.bias = r.s.block.mlp_bias ? first_of(r.s, w, "b_") : ""});
   activate(r, v.activated, v.gate_up, M, F, w);
 }
 
 LeavingProduct mlp_leaving(const Recorder& r, const std::string& w, const MlpInside& v) {
-  return {.y = v.activated, .matrix = w + "w_down", .K = r.s.F, .bias = r.s.mlp_bias ? w + "b_down" : ""};
+  return {.y = v.activated, .matrix = w + "w_down", .K = r.s.block.F, .bias = r.s.block.mlp_bias ? w + "b_down" : ""};
 }
 
 EnteringProduct feed_backward(Recorder& r, const std::string& w, const MlpInside& v, Value d_out) {
-  const std::int64_t M = r.s.tokens(), C = r.s.C, F = r.s.F;
+  const std::int64_t M = r.s.tokens(), C = r.s.C, F = r.s.block.F;
   const Value d_activated = r.value("d_activated", {M, F});
   input_gradient(r, d_activated, d_out, w + "w_down", C, F);
   // What is not needed again gives its place: gate and up to their gradient, that of the activation to the activation, which the pass that
@@ -38,8 +39,8 @@ EnteringProduct feed_backward(Recorder& r, const std::string& w, const MlpInside
   const Value d_gate_up = v.gate_up, activated = d_activated;
   activate_backward(r, d_gate_up, d_activated, v.gate_up, M, F, activated, w);
   weight_gradient(r, d_out, activated, w + "w_down", C, F);
-  if (r.s.mlp_bias) bias_backward(r, d_gate_up, first_of(r.s, w, "b_"), r.s.up_width());
-  return {.d_y = d_gate_up, .matrix = first_of(r.s, w, "w_"), .N = r.s.up_width()};
+  if (r.s.block.mlp_bias) bias_backward(r, d_gate_up, first_of(r.s, w, "b_"), r.s.block.up_width());
+  return {.d_y = d_gate_up, .matrix = first_of(r.s, w, "w_"), .N = r.s.block.up_width()};
 }
 
 /// out = x + w_down(act(gate) * up) + b_down, where [gate; up] = [w_gate; w_up](norm(x)) + b, or w_down(act(up)) + b_down; norms and biases
@@ -56,7 +57,7 @@ Segment mlp_segment(const ModelShape& s, int layer) {
   if (!r.backward()) return r.take();
 
   const Value d_made = enter_block_backward(r, ends, w), d_out = whole_of(r, d_made, "d_out", s.C);
-  if (s.mlp_bias) bias_backward(r, d_made, w + "b_down", s.C, s.rows());
+  if (s.block.mlp_bias) bias_backward(r, d_made, w + "b_down", s.C, s.rows());
   gather_rows(r, d_out, d_made);
   will_need(r, v.whole);
   const EnteringProduct product = feed_backward(r, w, v, d_out);

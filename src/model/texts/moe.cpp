@@ -48,11 +48,11 @@ struct Weights {
         b_down(biased ? fmt::format("{}experts.{}.b_down", w, first) : "") {}
 };
 
-std::int64_t logits_of_token(const ExpertShape& e) { return e.E + (e.weighs_shared() ? 1 : 0); }
-std::int64_t weights_of_token(const ExpertShape& e) { return e.k + (e.weighs_shared() ? 1 : 0); }
+std::int64_t logits_of_token(const Router& e) { return e.E + (e.weighs_shared() ? 1 : 0); }
+std::int64_t weights_of_token(const Router& e) { return e.k + (e.weighs_shared() ? 1 : 0); }
 
 Shared forward_shared(Recorder& r, const Weights& w, Value normed) {
-  const std::int64_t M = r.s.tokens(), C = r.s.C, S = r.s.experts.S;
+  const std::int64_t M = r.s.tokens(), C = r.s.C, S = r.s.router.S;
   if (S == 0) return {};
   const Shared v{.gate_up = r.value("shared_gate_up", {M, 2 * S}),
                  .activated = r.remade("shared_activated", {M, S}),
@@ -67,7 +67,7 @@ Shared forward_shared(Recorder& r, const Weights& w, Value normed) {
 /// out = x + sum over a token's experts of weight * expert(norm(x)), where an expert is w_down(act(gate) * up) of [gate; up] = [w_gate;
 /// w_up](.), products with biases where they have them; norms as the block has them.
 Moe moe_forward(Recorder& r, const Weights& w) {
-  const ExpertShape& e = r.s.experts;
+  const Router& e = r.s.router;
   const std::int64_t M = r.s.tokens(), C = r.s.C, F = e.F, R = r.s.arriving_rows(), columns = logits_of_token(e);
   Moe v{.ends = block_ends(r),
         .logits = r.value("logits", {M, columns}, DType::f32),
@@ -109,11 +109,11 @@ Moe moe_forward(Recorder& r, const Weights& w) {
 
 /// What comes to normed from the shared expert, (M,C); its weights' gradients join d_weights.
 Value backward_shared(Recorder& r, const Weights& w, const Moe& v, Value d_weights, Value d_made) {
-  const std::int64_t M = r.s.tokens(), C = r.s.C, S = r.s.experts.S;
+  const std::int64_t M = r.s.tokens(), C = r.s.C, S = r.s.router.S;
   if (S == 0) return {};
   const Value d_activated = r.value("d_shared_activated", {M, S}), d_normed = r.value("d_shared_normed", {M, C});
   input_gradient(r, d_activated, d_made, w.shared_down, C, S);
-  if (r.s.experts.weighs_shared()) weigh_shared(r, d_weights, d_activated, v.shared.activated, v.weights);
+  if (r.s.router.weighs_shared()) weigh_shared(r, d_weights, d_activated, v.shared.activated, v.weights);
   weight_gradient(r, d_made, v.shared.activated, w.shared_down, C, S);
   const Value d_gate_up = v.shared.gate_up;  // which is not needed again: its gradient takes its place
   swiglu_backward(r, d_gate_up, d_activated, v.shared.gate_up, M, S);
@@ -123,7 +123,7 @@ Value backward_shared(Recorder& r, const Weights& w, const Moe& v, Value d_weigh
 
 /// No output of an expert is kept: the gradient of what it counts for comes from its inputs (weigh_rows).
 void backward(Recorder& r, const Weights& w, const Moe& v) {
-  const ExpertShape& e = r.s.experts;
+  const Router& e = r.s.router;
   const std::int64_t M = r.s.tokens(), C = r.s.C, F = e.F, R = r.s.arriving_rows(), columns = logits_of_token(e);
   const Value d_made = enter_block_backward(r, v.ends, w.block);
   const Value d_out = r.value("d_out", {R, C}), d_activated = r.value("d_activated", {R, F});
@@ -152,7 +152,7 @@ void backward(Recorder& r, const Weights& w, const Moe& v) {
 Segment moe_segment(const ModelShape& shape, int layer) {
   const ModelShape s = on_own_rows(shape);
   Recorder r(s, fmt::format("layers.{}.moe", layer), layer);
-  const Weights w(fmt::format("layers.{}.moe.", layer), s.first_expert(), s.experts.product_bias);
+  const Weights w(fmt::format("layers.{}.moe.", layer), s.first_expert(), s.router.product_bias);
   const Moe v = moe_forward(r, w);
   if (r.backward()) backward(r, w, v);
   return r.take();

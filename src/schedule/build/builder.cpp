@@ -118,7 +118,7 @@ void ScheduleBuilder::build_evaluated_chunks(StepPasses& step) {
 void ScheduleBuilder::build_publish() {
   SectionBuilder publish = section(no_step_, "publish");
   std::vector<std::string> inputs = {"run", "fp8_history"};
-  for (int rotation = 0; rotation < static_cast<int>(frame_.shape.rotations.size()); ++rotation)
+  for (int rotation = 0; rotation < static_cast<int>(frame_.shape.rotation.tables.size()); ++rotation)
     inputs.push_back(name_of_rotation("rope", rotation));
   publish.emit_upload(inputs);
   publish.emit_errors_cleared();

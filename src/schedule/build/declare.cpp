@@ -16,7 +16,7 @@ namespace tessera {
 namespace {
 
 /// int64 that a step's routers add up to.
-std::int64_t router_sums(const ModelShape& s) { return kernels::router_sums + s.L * s.experts.E; }
+std::int64_t router_sums(const ModelShape& s) { return kernels::router_sums + s.L * s.router.E; }
 
 }  // namespace
 
@@ -32,7 +32,7 @@ void ScheduleBuilder::declare_all() {
   std::int64_t rows_of_rotations = 0;
   for (const Range& rows : rotated_positions(s, 0)) rows_of_rotations += rows.size();
   // A text may be longer than the samples that a model learns from.
-  for (int rotation = 0; rotation < static_cast<int>(s.rotations.size()); ++rotation)
+  for (int rotation = 0; rotation < static_cast<int>(s.rotation.tables.size()); ++rotation)
     buffers_.input(name_of_rotation("rope", rotation), Category::inputs,
                    4 * std::max(rows_of_rotations, frame_.request.text.capacity) * s.turned());
   buffers_.declare("scalars", Category::scalars, frame_.local_tier, sizeof(kernels::StepScalars), Life::run);

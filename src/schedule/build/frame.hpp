@@ -41,7 +41,7 @@ class Frame {
 
   bool training() const { return request.training(); }
   bool on_gpu() const { return shape.backend == kernels::Backend::cuda; }
-  bool has_experts() const { return shape.experts.E > 0; }
+  bool has_experts() const { return shape.router.E > 0; }
   bool offloads() const;
   bool offloads_parameters() const;
   /// Whether a step leaves its update to the next, so that it runs beside the forward pass. Where kernels make it, nothing would be won.

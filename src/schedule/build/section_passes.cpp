@@ -212,8 +212,7 @@ Use SectionBuilder::bind(const Operand& o, const SegmentPass& p, int event, bool
     case ValueKind::rotations:
     case ValueKind::text_tokens:
     case ValueKind::position:
-    case ValueKind::cached_keys:
-    case ValueKind::cached_values:
+    case ValueKind::cache:
     case ValueKind::logits:
     case ValueKind::likeliest:
       return bind_of_text(o, segment.name, v);

@@ -38,8 +38,8 @@ void SectionBuilder::emit_download(const std::string& name) {
 
 void SectionBuilder::emit_begin() {
   for (const InputRow& row : input_rows) emit_upload({row.name});
-  if (frame_.shape.turns_by_longest)
-    for (int rotation = 0; rotation < static_cast<int>(frame_.shape.rotations.size()); ++rotation)
+  if (frame_.shape.rotation.by_longest)
+    for (int rotation = 0; rotation < static_cast<int>(frame_.shape.rotation.tables.size()); ++rotation)
       emit_upload({name_of_rotation("rope", rotation)});
   emit_upload({"inputs"});
   emit({.name = "begin sums",

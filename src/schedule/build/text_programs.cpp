@@ -43,8 +43,7 @@ Use SectionBuilder::bind_of_text(const Operand& o, const std::string& segment, c
       return {buffers_.named("token"), v.bytes, v.bytes, Access::read};
     case ValueKind::rotations:
       return activation_use(v.name, v, o.access);
-    case ValueKind::cached_keys:
-    case ValueKind::cached_values:
+    case ValueKind::cache:
       return buffers_.whole(
           buffers_.declare(fmt::format("{}.{}", v.name, segment), Category::caches, frame_.local_tier, v.bytes, Life::run), o.access);
     case ValueKind::logits:

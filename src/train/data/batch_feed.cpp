@@ -42,7 +42,7 @@ void BatchFeed::read(std::int64_t step) {
   const std::int64_t A = engine_.accumulation();
   const std::vector<Range> positions = engine_.positions();
   padding_ = 0;
-  if (engine_.schedule().shape.turns_by_longest) turn_by_longest();
+  if (engine_.schedule().shape.rotation.by_longest) turn_by_longest();
   for (std::int64_t m = 0; m < A; ++m) {
     const std::optional<std::int64_t> number = micro_batch_at(deck(), engine_.data().size, engine_.data().rank, m);
     // A micro-batch that only keeps ranks in step has no weight. Its magnitudes would count in scales of later steps: it is the step's
@@ -108,7 +108,7 @@ std::int64_t BatchFeed::document_squares() const {
 std::optional<StepReport> BatchFeed::evaluate(const std::function<bool()>& stop) {
   const std::int64_t of_pass = engine_.planned().request.evaluation_micro_batches * engine_.data().size, batches = deck().evaluate.batches;
   StepReport report;
-  if (engine_.schedule().shape.turns_by_longest) turn_by_longest_of_evaluation();
+  if (engine_.schedule().shape.rotation.by_longest) turn_by_longest_of_evaluation();
   for (std::int64_t first = 0; first < batches; first += of_pass) {
     const std::int64_t padding = read_evaluation(first);
     report = engine_.evaluate({.tokens = std::min(of_pass, batches - first) * deck().batch.micro * deck().batch.sequence_length,

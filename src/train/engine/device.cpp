@@ -67,7 +67,7 @@ Spaces spaces_of(RunDevice device) { return device == RunDevice::cuda ? Spaces::
 void require_attention([[maybe_unused]] const ModelShape& shape) {
 #ifdef TESSERA_CUDA
   using kernels::cuda::AttentionPass;
-  if (shape.backend != kernels::Backend::cuda || shape.attention != kernels::AttentionPath::cudnn) return;
+  if (shape.backend != kernels::Backend::cuda || shape.attention.path != kernels::AttentionPath::cudnn) return;
   for (AttentionPass pass : {AttentionPass::forward, AttentionPass::backward})
     if (const std::string reason = kernels::cuda::why_not_cudnn(attention_shape(shape), pass); !reason.empty())
       fail(ExitCode::environment,
@@ -108,7 +108,7 @@ void require_true_products(const ModelShape& shape, bool reproducible) {
 std::vector<std::string> describe_attention([[maybe_unused]] const ModelShape& shape) {
 #ifdef TESSERA_CUDA
   if (shape.backend != kernels::Backend::cuda) return {};
-  if (shape.attention == kernels::AttentionPath::cudnn) return {"attention: " + kernels::cuda::cudnn_name()};
+  if (shape.attention.path == kernels::AttentionPath::cudnn) return {"attention: " + kernels::cuda::cudnn_name()};
   if (const auto choices = kernels::cuda::attention_choices(); !choices.empty()) return choices;
   return {"attention: ours"};
 #else

@@ -159,13 +159,13 @@ void Engine::turn_by(std::int64_t longest) {
 }
 
 void Engine::fill_rope_tables() const {
-  for (std::size_t i = 0; i < schedule().shape.rotations.size(); ++i) fill_rope_table(static_cast<int>(i));
+  for (std::size_t i = 0; i < schedule().shape.rotation.tables.size(); ++i) fill_rope_table(static_cast<int>(i));
 }
 
 void Engine::fill_rope_table(int rotation) const {
   const ModelKeys& m = plan_.request.deck.model;
   const ModelShape& s = schedule().shape;
-  const Rotation& of = s.rotations[static_cast<std::size_t>(rotation)];
+  const Angles& of = s.rotation.tables[static_cast<std::size_t>(rotation)];
   const TextSize& text = plan_.request.text;
   kernels::RopeScaling scaling{.method = rope_method(of.scaled ? m.rope_scaling : RopeMode::none),
                                .factor = m.rope_factor,
@@ -404,7 +404,7 @@ std::vector<GroupLoss> Engine::group_losses() const {
 
 std::optional<RouterFigures> Engine::router_figures() const {
   const ModelShape& s = schedule().shape;
-  if (s.experts.E == 0) return {};
+  if (s.router.E == 0) return {};
   const std::span<const std::int64_t> sums = host_values<std::int64_t>("router");
   kernels::RouterTotals totals;
   std::memcpy(static_cast<void*>(&totals), sums.data(), sizeof totals);

@@ -162,7 +162,7 @@ class Engine {
     for (double& of : input<double>("weights", micro)) of = weight;
   }
 
-  /// With ModelShape::turns_by_longest: makes the rope tables for documents of at most `longest` tokens.
+  /// With Rotation::by_longest: makes the rope tables for documents of at most `longest` tokens.
   void turn_by(std::int64_t longest);
   /// Runs the next optimizer step; collective over the group.
   StepReport step(const StepOptions& options = {});

@@ -12,7 +12,7 @@
 namespace tessera {
 
 std::string kernel_choices_file(const Deck& deck, const GpuBinding& gpu) {
-  const bool attention = model_shape(deck).attention == kernels::AttentionPath::fastest;
+  const bool attention = model_shape(deck).attention.path == kernels::AttentionPath::fastest;
   if (deck.run.device != RunDevice::cuda || (!deck.kernels.gemm_search && !attention) || deck.run.reproducible || gpu.sharing > 1)
     return "";
   const auto cache = environment("XDG_CACHE_HOME"), home = environment("HOME");

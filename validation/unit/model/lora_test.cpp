@@ -139,8 +139,8 @@ TEST(Lora, ScaleIsAlphaOverTheRankOrItsRoot) {
 }
 
 TEST(Lora, ColumnsOfAProductAreThoseOfItsTensors) {
-  ModelShape s{.H = 6, .G = 2, .D = 8, .F = 40, .lora = lora_of(2, 4, {"wv", "w_gate", "wo"})};
-  const auto values = adapted_columns(s, "layers.0.attention.wq", s.qkv_width());
+  ModelShape s{.attention = {.H = 6, .G = 2, .D = 8, .Dv = 8}, .block = {.F = 40}, .lora = lora_of(2, 4, {"wv", "w_gate", "wo"})};
+  const auto values = adapted_columns(s, "layers.0.attention.wq", s.attention.qkv_width());
   ASSERT_EQ(values.size(), 1u);
   EXPECT_EQ(values[0].tensor, "layers.0.attention.wv");
   EXPECT_EQ(values[0].first, 64);
@@ -150,7 +150,7 @@ TEST(Lora, ColumnsOfAProductAreThoseOfItsTensors) {
   EXPECT_TRUE(adapted_columns(s, "layers.0.mlp.w_down", 48).empty());
   EXPECT_TRUE(adapted_columns(s, "head.weight", 48).empty());
   // Of a key head that ranks share, each makes half.
-  s.G = 1, s.keys_shared = 2;
+  s.attention.G = 1, s.keys_shared = 2;
   EXPECT_EQ(adapted_columns(s, "layers.0.attention.wq", s.made_width()).at(0).first, 52);
 }
 

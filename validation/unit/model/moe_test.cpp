@@ -17,7 +17,7 @@ constexpr double eps = 1e-5, grad_scale = 1.0 / 16;
 struct Case {
   std::string name;
   std::int64_t M, C;
-  ExpertShape e;
+  Router e;
 };
 const Case cases[] = {
     {"mixtral", 7, 6, {.E = 4, .k = 2, .F = 5, .balance_loss = 0.5f, .z_loss = 0.25f}},
@@ -29,13 +29,13 @@ const Case cases[] = {
 
 std::size_t size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
-ModelShape shape_of(const Case& c) { return {.B = 1, .T = c.M, .C = c.C, .L = 3, .experts = c.e}; }
+ModelShape shape_of(const Case& c) { return {.B = 1, .T = c.M, .C = c.C, .L = 3, .router = c.e}; }
 
 /// Weights by the name that the text gives them: all experts' matrices are those of the first.
 struct Weights {
   std::vector<std::pair<std::string, std::int64_t>> table;
   explicit Weights(const Case& c) {
-    const ExpertShape& e = c.e;
+    const Router& e = c.e;
     const std::string w = "layers.1.moe.";
     table = {{w + "norm", c.C},
              {w + "router", (e.E + (e.S > 0 ? 1 : 0)) * c.C},
@@ -68,7 +68,7 @@ struct Reference {
   /// count; `balance` and `z` take their sums over tokens.
   double operator()(const std::vector<Values>& values, const Values& d_out, Values* out = nullptr, double* balance = nullptr,
                     double* z = nullptr) const {
-    const ExpertShape& e = c.e;
+    const Router& e = c.e;
     const std::int64_t columns = e.E + (e.S > 0 ? 1 : 0);
     double total = 0, balances = 0, zs = 0;
     for (std::int64_t m = 0; m < c.M; ++m) {
@@ -246,15 +246,15 @@ TEST(MoeShape, CapacityAndRows) {
   s.T = 100;
   EXPECT_EQ(s.expert_capacity(), 100);
   EXPECT_EQ(s.expert_rows(), 200);
-  s.experts.capacity_factor = 1.25;
+  s.router.capacity_factor = 1.25;
   EXPECT_EQ(s.expert_capacity(), 63);  // 1.25 x 100 x 2 / 4, rounded up
   EXPECT_EQ(s.expert_rows(), 200);
-  s.experts.capacity_factor = 0.5;
+  s.router.capacity_factor = 0.5;
   EXPECT_EQ(s.expert_capacity(), 25);
   EXPECT_EQ(s.expert_rows(), 100);
-  s.experts.capacity_factor = 100;
+  s.router.capacity_factor = 100;
   EXPECT_EQ(s.expert_capacity(), 100);
-  s.experts.capacity_factor = 1e-3;
+  s.router.capacity_factor = 1e-3;
   EXPECT_EQ(s.expert_capacity(), 1);
 }
 

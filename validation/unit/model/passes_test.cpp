@@ -85,7 +85,7 @@ TEST(Texts, AreOneForSamplesPromptsAndTokens) {
     EXPECT_EQ(token.back(), prompt.back());
     EXPECT_EQ(samples.back(), (Names{"rmsnorm normed", prompt.back().back(), "softmax_loss", "sum_losses", "add_loss"}));
     Names begin{"embedding"};
-    begin.insert(begin.end(), shape.rotations.size(), "positions");
+    begin.insert(begin.end(), shape.rotation.tables.size(), "positions");
     EXPECT_EQ(token.front(), begin);
   }
 }

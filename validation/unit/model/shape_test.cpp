@@ -4,6 +4,12 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
+#include <variant>
+
+#include "deck/schema/schema.hpp"
+#include "model/calls/attention.hpp"
 #include "random_models.hpp"
 
 namespace tessera::shape_test {
@@ -24,16 +30,57 @@ TEST(Shape, OfFewerKeyHeadsThanTensorParallelRanksNeighboursHaveOne) {
   const ModelShape whole = model_shape(test::tiny_deck());  // four query heads, two key heads of eight features
   const ModelShape two = cut_over_tp(whole, 2, 1), four = cut_over_tp(whole, 4, 3);
   EXPECT_FALSE(two.shares_keys());
-  EXPECT_EQ(two.G, 1);
-  EXPECT_EQ(two.made_width(), two.qkv_width());
+  EXPECT_EQ(two.attention.G, 1);
+  EXPECT_EQ(two.made_width(), two.attention.qkv_width());
   EXPECT_TRUE(four.shares_keys());
   EXPECT_EQ(four.keys_shared, 2);
-  EXPECT_EQ(four.G, 1);
-  EXPECT_EQ(four.qkv_width(), 3 * 8) << "what attention reads: whole heads";
+  EXPECT_EQ(four.attention.G, 1);
+  EXPECT_EQ(four.attention.qkv_width(), 3 * 8) << "what attention reads: whole heads";
   EXPECT_EQ(four.made_width(), 8 + 2 * 4) << "what a product makes: the head's half";
-  EXPECT_EQ(4 * four.made_width(), whole.qkv_width()) << "all ranks together: each once";
+  EXPECT_EQ(4 * four.made_width(), whole.attention.qkv_width()) << "all ranks together: each once";
   EXPECT_FALSE(inside_attention(four).shares_keys());
   EXPECT_FALSE(on_own_rows(four).shares_keys());
+}
+
+/// Changes a number or a flag; false where the key holds something else.
+bool change(const Key& key, Deck& deck) {
+  return std::visit(
+      [&](const auto& field) {
+        if constexpr (std::is_same_v<std::decay_t<decltype(field)>, ModeField>) {
+          return false;
+        } else {
+          auto& value = field(deck);
+          using T = std::decay_t<decltype(value)>;
+          if constexpr (std::is_same_v<T, bool>)
+            value = !value;
+          else if constexpr (std::is_arithmetic_v<T>)
+            value = value + T{1};
+          return std::is_arithmetic_v<T>;
+        }
+      },
+      key.field);
+}
+
+// Each row of [model] says which record it is of; it changes that one at most.
+TEST(Shape, ARecordHoldsTheTraitsThatItReads) {
+  const Deck plain = test::tiny_deck({"model.experts=8", "model.experts_per_token=2"});
+  const ModelShape before = model_shape(plain);
+  std::map<ReadBy, int> changed;
+  for (const Key& key : deck_keys()) {
+    Deck deck = plain;
+    if (!key.name.starts_with("model.") || key.read_by == ReadBy::size || key.read_by == ReadBy::layers || !change(key, deck)) continue;
+    const ModelShape s = model_shape(deck);
+    const std::pair<bool, std::vector<ReadBy>> records[] = {{s.attention == before.attention, {ReadBy::attention}},
+                                                            {s.block == before.block, {ReadBy::block}},
+                                                            {s.router == before.router, {ReadBy::router, ReadBy::balance}},
+                                                            {s.rotation == before.rotation, {ReadBy::rotation, ReadBy::angles}}};
+    for (const auto& [same, readers] : records)
+      if (std::ranges::count(readers, key.read_by) == 0)
+        EXPECT_TRUE(same) << key.name;
+      else
+        changed[readers[0]] += same ? 0 : 1;
+  }
+  for (const ReadBy reader : {ReadBy::attention, ReadBy::block, ReadBy::router, ReadBy::rotation}) EXPECT_GT(changed[reader], 0);
 }
 
 // A tensor-parallel rank does a layer's experts for its own rows of the stream; room is of these.
@@ -92,8 +139,8 @@ TEST(Shape, ContextParallelRanksHaveEveryPositionOnce) {
       EXPECT_EQ(had, std::vector<int>(16, 1)) << method;
       const ModelShape inside = inside_attention(s);
       EXPECT_EQ(inside.T, s.ring ? 16 / cp : 16);
-      EXPECT_EQ(inside.H, s.ring ? s.H : s.H / cp);
-      EXPECT_EQ(inside.tokens() * inside.H, s.tokens() * s.H);
+      EXPECT_EQ(inside.attention.H, s.ring ? s.attention.H : s.attention.H / cp);
+      EXPECT_EQ(inside.tokens() * inside.attention.H, s.tokens() * s.attention.H);
     }
 }
 
@@ -129,6 +176,28 @@ TEST(Shape, OnAGpuLossChunksAreLargeAndEqual) {
   EXPECT_EQ(chunk("128256", "8192"), 2048);  // four
   EXPECT_EQ(chunk("50304", "1024"), 1024);   // one
   EXPECT_EQ(chunk("257", "100"), 100);
+}
+
+// Rows of a latent and a rotated key, of which a window holds so many; a state and the tail of a convolution, which do not grow.
+TEST(Caches, HoldRowsOfTokensOrAState) {
+  const auto bytes = [](std::int64_t capacity, std::int64_t window, const Cache& cache) {
+    ModelShape s = text_shape(model_shape(test::tiny_deck({"model.window=" + std::to_string(window)})), {.prompt = 3, .capacity = capacity},
+                              Feed::token);
+    Recorder r(in_layer(s, 0), "layers.0.attention", 0);
+    const Value value = r.cache(cache);
+    EXPECT_EQ(r.cache(cache), value) << "what a prompt fills a token reads";
+    return r.at(value).bytes;
+  };
+  const Cache latent{.name = "latent", .of_token = 576, .dtype = DType::bf16}, state{.name = "state", .of_sequence = 4096},
+      tail{.name = "tail", .of_sequence = 3 * 96, .dtype = DType::bf16};
+  EXPECT_EQ(bytes(100, 0, latent), 2 * 100 * 576);
+  EXPECT_EQ(bytes(100, 7, latent), 2 * 7 * 576);
+  for (const std::int64_t capacity : {10, 1000}) {
+    EXPECT_EQ(bytes(capacity, 0, state), 4 * 4096);
+    EXPECT_EQ(bytes(capacity, 7, tail), 2 * 3 * 96);
+  }
+  for (const Cache& cache : attention_caches(model_shape(test::tiny_deck())))
+    EXPECT_EQ(bytes(100, 0, cache), 4 * 100 * 2 * 8) << cache.name;
 }
 
 }  // namespace

@@ -74,7 +74,7 @@ TEST_P(Context, GradientsAndGatheredUnitsAreThoseOfBothAxes) {
 TEST_P(ContextInARing, EachAttentionSendsBlocksToTheNext) {
   const Schedule schedule = build_schedule(request(0));
   const ModelShape shape = cut_over_tp(schedule.shape, GetParam().tp, 0);
-  const std::int64_t block = shape.tokens() * 2 * shape.G * shape.D;
+  const std::int64_t block = shape.tokens() * 2 * shape.attention.G * shape.attention.D;
   std::map<std::string, std::vector<std::string>> sent;  // by pass
   for (const SegmentPass& pass : schedule.passes)
     if (const Exchange* x = exchange_of(schedule.segments[static_cast<std::size_t>(pass.segment)], pass); x && x->axis == Axis::cp) {
@@ -155,8 +155,8 @@ TEST_P(ContextByHeads, EachAttentionExchangesTwiceEachWay) {
       EXPECT_EQ(x->times, shape.B);
       elements[pass.whole].push_back(x->count * x->times * GetParam().cp);
     }
-  const std::int64_t keys = std::max<std::int64_t>(GetParam().cp, shape.G);  // heads, of which ranks may have the same
-  const std::int64_t qkv = rows * (shape.H + 2 * keys) * shape.D, heads = rows * shape.H * shape.D;
+  const std::int64_t keys = std::max<std::int64_t>(GetParam().cp, shape.attention.G);  // heads, of which ranks may have the same
+  const std::int64_t qkv = rows * (shape.attention.H + 2 * keys) * shape.attention.D, heads = rows * shape.attention.H * shape.attention.D;
   const std::vector<std::int64_t> once = {qkv, heads}, twice = {qkv, heads, qkv, heads};
   EXPECT_EQ(elements["forward layers.0.attention"], GetParam().evaluation > 0 ? twice : once);
   const std::vector<std::int64_t>& back = elements["backward layers.1.attention"];

@@ -163,7 +163,7 @@ TEST_P(Tensor, EachSegmentGathersAndReducesAsOften) {
   }
   EXPECT_EQ(reductions["forward embedding"], times);
   // Parts of a key head that several have are gathered, and their gradients reduced.
-  const bool shared = schedule.shape.G < GetParam().tp;
+  const bool shared = schedule.shape.attention.G < GetParam().tp;
   EXPECT_EQ(of_keys["forward layers.0.attention"], shared ? times : 0);
   EXPECT_EQ(of_keys["backward layers.0.attention"] > 0, shared);
   EXPECT_EQ(of_keys.count("forward layers.0.mlp"), 0u);
