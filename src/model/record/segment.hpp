@@ -74,6 +74,12 @@ struct Cache {
   }
 };
 
+/// Whether a value of this kind is a tensor or belongs to one, whose name it has.
+constexpr bool is_of_tensor(ValueKind kind) {
+  using enum ValueKind;
+  return kind == weight || kind == weight_gradient || kind == packed_weight || kind == fp8_weight_multiplier || kind == fp8_weight_largest;
+}
+
 struct ValueInfo {
   ValueKind kind = ValueKind::activation;
   std::string name;            ///< tensor name, or a description

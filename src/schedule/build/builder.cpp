@@ -14,7 +14,7 @@ Schedule begun(const BuildRequest& request) {
   Schedule schedule;
   schedule.shape = model_shape(request.deck);
   schedule.shape.loss_groups = request.loss_groups;
-  schedule.segments = segments_of_stage(request, schedule.shape);
+  schedule.towers = towers_of_stage(request, schedule.shape);
   return schedule;
 }
 
@@ -24,9 +24,9 @@ const PipelinePhase forward_only{.name = {}, .forward = true, .first = true};
 
 ScheduleBuilder::ScheduleBuilder(const BuildRequest& request)
     : schedule_(begun(request)),
-      frame_(request, schedule_.shape, schedule_.segments),
+      frame_(request, schedule_.shape, schedule_.towers),
       buffers_(frame_, schedule_.buffers),
-      passes_(request.layout, schedule_.segments, schedule_.passes),
+      passes_(request.layout, schedule_.towers, schedule_.passes),
       no_step_(frame_, {}) {}
 
 Schedule ScheduleBuilder::build() {
@@ -45,6 +45,7 @@ void ScheduleBuilder::build_train() {
   TESSERA_REQUIRE(A == 1 || frame_.deck.precision.gradients == DType::f32, "{} micro-batches are summed in bf16", A);
   SectionBuilder begin = section(no_step_, "begin");
   begin.emit_begin();
+  for_each_beside([&](const Tower& tower) { begin.emit_begin_of(tower); });
   begin.emit_gradient_scale();
   if (frame_.offloads())
     begin.emit({.name = "clear offloaded sums",
@@ -52,7 +53,7 @@ void ScheduleBuilder::build_train() {
                 .lane = Lane::cpu_optimizer,
                 .uses = {buffers_.whole(buffers_.on_host("offloaded_sums"), Access::write)}});
   add_phase(ProgramKind::train, begin);
-  StepPasses step(frame_, passes_);
+  StepPasses step(frame_, passes_, passes_.towers());
   std::map<std::string, int> built;  // section by name
   for (const PipelinePhase& phase : step.order()) {
     if (const auto known = built.find(phase.name); known != built.end()) {
@@ -67,6 +68,7 @@ void ScheduleBuilder::build_train() {
     add_phase(ProgramKind::train, micro_batch, phase.repeat, phase.micro);
   }
   SectionBuilder end = section(no_step_, "end");
+  for_each_beside([&](const Tower& tower) { end.emit_finish_of(tower); });
   end.emit_epilogue();
   add_phase(ProgramKind::train, end);
   if (frame_.updates_late()) build_late(step, step.order().size() == 1);
@@ -89,7 +91,7 @@ void ScheduleBuilder::build_evaluate() {
   SectionBuilder begin = section(no_step_, "begin evaluation");
   begin.emit_begin();
   add_phase(ProgramKind::evaluate, begin);
-  StepPasses step(frame_, passes_.forward());
+  StepPasses step(frame_, passes_.forward(0));
   if (frame_.stage().chunks() == 1) {
     SectionBuilder micro_batch = section(step, "evaluation micro-batch", forward_only);
     micro_batch.emit_events(step.all());

@@ -126,22 +126,23 @@ Use SectionBuilder::activation_use(const std::string& name, const ValueInfo& v, 
   return buffers_.first_of(name, Category::activations, tier_of(v), v.bytes, access);
 }
 
-std::string SectionBuilder::stream_name(const SegmentPass& p, int segment) const {
-  if (p.kind != PassKind::forward && absences_.contains(segment)) return returned(segment);
-  return step_.stream_name(p, segment);
+std::string SectionBuilder::stream_name(const SegmentPass& p, SegmentNumber leaves) const {
+  const int stream = passes_.stream(leaves);
+  if (p.kind != PassKind::forward && absences_.contains(stream)) return returned(stream);
+  return step_.stream_name(passes_, p, leaves);
 }
 
 std::int64_t SectionBuilder::shift_of(const SegmentPass& p) const {
   return p.kind == PassKind::forward ? turn_.ahead : p.kind == PassKind::weights ? -turn_.behind : 0;
 }
 
-Use SectionBuilder::stream_use(const SegmentPass& p, int stream, const ValueInfo& v, Access access) {
+Use SectionBuilder::stream_use(const SegmentPass& p, SegmentNumber leaves, const ValueInfo& v, Access access) {
   if (frame_.pipelined() && v.kind == ValueKind::stream_in && frame_.begins_chunk(p.segment))
-    return boundary(Boundary::incoming, frame_.chunk_of(p.segment), access, shift_of(p));
+    return boundary(Boundary::incoming, p, access, shift_of(p));
   if (frame_.pipelined() && v.kind == ValueKind::stream_out && frame_.ends_chunk(p.segment))
-    return boundary(Boundary::outgoing, frame_.chunk_of(p.segment), access, 0);
-  const bool kept = step_.keeps() && !step_.stream_dropped(stream);
-  return kept ? kept_use(stream_name(p, stream), v, p, access) : activation_use(stream_name(p, stream), v, access);
+    return boundary(Boundary::outgoing, p, access, 0);
+  const bool kept = step_.keeps(p) && !step_.stream_dropped(leaves);
+  return kept ? kept_use(stream_name(p, leaves), v, p, access) : activation_use(stream_name(p, leaves), v, access);
 }
 
 Use SectionBuilder::activation_of(const Operand& o, const SegmentPass& p, const ValueInfo& v) {
@@ -166,13 +167,12 @@ Use SectionBuilder::bind(const Operand& o, const SegmentPass& p, int event, bool
   const ValueInfo& v = segment.at(o.value);
   switch (v.kind) {
     case ValueKind::stream_in:
-      return stream_use(p, p.segment - 1, v, o.access);
+      return stream_use(p, p.segment.before(), v, o.access);
     case ValueKind::stream_out:
       return stream_use(p, p.segment, v, o.access);
     case ValueKind::d_stream:
       if (p.kind == PassKind::weights) return waiting_use("d_stream." + segment.name, v, p, o.access);
-      return frame_.pipelined() ? boundary(Boundary::gradient, frame_.chunk_of(p.segment), o.access, 0)
-                                : activation_use("d_stream", v, o.access);
+      return frame_.pipelined() ? boundary(Boundary::gradient, p, o.access, 0) : activation_use("d_stream", v, o.access);
     case ValueKind::activation:
       return activation_of(o, p, v);
     case ValueKind::weight:
@@ -199,16 +199,16 @@ Use SectionBuilder::bind(const Operand& o, const SegmentPass& p, int event, bool
     case ValueKind::fp8_weight_multiplier:
       return multiplier_use(v, passes_.tensor(p, o).unit, event);
     case ValueKind::fp8_weight_largest:
-      if (!step_.keeps() || frame_.plan(passes_.tensor(p, o).unit).is_coded()) return buffers_.absent();
+      if (!step_.keeps(p) || frame_.plan(passes_.tensor(p, o).unit).is_coded()) return buffers_.absent();
       return fp8_of_weight("fp8_largest", v.name, Access::add);
     case ValueKind::fp8_largest:  // an evaluation leaves no trace in a run
-      return step_.keeps() ? fp8_of("fp8_largest", Fp8Tensor::input, Fp8Tensor::gradient, Access::add) : buffers_.absent();
+      return step_.keeps(p) ? fp8_of("fp8_largest", Fp8Tensor::input, Fp8Tensor::gradient, Access::add) : buffers_.absent();
     case ValueKind::scalars:
-      return buffers_.whole("scalars", Access::add);
+      return buffers_.whole(passes_.tower(p.segment.tower).prefix + "scalars", Access::add);
     case ValueKind::group_losses:
       return buffers_.whole("group_losses", Access::add);
     case ValueKind::router_totals:
-      return buffers_.whole("router", Access::add);
+      return buffers_.whole(passes_.tower(p.segment.tower).prefix + "router", Access::add);
     case ValueKind::rotations:
     case ValueKind::text_tokens:
     case ValueKind::position:
@@ -244,7 +244,7 @@ void SectionBuilder::emit_gather(const Residency& r, int number, const Events& e
   }
   if (p.copies.size > 1) {
     const SegmentPass& reader = passes_.at(events[index(r.first)]);
-    const bool backward = reader.kind != PassKind::forward && !passes_.segment(reader.segment).joint;
+    const bool backward = reader.kind != PassKind::forward && !passes_.segment_of(reader).joint;
     const DType type = decoded ? DType::u32 : frame_.compute();
     const std::int64_t count = part / static_cast<std::int64_t>(size_of(type));
     emit({.name = fmt::format("gather {} ({})", name, backward ? "backward" : "forward"),

@@ -269,7 +269,7 @@ TEST(TaskSeconds, OfDisksAreSharedByTheRanksOfANode) {
 TEST(TaskSeconds, KernelsOfProfilesAreThoseOfSegments) {
   std::set<std::string> called{"sum_of_squares", "accumulate", "adamw", "stream"};  // tasks of their own
   for (const char* variant : {"model.qk_norm=true", "model.qkv_bias=true"})
-    for (const Segment& segment : test::schedule_of({.name = "", .overrides = {variant}}).segments)
+    for (const Segment& segment : test::schedule_of({.name = "", .overrides = {variant}}).towers.front().segments)
       for (const auto* calls : {&segment.forward, &segment.backward})
         for (const Call& call : *calls) {
           called.insert(std::string(call.kernel()));
