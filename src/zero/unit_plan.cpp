@@ -80,7 +80,7 @@ UnitPlan plan_unit(const Layout& layout, int unit, const UnitRules& rules, const
   if (codes && !plan.storage.parameters_whole && plan.wire == Wire::plain && plan.copies.size > 1)
     plan.coded = coded_parts(layout, unit, plan.copies.size, *rules.fp8);
   if (!u.learns()) return plan;
-  using enum GradientPath::Meeting;
+  using enum GradientPath::Reduced;
   const bool whole = plan.storage.gradients_whole;
   const bool scattered = !plan.storage.optimizer_whole, rounded = rules.gradients == DType::bf16;
   TESSERA_REQUIRE(!rules.own_gradients || (whole && !offloaded), "unit {} keeps its own gradients at stage {}", u.name, rules.stage);
@@ -93,7 +93,7 @@ UnitPlan plan_unit(const Layout& layout, int unit, const UnitRules& rules, const
                    .wire = wire,
                    .own = rules.own_gradients && owners.size > 1,
                    .keeps_error = rules.error_feedback && wire != Wire::plain,
-                   .meeting = owners.size == 1 || rules.own_gradients ? never
+                   .reduced = owners.size == 1 || rules.own_gradients ? never
                               : whole                                 ? once
                                                                       : every_micro_batch,
                    .replicas = groups.replicas.size,

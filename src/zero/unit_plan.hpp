@@ -23,7 +23,7 @@ struct GradientPath {
   bool own = false;          ///< no reduction: each rank keeps the sum of its micro-batches
   bool keeps_error = false;  ///< error feedback: each rank adds earlier quantisation errors to its terms (LoCo)
   /// How often ranks reduce it.
-  enum class Meeting : std::uint8_t { never, every_micro_batch, once } meeting = Meeting::never;
+  enum class Reduced : std::uint8_t { never, every_micro_batch, once } reduced = Reduced::never;
   /// Number of groups of owners with a complete sum each, which are then added up.
   int replicas = 1;
   Range held;  ///< elements of the step's sum on this rank

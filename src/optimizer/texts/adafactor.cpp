@@ -10,11 +10,11 @@ void adafactor_text(UpdateText& t) {
   const UpdateOperand rows = t.state("adafactor_row", Extent::row), columns = t.state("adafactor_column", Extent::column);
   const UpdateOperand lines = t.line_sums(), squares = t.sums(1);
   t.run("adafactor_squares", {read(t.gradient()), read(t.values()), add(lines)}, kernels::adafactor_squares);
-  t.meet(lines);
+  t.reduce(lines);
   t.run_once("adafactor_lines", {add(rows), add(columns), read(t.values()), add(lines)}, kernels::adafactor_lines);
   t.run("adafactor_direction", {read(rows), read(columns), read(t.gradient()), read(t.values()), read(lines), add(squares)},
         kernels::adafactor_direction);
-  t.meet(squares);
+  t.reduce(squares);
   t.run("adafactor",
         {add(t.master()), read(rows), read(columns), read(t.gradient()), read(t.values()), read(lines), read(squares), write(t.copy())},
         kernels::adafactor);
@@ -24,7 +24,7 @@ void vector_text(UpdateText& t) {
   const UpdateOperand v = t.state("adafactor_v", kernels::StateType::f32), squares = t.sums(1);
   t.run("adafactor_vector_direction", {read(t.master()), add(v), read(t.gradient()), read(t.values()), add(squares)},
         kernels::adafactor_vector_direction);
-  t.meet(squares);
+  t.reduce(squares);
   t.run("adafactor_vector", {add(t.master()), read(v), read(t.gradient()), read(t.values()), read(squares), write(t.copy())},
         kernels::adafactor_vector);
 }

@@ -8,7 +8,7 @@ namespace {
 void lamb_text(UpdateText& t) {
   const UpdateOperand m = t.state("adam_m"), v = t.state("adam_v"), norms = t.sums(2);
   t.run("lamb_moments", {read(t.master()), add(m), add(v), read(t.gradient()), read(t.values()), add(norms)}, kernels::lamb_moments);
-  t.meet(norms);
+  t.reduce(norms);
   t.run("lamb", {add(t.master()), read(m), read(v), read(t.values()), read(norms), write(t.copy())}, kernels::lamb);
 }
 

@@ -40,21 +40,21 @@ void UpdateText::run_once(std::string_view kernel, std::vector<UpdateUse> uses, 
   record_.phases.back().calls.back().once = true;
 }
 
-void UpdateText::meet(const UpdateOperand& sums) {
-  record_.phases.back().meets = sums.kind;
+void UpdateText::reduce(const UpdateOperand& sums) {
+  record_.phases.back().reduces = sums.kind;
   record_.phases.emplace_back();
 }
 
 void UpdateText::orthogonalize() {
-  TESSERA_REQUIRE(record_.phases.size() == 1 && record_.sums == 0, "{} phases before matrices meet", record_.phases.size());
+  TESSERA_REQUIRE(record_.phases.size() == 1 && record_.sums == 0, "{} phases before the reduction of matrices", record_.phases.size());
   record_.orthogonal = shape.orthogonal;
-  meet(matrices());
+  reduce(matrices());
 }
 
 void UpdateText::take_mean_by_signs(const UpdateOperand& momentum) {
   record_.momentum = momentum.row;
-  meet({UpdateOperand::Kind::signs});
-  meet({UpdateOperand::Kind::mean_signs});
+  reduce({UpdateOperand::Kind::signs});
+  reduce({UpdateOperand::Kind::mean_signs});
 }
 
 float OrthogonalMatrices::scale(std::int64_t rows, std::int64_t columns) const {

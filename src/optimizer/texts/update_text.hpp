@@ -25,7 +25,7 @@ struct UpdateOperand {
     values,      ///< kernels::UpdateScalars
     sums,        ///< kernels::FixedSum of each tensor
     lines,       ///< sums of each row and each column, kernels::Lines::sums
-    signs,       ///< of momenta: no operand, but what meets between two phases
+    signs,       ///< of momenta: no operand: reduced between two phases
     mean_signs,  ///< of the mean of all ranks' signs: the same
     matrices     ///< bf16, what passes through OrthogonalMatrices: written before it as the copy is, read after it as the gradient
   };
@@ -81,7 +81,7 @@ struct OrthogonalMatrices {
 /// ranks.
 struct UpdatePhase {
   std::vector<UpdateCall> calls;
-  UpdateOperand::Kind meets = UpdateOperand::Kind::sums;  ///< or lines, signs, or matrices; of the last phase none
+  UpdateOperand::Kind reduces = UpdateOperand::Kind::sums;  ///< or lines, signs, or matrices; of the last phase none
 };
 /// A text as it was read.
 struct UpdateRecord {
@@ -89,7 +89,7 @@ struct UpdateRecord {
   std::vector<UpdatePhase> phases = {{}};
   std::int64_t sums = 0;  ///< of a tensor
   bool lines = false;     ///< rows and columns are summed
-  int momentum = 0;       ///< the row of state whose signs meet
+  int momentum = 0;       ///< the row of state that is reduced as signs
   /// Where there are some the first phase writes matrices of which the second reads the orthogonal factors.
   std::optional<OrthogonalMatrices> orthogonal = {};
 };
@@ -129,7 +129,7 @@ class UpdateText {
   /// Once for each tensor that this rank has a part of.
   void run_once(std::string_view kernel, std::vector<UpdateUse> uses, decltype(UpdateCall::code) code);
   /// The phase ends.
-  void meet(const UpdateOperand& sums);
+  void reduce(const UpdateOperand& sums);
   /// It ends, and what it wrote to `matrices` becomes orthogonal. Such an update is of matrices alone (Optimizer::takes).
   void orthogonalize();
   /// It ends, and of each rank's own numbers in that row the mean over ranks is taken, by signs (kernels/signs). One rank's stay as they

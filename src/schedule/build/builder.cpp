@@ -4,8 +4,12 @@
 
 #include <map>
 
+#include "schedule/build/fp8_scales.hpp"
 #include "schedule/build/micro_batches.hpp"
 #include "schedule/build/schedule_builder.hpp"
+#include "schedule/build/step_ends.hpp"
+#include "schedule/build/tower_sums.hpp"
+#include "schedule/build/unit_update.hpp"
 
 namespace tessera {
 namespace {
@@ -26,8 +30,7 @@ ScheduleBuilder::ScheduleBuilder(const BuildRequest& request)
     : schedule_(begun(request)),
       frame_(request, schedule_.shape, schedule_.towers),
       buffers_(frame_, schedule_.buffers),
-      passes_(request.layout, schedule_.towers, schedule_.passes),
-      no_step_(frame_, {}) {}
+      passes_(request.layout, schedule_.towers, schedule_.passes) {}
 
 Schedule ScheduleBuilder::build() {
   declare_all();
@@ -43,10 +46,10 @@ Schedule ScheduleBuilder::build() {
 void ScheduleBuilder::build_train() {
   const std::int64_t A = frame_.micro_batches();
   TESSERA_REQUIRE(A == 1 || frame_.deck.precision.gradients == DType::f32, "{} micro-batches are summed in bf16", A);
-  SectionBuilder begin = section(no_step_, "begin");
-  begin.emit_begin();
-  for_each_beside([&](const Tower& tower) { begin.emit_begin_of(tower); });
-  begin.emit_gradient_scale();
+  Emitter begin = section("begin");
+  emit_begin(begin);
+  for_each_beside([&](const Tower& tower) { emit_begin_of(begin, tower); });
+  emit_gradient_scale(begin);
   if (frame_.offloads())
     begin.emit({.name = "clear offloaded sums",
                 .op = Zero{},
@@ -62,14 +65,14 @@ void ScheduleBuilder::build_train() {
     }
     SectionBuilder micro_batch = section(step, phase.name, phase);
     built.emplace(phase.name, micro_batch.number());
-    if (&phase == &step.order().front() && frame_.updates_late()) micro_batch.owe_updates();
+    if (&phase == &step.order().front() && frame_.updates_late()) micro_batch.begin_late_updates();
     micro_batch.emit_events(step.of_phase(passes_, phase));
-    if (&phase == &step.order().back()) micro_batch.emit_meetings_of_ends(true);
+    if (&phase == &step.order().back()) micro_batch.emit_end_reductions(true);
     add_phase(ProgramKind::train, micro_batch, phase.repeat, phase.micro);
   }
-  SectionBuilder end = section(no_step_, "end");
-  for_each_beside([&](const Tower& tower) { end.emit_finish_of(tower); });
-  end.emit_epilogue();
+  Emitter end = section("end");
+  for_each_beside([&](const Tower& tower) { emit_finish_of(end, tower); });
+  emit_epilogue(end);
   add_phase(ProgramKind::train, end);
   if (frame_.updates_late()) build_late(step, step.order().size() == 1);
 }
@@ -78,18 +81,18 @@ void ScheduleBuilder::build_late(StepPasses& step, bool only) {
   const PipelinePhase& first = step.order().front();
   SectionBuilder micro_batch = section(step, first.name + " of a first step", first);
   micro_batch.emit_events(step.of_phase(passes_, first));
-  micro_batch.emit_meetings_of_ends(only);
+  micro_batch.emit_end_reductions(only);
   Program& first_step = schedule_.program(ProgramKind::first);
   first_step = schedule_.program(ProgramKind::train);
   first_step.phases[1].section = micro_batch.number();
-  SectionBuilder update = section(no_step_, "update");
-  update.emit_updates();
+  Emitter update = section("update");
+  emit_updates(update);
   add_phase(ProgramKind::update, update);
 }
 
 void ScheduleBuilder::build_evaluate() {
-  SectionBuilder begin = section(no_step_, "begin evaluation");
-  begin.emit_begin();
+  Emitter begin = section("begin evaluation");
+  emit_begin(begin);
   add_phase(ProgramKind::evaluate, begin);
   StepPasses step(frame_, passes_.forward(0));
   if (frame_.stage().chunks() == 1) {
@@ -99,8 +102,8 @@ void ScheduleBuilder::build_evaluate() {
   } else {
     build_evaluated_chunks(step);
   }
-  SectionBuilder end = section(no_step_, "end evaluation");
-  end.emit_finish(true);
+  Emitter end = section("end evaluation");
+  emit_finish(end, true);
   add_phase(ProgramKind::evaluate, end);
 }
 
@@ -118,23 +121,23 @@ void ScheduleBuilder::build_evaluated_chunks(StepPasses& step) {
 }
 
 void ScheduleBuilder::build_publish() {
-  SectionBuilder publish = section(no_step_, "publish");
+  Emitter publish = section("publish");
   std::vector<std::string> inputs = {"run", "fp8_history"};
   for (int rotation = 0; rotation < static_cast<int>(frame_.shape.rotation.tables.size()); ++rotation)
     inputs.push_back(name_of_rotation("rope", rotation));
-  publish.emit_upload(inputs);
-  publish.emit_errors_cleared();
-  if (frame_.training()) publish.emit_fp8_scales(false);
+  emit_upload(publish, inputs);
+  emit_errors_cleared(publish);
+  if (frame_.training()) emit_fp8_scales(publish, false);
   for (int u = 0; u < frame_.units(); ++u) {
-    publish.emit_cast(u);
-    if (!frame_.refreshed_first(u)) publish.emit_publish_gather(u, Lane::gather);
-    publish.emit_pack(u);
+    emit_cast(publish, u);
+    if (!frame_.refreshed_first(u)) emit_publish_gather(publish, u, Lane::gather);
+    emit_pack(publish, u);
   }
   add_phase(ProgramKind::publish, publish);
 }
 
 void ScheduleBuilder::build_saving() {
-  SectionBuilder snapshot = section(no_step_, "snapshot");
+  Emitter snapshot = section("snapshot");
   std::int64_t changing = 0, constant = 0;  // bytes that a save of this rank's has, in fp32
   std::vector<Use> copies;
   for (const Held& held : schedule_.state) {
@@ -176,7 +179,7 @@ void ScheduleBuilder::build_saving() {
   phases.insert(phases.end(), step.begin(), step.end());
 }
 
-void ScheduleBuilder::announce_copies(SectionBuilder& snapshot, const std::vector<Use>& copies) {
+void ScheduleBuilder::announce_copies(Emitter& snapshot, const std::vector<Use>& copies) {
   const int awaited = buffers_.declare("copies.awaited", Category::scalars, Tier::host, 8, Life::run);
   const int none = buffers_.declare("copies.none", Category::scalars, Tier::host, 8, Life::run);  // always 0
   Task done{.name = "say that copies are made",

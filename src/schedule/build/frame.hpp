@@ -21,7 +21,7 @@ std::vector<Segment> segments_of_stage(const BuildRequest& request, const ModelS
 /// The model, and what a training run has beside it.
 std::vector<Tower> towers_of_stage(const BuildRequest& request, const ModelShape& shape);
 
-/// Of a unit whose momenta meet as signs: what each of these ranks sends another.
+/// What each of these ranks sends another of a unit whose momenta are reduced as signs.
 SignBlocks sign_blocks_of(const Unit& unit, const Group& ranks);
 /// Of a rank's parts of all tensors.
 std::int64_t mean_elements(const SignBlocks& blocks);
@@ -84,7 +84,7 @@ class Frame {
     const UnitPlan& p = plan(unit);
     return type_of(unit) == DType::f32 && !p.encoded && p.parameters_offloaded == p.gradient.offloaded;
   }
-  /// Of gradients as the step keeps them, and as they meet.
+  /// Of gradients as the step keeps them, and as they are reduced.
   std::int64_t gradient_bytes(int unit, std::int64_t n) const { return n * static_cast<std::int64_t>(size_of(plan(unit).gradient.kept)); }
   std::int64_t sum_bytes(int unit, std::int64_t n) const { return n * static_cast<std::int64_t>(size_of(plan(unit).gradient.sum)); }
   /// Whether shards of other replicas join a rank's part of a compute copy as a program begins, beside its first passes. With late updates

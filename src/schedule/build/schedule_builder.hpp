@@ -26,16 +26,18 @@ class ScheduleBuilder {
   /// Copies of what this rank saves, which a save writes while steps change the state.
   void build_saving();
   /// Copies of a step are made: a number in the host's memory becomes 0, for a thread that waits for it beside the step.
-  void announce_copies(SectionBuilder& snapshot, const std::vector<Use>& copies);
+  void announce_copies(Emitter& snapshot, const std::vector<Use>& copies);
   template <class F>
   void for_each_beside(const F& take) const {
     for (const Tower& tower : schedule_.towers)
       if (tower.trains_nothing()) take(tower);
   }
-  SectionBuilder section(StepPasses& step, std::string name, PipelinePhase turn = {}) {
-    return {frame_, buffers_, passes_, step, schedule_.sections, std::move(name), std::move(turn)};
+  Emitter section(std::string name) { return {frame_, buffers_, schedule_.sections, std::move(name)}; }
+  SectionBuilder section(StepPasses& step, std::string name, PipelinePhase phase) {
+    return {frame_, buffers_, passes_, step, schedule_.sections, std::move(name), std::move(phase)};
   }
-  void add_phase(ProgramKind program, const SectionBuilder& section, std::int64_t repeat = 1, std::optional<std::int64_t> micro = {}) {
+  template <class S>
+  void add_phase(ProgramKind program, const S& section, std::int64_t repeat = 1, std::optional<std::int64_t> micro = {}) {
     schedule_.program(program).phases.push_back({section.number(), repeat, micro});
   }
 
@@ -56,7 +58,6 @@ class ScheduleBuilder {
   const Frame frame_;
   Buffers buffers_;
   Passes passes_;
-  StepPasses no_step_;                   // of sections without passes
   std::int64_t parameters_on_host_ = 0;  // elements of offloaded shards that max_in_cpu has kept from the disk
 };
 

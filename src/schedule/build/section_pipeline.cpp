@@ -102,16 +102,4 @@ void SectionBuilder::emit_departures(const Events& events, int event) {
   if (is_forward(p) ? !model_ends : !model_begins) emit_transfer(p, true);
 }
 
-void SectionBuilder::emit_meetings_of_ends(bool ends) {
-  std::vector<Meeting> later;
-  for (const Meeting& meeting : std::exchange(step_.at_end, {})) {
-    const bool outlives = buffers_[meeting.whole].life != Life::section;
-    if (!ends && meeting.last && outlives)
-      later.push_back(meeting);
-    else
-      emit_meeting(meeting);
-  }
-  step_.at_end = std::move(later);
-}
-
 }  // namespace tessera

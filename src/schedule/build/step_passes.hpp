@@ -7,6 +7,7 @@
 
 #include "model/record/recompute.hpp"
 #include "schedule/build/frame.hpp"
+#include "schedule/build/gradient_reduction.hpp"
 #include "schedule/build/pipeline_order.hpp"
 #include "zero/residency.hpp"
 
@@ -49,12 +50,6 @@ class Passes {
   std::vector<std::vector<TensorRef>> tensors_;  // by stream that leaves the segment, and value
 };
 
-/// A gradient's sum that meets those of other ranks later than it is complete.
-struct Meeting {
-  int unit = 0, whole = 0;           ///< and the buffer with all elements of its sum
-  bool first = false, last = false;  ///< of the step's
-};
-
 /// Streams at the borders of a stage, and their gradient, which turns from that of one into that of the other.
 enum class Boundary : std::uint8_t { incoming, outgoing, gradient };
 
@@ -95,7 +90,7 @@ class StepPasses {
   std::string boundary_name(const Passes& passes, Boundary what, const SegmentPass& p) const;
 
   std::map<int, std::map<std::string, TensorRef>> waiting_gradients = {};  ///< by unit: tensors whose gradient backward passes have written
-  std::vector<Meeting> at_end = {};  ///< with the other end of the pipeline, which come after all that goes there
+  std::vector<GradientReduction> at_end = {};  ///< with the other end of the pipeline, which come after all that goes there
 
  private:
   void add_trained(Passes& passes, int tower);

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "schedule/build/schedule_builder.hpp"
+#include "schedule/build/step_ends.hpp"
 
 namespace tessera {
 
@@ -29,9 +30,9 @@ void ScheduleBuilder::build_text_pass(ProgramKind program, Feed feed) {
       passes_.add({.name = name_of(program), .segments = model_segments(text_shape(frame_.shape, frame_.request.text, feed))});
   StepPasses step(frame_, passes_.forward(tower));
   SectionBuilder text = section(step, name_of(program), {.name = {}, .forward = true, .first = true});
-  text.emit_upload({name_of(program)});
+  emit_upload(text.out(), {name_of(program)});
   text.emit_events(step.all());
-  text.emit_download(frame_.request.text.likeliest ? "likeliest" : "logits");
+  emit_download(text.out(), frame_.request.text.likeliest ? "likeliest" : "logits");
   add_phase(program, text);
 }
 

@@ -2,12 +2,12 @@
 
 #include <poll.h>
 #include <pthread.h>
-#include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 #include <utility>
 
 #include "base/check.hpp"
@@ -37,176 +37,144 @@ void let_next_rank_look(const WatchPlan& plan) {
 }  // namespace
 
 Watch::Watch(WatchPlan plan, WatchLinks links, std::vector<int> unreached)
-    : plan_(std::move(plan)), rank_(plan_.rank), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), links_(std::move(links)) {
-  if (wake_ < 0) fail(ExitCode::environment, "no eventfd for the watch over the ranks");
-  heard_up_ = now_seconds();
-  cut_off_ = rank_ != 0 && links_.up.socket() < 0;
-  if (rank_ == 0) members_.resize(plan_.hosts.size());
-  for (Member& member : members_) member.heard = heard_up_;
-  for (int rank : unreached) {
-    if (rank_ == 0) members_[static_cast<std::size_t>(rank)].reached = false;
-    if (rank == rank_) reached_ = false;
-  }
-  let_next_rank_look(plan_);
+    : common_(std::move(plan), std::move(links), [this](int from, const Message& message) { handle(from, message); }),
+      floor_(common_, [this] { read_links(); }),
+      questions_(common_, std::ranges::find(unreached, common_.rank) == unreached.end()),
+      progress_(common_) {
+  if (common_.rank == 0)
+    for (const int rank : unreached) common_.members[static_cast<std::size_t>(rank)].reached = false;
+  let_next_rank_look(common_.plan);
   thread_ = std::thread([this] {
     pthread_setname_np(pthread_self(), "watch");
-    thread_id_ = gettid();
+    floor_.begins_thread();
     loop();
   });
 }
 
 Watch::~Watch() {
   {
-    std::lock_guard lock(mutex_);
+    std::lock_guard lock(common_.mutex);
     stopping_ = true;
-    for (std::size_t i = 0; i < link_count(); ++i) link(i).send(MessageKind::bye);
+    for (std::size_t i = 0; i < common_.link_count(); ++i) common_.link(i).send(MessageKind::bye);
   }
-  wake();
+  common_.wake();
   thread_.join();
-  if (reader_.joinable()) reader_.join();
   prctl(PR_SET_PTRACER, 0, 0, 0, 0);
-  ::close(wake_);
-}
-
-void Watch::wake() const {
-  const std::uint64_t one = 1;
-  if (write(wake_, &one, sizeof one) < 0) return;  // full: it is awake already
 }
 
 void Watch::loop() {
   while (true) {
     wait_for_events();
-    std::vector<WatchLine> sayings;
-    std::optional<std::string> last_words;
+    std::vector<WatchLine> lines;
+    std::optional<std::pair<int, std::string>> last_words;
     std::function<void(const std::string&)> end;
     {
-      std::lock_guard lock(mutex_);
+      std::lock_guard lock(common_.mutex);
       if (stopping_) return;
-      if (leave_at_ && now_seconds() > *leave_at_) {
+      if (const std::optional<int> status = floor_.leaves_with()) {
         leave_end_report_to_others();
-        leave_now(static_cast<ExitCode>(status_));
+        leave_now(static_cast<ExitCode>(*status));
       }
       read_links();
-      serve_floor();
+      floor_.serve();
       note_regularly();
-      end_question_when_answered();
-      send_stacks_that_were_read();
-      judge_progress();
-      sayings.swap(sayings_);
-      last_words.swap(last_words_);
-      if (watchdog_.ends) end = end_;
+      questions_.end_when_answered();
+      progress_.send_stacks_that_were_read();
+      progress_.judge(floor_.ending());
+      lines = progress_.take_lines();
+      last_words = floor_.take_last_words();
+      end = progress_.end();
     }
-    if (last_words) report_end(status_), log_line(LogLevel::error, *last_words);
-    for (const WatchLine& saying : sayings) {
-      log_line(saying.warns ? LogLevel::warning : LogLevel::info, saying.text);
-      if (end && saying.warns) end(saying.cause);
+    if (last_words) report_end(last_words->first), log_line(LogLevel::error, last_words->second);
+    for (const WatchLine& line : lines) {
+      log_line(line.warns ? LogLevel::warning : LogLevel::info, line.text);
+      if (end && line.warns) end(line.cause);
     }
   }
 }
 
 void Watch::note_regularly() {
-  if (now_seconds() - noted_at_ < note_seconds(plan_.tree.ranks())) return;
+  if (now_seconds() - noted_at_ < note_seconds(common_.plan.tree.ranks())) return;
   noted_at_ = now_seconds();
-  if (rank_ != 0) send_up(MessageKind::note, fmt::format("{}\n{}", rank_, whereabouts_.note().print()));
-  for (Link& child : links_.down) child.send(MessageKind::pulse);
-  if (rank_ == 0 && watchdog_.on) compare_ranks();
+  if (common_.rank != 0) common_.send_note();
+  for (Link& child : common_.links.down) child.send(MessageKind::pulse);
+  if (common_.rank == 0) progress_.compare_ranks();
 }
 
 void Watch::wait_for_events() {
-  std::vector<pollfd> watched{{wake_, POLLIN, 0}};
+  std::vector<pollfd> watched{{common_.wakes(), POLLIN, 0}};
   {
-    std::lock_guard lock(mutex_);
-    for (std::size_t i = 0; i < link_count(); ++i)  // a negative descriptor is passed over
-      watched.push_back({link(i).socket(), static_cast<short>(POLLIN | (link(i).unsent() ? POLLOUT : 0)), 0});
+    std::lock_guard lock(common_.mutex);
+    for (std::size_t i = 0; i < common_.link_count(); ++i)  // a negative descriptor is passed over
+      watched.push_back({common_.link(i).socket(), static_cast<short>(POLLIN | (common_.link(i).unsent() ? POLLOUT : 0)), 0});
   }
   poll(watched.data(), watched.size(), look_milliseconds);
   std::uint64_t count = 0;
-  if (read(wake_, &count, sizeof count) < 0) return;  // nobody woke us: time, or a link
+  if (read(common_.wakes(), &count, sizeof count) < 0) return;  // nobody woke us: time, or a link
 }
 
-int Watch::neighbour(std::size_t i) const { return i < links_.down.size() ? plan_.tree.children(rank_)[i] : plan_.tree.parent(rank_); }
-
 void Watch::read_links() {
-  for (std::size_t i = 0; i < link_count(); ++i) {
-    if (link(i).socket() < 0) continue;
-    link(i).flush();
+  for (std::size_t i = 0; i < common_.link_count(); ++i) {
+    if (common_.link(i).socket() < 0) continue;
+    common_.link(i).flush();
     std::vector<Message> messages;
-    const bool open = link(i).receive(messages);
+    const bool open = common_.link(i).receive(messages);
     bool goodbye = false;
     for (const Message& message : messages) {
       goodbye = goodbye || message.kind == MessageKind::bye;
-      handle(neighbour(i), message);
+      handle(common_.neighbour(i), message);
     }
-    if (i == links_.down.size() && !messages.empty()) heard_up_ = now_seconds();
+    if (i == common_.links.down.size() && !messages.empty()) progress_.heard_up();
     if (!open || goodbye) {
-      link(i).close();
-      link_ended(neighbour(i), goodbye);
+      common_.link(i).close();
+      link_ended(common_.neighbour(i), goodbye);
     }
   }
-}
-
-void Watch::send_up(MessageKind kind, const std::string& text) {
-  if (rank_ == 0)
-    handle(0, {kind, text});
-  else
-    links_.up.send(kind, text);
-}
-
-void Watch::send_down(MessageKind kind, const std::string& text) {
-  for (Link& child : links_.down) child.send(kind, text);
-}
-
-void Watch::send_to(int rank, MessageKind kind, const std::string& text) {
-  if (rank == rank_) return handle(rank_, {kind, text});
-  const std::vector<int>& children = plan_.tree.children(rank_);
-  const auto found = std::ranges::lower_bound(children, plan_.tree.way_down(rank_, rank));
-  if (found != children.end()) links_.down[static_cast<std::size_t>(found - children.begin())].send(kind, text);
 }
 
 void Watch::handle(int from, const Message& message) {
   int first = -1, second = -1;  // most texts begin with numbers
   std::sscanf(message.text.c_str(), "%d %d", &first, &second);
-  const bool mine = rank_ == 0;  // what goes up ends with rank 0, the others pass it on
+  const bool mine = common_.rank == 0;  // what goes up ends with rank 0, the others pass it on
   switch (message.kind) {
     case MessageKind::note:
-      mine ? take_note(message.text) : send_up(message.kind, message.text);
+      mine ? questions_.take_note(message.text) : common_.send_up(message.kind, message.text);
       break;
     case MessageKind::tell:
-      send_down(message.kind, message.text);
-      if (rank_ != 0) send_up(MessageKind::note, fmt::format("{}\n{}", rank_, whereabouts_.note().print()));
+      common_.send_down(message.kind, message.text);
+      if (common_.rank != 0) common_.send_note();
       break;
     case MessageKind::ask:
-      mine ? ask_all(first) : send_up(message.kind, message.text);
+      mine ? questions_.ask_all(first) : common_.send_up(message.kind, message.text);
       break;
     case MessageKind::notes:
-      if (first != rank_) return send_to(first, message.kind, message.text);
-      notes_ = message.text.substr(message.text.find('\n') + 1);
-      answered_.notify_all();
+      if (first != common_.rank) return common_.send_to(first, message.kind, message.text);
+      questions_.take_answer(message.text.substr(message.text.find('\n') + 1));
       break;
     case MessageKind::floor:
-      mine ? grant_floor(first, second) : send_up(message.kind, message.text);
+      mine ? floor_.grant(first, second) : common_.send_up(message.kind, message.text);
       break;
     case MessageKind::ending:
-      send_down(message.kind, message.text);
-      run_ends(first, second);
+      common_.send_down(message.kind, message.text);
+      floor_.run_ends(first, second);
       break;
     case MessageKind::said:
       // What comes from below is known on the way up, so the speaker's end is no loss there.
-      mine || from == plan_.tree.parent(rank_) ? take_said() : (floor_ = Floor::said, send_up(message.kind, message.text));
+      mine || from == common_.plan.tree.parent(common_.rank) ? floor_.take_said() : floor_.pass_said_up(message.text);
       break;
     case MessageKind::lost:
-      if (!ending()) tell_lost(first, from);
+      if (!floor_.ending()) tell_lost(first, from);
       break;
     case MessageKind::gone:
-      if (!mine) return send_up(message.kind, message.text);
-      members_[static_cast<std::size_t>(first)].ended = true;
-      pass_floor_on(first);
+      if (!mine) return common_.send_up(message.kind, message.text);
+      common_.members[static_cast<std::size_t>(first)].ended = true;
+      floor_.pass_on(first);
       break;
     case MessageKind::look:
-      first == rank_ ? read_stacks_of(second) : send_to(first, message.kind, message.text);
+      first == common_.rank ? progress_.read_stacks_of(second) : common_.send_to(first, message.kind, message.text);
       break;
     case MessageKind::stacks:
-      mine ? take_stacks(message.text) : send_up(message.kind, message.text);
+      mine ? progress_.take_stacks(message.text) : common_.send_up(message.kind, message.text);
       break;
     case MessageKind::bye:
     case MessageKind::pulse:
@@ -214,14 +182,26 @@ void Watch::handle(int from, const Message& message) {
   }
 }
 
+void Watch::tell_lost(int rank, int from) {
+  // Before others learn of it and end the run.
+  if (common_.rank == 0 && rank > 0 && common_.lost < 0)
+    if (const WatchMember& member = common_.members[static_cast<std::size_t>(rank)]; member.heard > 0)
+      log_line(LogLevel::warning, fmt::format("rank {} on {} was lost {:.1f} s after it was last heard: {}", rank, common_.host(rank),
+                                              now_seconds() - member.heard, member.note.describe()));
+  int none = -1;
+  if (!common_.lost.compare_exchange_strong(none, rank)) return;  // the first one: others may have ended over it
+  for (std::size_t i = 0; i < common_.link_count(); ++i)
+    if (common_.neighbour(i) != from) common_.link(i).send(MessageKind::lost, std::to_string(rank));
+}
+
 void Watch::link_ended(int from, bool goodbye) {
-  if (from != plan_.tree.parent(rank_)) send_up(MessageKind::gone, std::to_string(from));
-  if (from == plan_.tree.parent(rank_)) {
-    cut_off_ = true;
-    if (from == 0 && speaker_ == 0 && floor_ == Floor::others) reopen_floor();
-  }
-  if (!goodbye && !ending()) tell_lost(from, from);
-  answered_.notify_all();  // rank 0 may give no answer any more
+  const int parent = common_.plan.tree.parent(common_.rank);
+  if (from != parent)
+    common_.send_up(MessageKind::gone, std::to_string(from));
+  else
+    floor_.cut_off(from == 0);
+  if (!goodbye && !floor_.ending()) tell_lost(from, from);
+  questions_.link_ended();
 }
 
 }  // namespace tessera

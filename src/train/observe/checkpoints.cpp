@@ -8,21 +8,19 @@
 
 namespace tessera {
 
-Checkpoints::Checkpoints(const RunParts& run, std::string last, std::vector<io::CheckpointData> data, ResumeProof& proof,
-                         MetricsLog& metrics, ProgressLog& progress, Warnings& warnings)
+Checkpoints::Checkpoints(const RunParts& run, MetricsLog& metrics, ProgressLog& progress, Warnings& warnings)
     : run_(run),
-      proof_(proof),
       metrics_(metrics),
       progress_(progress),
       warnings_(warnings),
       done_(run.first_step),
-      saver_(run.world, run.engine, run.deck, run.folder, run.claim, std::move(last), std::move(data),
+      saver_(run.world, run.engine, run.deck, run.folder, run.claim, run.checkpoint, run.records,
              [this](const Saved& saved) { stands(saved); }) {}
 
 void Checkpoints::catch_up() {
   const std::vector<SaveOf> missing = saver_.missing(run_.first_step);
   if (missing.empty()) return;
-  if (missing.front() == SaveOf::state) proof_.save_begins(run_.first_step);
+  if (missing.front() == SaveOf::state) run_.proof.save_begins(run_.first_step);
   saver_.save(run_.first_step, false, missing);
 }
 
@@ -32,7 +30,7 @@ Verdict Checkpoints::after(const StepEnd& end) {
   saver_.look();
   if (end.last && run_.claim) run_.claim->say_leaving();
   // A resume that is not proven yet must not take the place of what it went on from.
-  const std::vector<SaveOf> due = saver_.due(end.done, end.last, !proof_.open());
+  const std::vector<SaveOf> due = saver_.due(end.done, end.last, !run_.proof.open());
   if (EvaluationRecord& record = run_.engine.evaluations();
       run_.deck.checkpoint.keep_best && record.best_step == end.done && std::ranges::find(due, SaveOf::state) == due.end()) {
     record.lose(end.done);
@@ -40,7 +38,7 @@ Verdict Checkpoints::after(const StepEnd& end) {
         fmt::format("step {} is not kept as the best: no state is saved while a resume is compared (checkpoint.verify_resume)", end.done));
   }
   if (due.empty()) return Verdict::go_on;
-  if (due.front() == SaveOf::state) proof_.save_begins(end.done);
+  if (due.front() == SaveOf::state) run_.proof.save_begins(end.done);
   saver_.save(end.done, end.last, due);
   return Verdict::go_on;
 }
@@ -57,7 +55,7 @@ void Checkpoints::stands(const Saved& saved) {
                    {"goodput_seconds", seconds_of_parts(goodput)}});
   if (!state) return;
   warnings_.saved(saved.step, saved.seconds);
-  proof_.save_stands(saved.step);
+  run_.proof.save_stands(saved.step);
 }
 
 }  // namespace tessera

@@ -10,9 +10,7 @@ namespace tessera {
 
 class Checkpoints : public Observer {
  public:
-  /// `last`: the checkpoint that the run goes on from, "" for none; `data`, what it is trained on, are rank 0's.
-  Checkpoints(const RunParts& run, std::string last, std::vector<io::CheckpointData> data, ResumeProof& proof, MetricsLog& metrics,
-              ProgressLog& progress, Warnings& warnings);
+  Checkpoints(const RunParts& run, MetricsLog& metrics, ProgressLog& progress, Warnings& warnings);
   /// Before the first step: saves what a start before was killed before it had saved.
   void catch_up();
   void phase_ends() override { saver_.finish(); }
@@ -23,7 +21,6 @@ class Checkpoints : public Observer {
  private:
   void stands(const Saved& saved);
   const RunParts& run_;
-  ResumeProof& proof_;
   MetricsLog& metrics_;
   ProgressLog& progress_;
   Warnings& warnings_;

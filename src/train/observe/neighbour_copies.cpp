@@ -12,13 +12,13 @@
 
 namespace tessera {
 
-NeighbourCopies::NeighbourCopies(const RunParts& run, Saver& saver, const std::vector<io::CheckpointData>& data, ProgressLog& progress)
+NeighbourCopies::NeighbourCopies(const RunParts& run, Saver& saver, ProgressLog& progress)
     : run_(run), saver_(saver), progress_(progress), every_(run.neighbours ? run.deck.checkpoint.neighbour_every : 0) {
   if (every_ == 0) return;
   // What is the same of all copies comes from rank 0, which alone knows the run's line and its data.
   std::string text;
   if (run.claim) {
-    const io::CheckpointMeta meta = meta_of_save(run.deck, run.claim->lineage(), data);
+    const io::CheckpointMeta meta = meta_of_save(run.deck, run.claim->lineage(), run.records);
     text = io::description_text(meta, run.engine.checkpoint_layout());
   }
   meta_ = io::parse_description(run.world.broadcast_text(text), "rank 0's description").meta;

@@ -14,8 +14,8 @@ namespace tessera {
 
 class NeighbourCopies : public Observer {
  public:
-  /// Collective. `data`, what the run is trained on, are rank 0's.
-  NeighbourCopies(const RunParts& run, Saver& saver, const std::vector<io::CheckpointData>& data, ProgressLog& progress);
+  /// Collective.
+  NeighbourCopies(const RunParts& run, Saver& saver, ProgressLog& progress);
   Verdict after(const StepEnd& end) override;
   void phase_ends() override { complete(); }
   void finish(std::int64_t done) override;

@@ -1,4 +1,4 @@
-// What looks at each step of a run when it is made: a file each. Their order is that of src/train/run/step_loop.cpp.
+// What looks at each step of a run when it is made: a file each, and a row of src/train/observe/observers.cpp.
 #pragma once
 #include <optional>
 
@@ -22,6 +22,7 @@ class MetricsEndpoint;
 }
 
 class Ledger;
+class ResumeProof;
 struct SampleTexts;
 class RunNotices;
 
@@ -60,6 +61,9 @@ struct RunParts {
   AgreedCopies& agreed;                      ///< what a checkpoint must hold, where copies are compared
   const std::vector<io::LeftOut>& left_out;  ///< what the run leaves out on its line
   std::string went_back = {};                ///< why this start began; empty where somebody has started it
+  ResumeProof& proof;
+  std::string checkpoint = {};                   ///< that the run goes on from, "" for none; rank 0's
+  std::vector<io::CheckpointData> records = {};  ///< what it is trained on; rank 0's
 };
 
 /// Of each file of a mixture the mean over its targets in the last step's batch; no number where it has none there.
@@ -98,6 +102,8 @@ class Observer {
   virtual void phase_ends() {}
   /// The batch of the step after `done` is there.
   virtual void before(std::int64_t done) { static_cast<void>(done); }
+  /// Adds what it measures to a step, before any observer looks at it.
+  virtual void measure(StepEnd& end) { static_cast<void>(end); }
   virtual Verdict after(const StepEnd& end) = 0;
   /// No step follows.
   virtual void finish(std::int64_t done) { static_cast<void>(done); }

@@ -10,12 +10,12 @@ Verdict ProofOfSteps::after(const StepEnd& end) {
 }
 
 void ProofOfSteps::compare(const StepFigures& figures) {
-  if (const std::string proven = proof_.after(figures, [this] { return run_.engine.digest_of_state(run_.world); }); !proven.empty())
+  if (const std::string proven = run_.proof.after(figures, [this] { return run_.engine.digest_of_state(run_.world); }); !proven.empty())
     progress_.note(proven);
 }
 
 void ProofOfSteps::finish(std::int64_t done) {
-  if (!proof_.on() || done == run_.first_step) return;
+  if (!run_.proof.on() || done == run_.first_step) return;
   for (std::int64_t step = done; step < done + ResumeProof::steps; ++step) {
     StepFigures figures;
     if (!another_(step, figures))

@@ -11,9 +11,8 @@ namespace tessera {
 class ProofOfSteps : public Observer {
  public:
   /// `another` makes the step after so many, and leaves its figures; false where it is not finite.
-  ProofOfSteps(const RunParts& run, ResumeProof& proof, ProgressLog& progress,
-               std::function<bool(std::int64_t done, StepFigures& figures)> another)
-      : run_(run), proof_(proof), progress_(progress), another_(std::move(another)) {}
+  ProofOfSteps(const RunParts& run, ProgressLog& progress, std::function<bool(std::int64_t done, StepFigures& figures)> another)
+      : run_(run), progress_(progress), another_(std::move(another)) {}
   Verdict after(const StepEnd& end) override;
   /// Makes the steps that a run which goes on from here must make too. Their results are not kept.
   void finish(std::int64_t done) override;
@@ -21,7 +20,6 @@ class ProofOfSteps : public Observer {
  private:
   void compare(const StepFigures& figures);
   const RunParts& run_;
-  ResumeProof& proof_;
   ProgressLog& progress_;
   std::function<bool(std::int64_t, StepFigures&)> another_;
 };

@@ -24,9 +24,8 @@ std::string describe_stall(std::int64_t step, const Stall& stall, double data_se
                      stall.seconds / stall.usual, stall.usual, why());
 }
 
-std::optional<Stall> Stalls::judge(double seconds) {
-  if (std::exchange(first_, false)) return {};
-  return pace_.after(seconds);
+void Stalls::measure(StepEnd& end) {
+  if (!std::exchange(first_, false)) end.stall = pace_.after(end.figures.seconds);
 }
 
 void Stalls::phase_ends() { pace_.forget(), first_ = true; }

@@ -7,10 +7,9 @@ namespace tessera {
 class Stalls : public Observer {
  public:
   Stalls(const RunParts& run, ProgressLog& progress) : run_(run), progress_(progress) {}
-  /// Before the observers look: whether the step stood still. The first step of a start or phase does what is done once, and counts for
-  /// nothing.
-  std::optional<Stall> judge(double seconds);
   void phase_ends() override;
+  /// Whether the step stood still. The first step of a start or phase does what is done once, and counts for nothing.
+  void measure(StepEnd& end) override;
   Verdict after(const StepEnd& end) override;
 
  private:

@@ -23,6 +23,11 @@ io::NamedNumbers StepBreakdown::rank_seconds(std::int64_t done) {
   return ranks_.since_last(run_.world.spent_of_ranks());
 }
 
+void StepBreakdown::measure(StepEnd& end) {
+  end.rank_seconds = rank_seconds(end.done);
+  if (wants_timeline(end.done - 1)) end.breakdown = break_down(*end.timeline, run_.engine.schedule(), run_.engine.planned().request.mesh);
+}
+
 Verdict StepBreakdown::after(const StepEnd& end) {
   // The first step of a start does what is done once.
   if (!end.breakdown || end.done == run_.first_step + 1) return Verdict::go_on;

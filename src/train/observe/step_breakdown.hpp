@@ -11,13 +11,14 @@ class StepBreakdown : public Observer {
   StepBreakdown(const RunParts& run, ProgressLog& progress);
   bool wants_timeline(std::int64_t done) const override;
   void phase_ends() override { memory_shown_ = false; }
-  /// After so many steps, where a measurement is due: how long each rank computes in a step. On rank 0 of several.
-  io::NamedNumbers rank_seconds(std::int64_t done);
+  void measure(StepEnd& end) override;
   Verdict after(const StepEnd& end) override;
   /// A table of the steps since the last one.
   void finish(std::int64_t done) override;
 
  private:
+  /// After so many steps, where a measurement is due: how long each rank computes in a step. On rank 0 of several.
+  io::NamedNumbers rank_seconds(std::int64_t done);
   void print(std::int64_t done);
   const RunParts& run_;
   ProgressLog& progress_;

@@ -11,6 +11,8 @@
 #include "schedule/build/micro_batches.hpp"
 #include "topology/failure/signals.hpp"
 #include "train/folder/way_back.hpp"
+#include "train/observe/checkpoints.hpp"
+#include "train/observe/evaluation.hpp"
 #include "train/observe/ledger.hpp"
 #include "train/run/banner.hpp"
 
@@ -33,34 +35,13 @@ std::map<std::string, double> own_seconds(const StepEnd& end, const LaneTimes& t
 
 }  // namespace
 
-StepLoop::StepLoop(const RunParts& run, ResumeProof& proof, const std::string& checkpoint, const std::vector<io::CheckpointData>& data)
-    : run_(run),
-      exposition_(run),
-      metrics_(run, exposition_),
-      progress_(run),
-      trace_(run, progress_),
-      stalls_(run, progress_),
-      breakdown_(run, progress_),
-      profile_(run, progress_),
-      warnings_(run, metrics_, progress_),
-      checkpoints_(run, checkpoint, data, proof, metrics_, progress_, warnings_),
-      guards_(run, checkpoints_.saver(), progress_),
-      replays_(run),
-      copies_(run, checkpoints_.saver(), progress_),
-      proof_(run, proof, progress_,
-             [this](std::int64_t done, StepFigures& of) {
-               double data_seconds = 0;
-               const StepReport report = make_step(done, data_seconds);
-               of = figures(done + 1, report, 1);
-               return !report.not_finite;
-             }),
-      evaluation_(run, guards_, metrics_, progress_),
-      samples_(run, progress_),
-      neighbours_(run, checkpoints_.saver(), data, progress_),
-      // What strangers see of a step that ends the run, what ends it or takes it back, what is seen of a step before what it leads to, and
-      // saves last.
-      observers_{&exposition_, &replays_, &guards_, &copies_,  &stalls_,     &breakdown_, &metrics_,    &run.ledger,  &progress_,
-                 &warnings_,   &proof_,   &trace_,  &profile_, &evaluation_, &samples_,   &neighbours_, &checkpoints_} {}
+StepLoop::StepLoop(const RunParts& run)
+    : run_(run), observers_(run, [this](std::int64_t done, StepFigures& of) {
+        double data_seconds = 0;
+        const StepReport report = make_step(done, data_seconds);
+        of = figures(done + 1, report, 1);
+        return !report.not_finite;
+      }) {}
 
 std::optional<ExitCode> StepLoop::run() {
   const std::int64_t steps = run_.deck.run.steps;
@@ -73,25 +54,24 @@ std::optional<ExitCode> StepLoop::run() {
   } else if (done < steps) {
     run_.ledger.training();
   }
-  checkpoints_.catch_up();
+  observers_.get<Checkpoints>().catch_up();
   const WatchdogKeys& keys = run_.deck.watchdog;
   const StillnessWatch watch(run_.world, {.on = keys.action != WatchdogAction::off,
                                           .ends = keys.action == WatchdogAction::end,
                                           .limit_seconds = static_cast<double>(keys.limit),
                                           .most_seconds = static_cast<double>(run_.deck.topology.collective_timeout) / 2});
-  if (verdict == Verdict::go_on) verdict = evaluation_.catch_up(done);
+  if (verdict == Verdict::go_on) verdict = observers_.get<Evaluation>().catch_up(done);
   for (; done < steps && verdict == Verdict::go_on; ++done) {
     cross_border(done);
     leave_out(done);
     verdict = step_after(done);
   }
   if (verdict == Verdict::roll_back) {
-    neighbours_.phase_ends();  // what is under way is of a step before
-    checkpoints_.saver().finish();
-    progress_.finish(done);
+    for (Observer* observer : observers_.in_order()) observer->phase_ends();  // what is under way is of a step before
+    observers_.get<ProgressLog>().finish(done);
     return {};
   }
-  for (Observer* observer : observers_ | std::views::reverse) observer->finish(done);
+  for (Observer* observer : observers_.in_order() | std::views::reverse) observer->finish(done);
   if (verdict == Verdict::go_on || verdict == Verdict::enough) return ExitCode::ok;
   info("stopped by {} after saving; start the same command again to go on",
        stop_signal() ? signal_name(stop_signal()) : "a signal to another rank");
@@ -100,7 +80,7 @@ std::optional<ExitCode> StepLoop::run() {
 
 Verdict StepLoop::step_after(std::int64_t done) {
   Timeline timeline;
-  const bool noted = std::ranges::any_of(observers_, [&](const Observer* observer) { return observer->wants_timeline(done); });
+  const bool noted = std::ranges::any_of(observers_.in_order(), [&](const Observer* observer) { return observer->wants_timeline(done); });
   double data_seconds = 0;
   const double begin = now_seconds();
   const StepReport report = make_step(done, data_seconds, noted ? &timeline : nullptr);
@@ -108,8 +88,8 @@ Verdict StepLoop::step_after(std::int64_t done) {
   StepFigures seen = figures(done + 1, report, seconds);
   if (!report.not_finite && run_.yardstick.mend(seen.mfu.causal)) {
     seen = figures(done + 1, report, seconds);
-    progress_.note(fmt::format("a product reaches {:.0f} GFLOP/s now: the machine was busy when it was measured before",
-                               run_.yardstick.rate() * 1e-9));
+    observers_.get<ProgressLog>().note(fmt::format("a product reaches {:.0f} GFLOP/s now: the machine was busy when it was measured before",
+                                                   run_.yardstick.rate() * 1e-9));
   }
   const bool ends = done + 1 == run_.deck.run.steps;
   StepEnd end{.done = done + 1,
@@ -118,12 +98,10 @@ Verdict StepLoop::step_after(std::int64_t done) {
               .data_seconds = data_seconds,
               .timeline = noted ? &timeline : nullptr,
               .router = run_.engine.router_figures(),
-              .stall = stalls_.judge(seconds),
-              .rank_seconds = breakdown_.rank_seconds(done + 1),
               .verdict = report.stop != 0 && !ends ? Verdict::stop : Verdict::go_on};
-  if (breakdown_.wants_timeline(done)) end.breakdown = break_down(timeline, run_.engine.schedule(), run_.engine.planned().request.mesh);
+  for (Observer* observer : observers_.in_order()) observer->measure(end);
   run_.position.end_step(seconds, own_seconds(end, run_.engine.times(), run_.deck.run.device == RunDevice::cuda));
-  for (Observer* observer : observers_) {
+  for (Observer* observer : observers_.in_order()) {
     end.last = ends || end.verdict == Verdict::enough || end.verdict == Verdict::stop;
     end.verdict = std::max(end.verdict, observer->after(end));
     if (end.verdict == Verdict::roll_back) break;
@@ -141,13 +119,14 @@ void StepLoop::enter_phase_after(std::int64_t done) {
 
 void StepLoop::cross_border(std::int64_t done) {
   if (phase_after(run_.deck, done) == run_.engine.phase()) return;
-  for (Observer* observer : observers_) observer->phase_ends();
+  for (Observer* observer : observers_.in_order()) observer->phase_ends();
   const double begin = now_seconds();
   enter_phase_after(done);
   const Deck& deck = run_.engine.planned().request.deck;
   const double seconds = now_seconds() - begin;
   const std::string what = describe_batch(deck, run_.engine.data().size) + describe_warmup(deck);
-  progress_.note(fmt::format("phase {} begins after step {} (in {:.2f} s): {}", run_.engine.phase() + 1, done, seconds, what));
+  observers_.get<ProgressLog>().note(
+      fmt::format("phase {} begins after step {} (in {:.2f} s): {}", run_.engine.phase() + 1, done, seconds, what));
   run_.ledger.entered_phase(done, run_.engine.phase(), seconds, what);
 }
 
@@ -163,7 +142,7 @@ StepReport StepLoop::make_step(std::int64_t done, double& data_seconds, Timeline
   const double begin = now_seconds();
   run_.feed.read(done);
   data_seconds = now_seconds() - begin;
-  for (Observer* observer : observers_) observer->before(done);
+  for (Observer* observer : observers_.in_order()) observer->before(done);
   run_.position.turn_to("the step's end");
   return run_.engine.step({.stop = stop_requested(), .timeline = timeline, .counts = run_.feed.counts()});
 }

@@ -1,30 +1,13 @@
 // The steps of a run, and those who look at each.
 #pragma once
-#include <array>
-
-#include "train/observe/checkpoints.hpp"
-#include "train/observe/copies_watch.hpp"
-#include "train/observe/evaluation.hpp"
-#include "train/observe/exposition.hpp"
-#include "train/observe/guards.hpp"
-#include "train/observe/metrics_log.hpp"
-#include "train/observe/neighbour_copies.hpp"
-#include "train/observe/progress_log.hpp"
-#include "train/observe/proof_of_steps.hpp"
-#include "train/observe/replays.hpp"
-#include "train/observe/samples.hpp"
-#include "train/observe/stalls.hpp"
-#include "train/observe/step_breakdown.hpp"
-#include "train/observe/step_profile.hpp"
-#include "train/observe/step_trace.hpp"
-#include "train/observe/warnings.hpp"
+#include "train/observe/observers.hpp"
 
 namespace tessera {
 
 class StepLoop {
  public:
-  /// Collective. `checkpoint`: what the run goes on from, "" for none; `data`, what it is trained on, are rank 0's.
-  StepLoop(const RunParts& run, ResumeProof& proof, const std::string& checkpoint, const std::vector<io::CheckpointData>& data);
+  /// Collective.
+  explicit StepLoop(const RunParts& run);
   /// Makes all that are left, and says how the run ended: ok, or interrupted; none where it is to go back (RunParts::going_back).
   std::optional<ExitCode> run();
 
@@ -41,23 +24,7 @@ class StepLoop {
   Verdict step_after(std::int64_t done);
 
   const RunParts& run_;
-  Exposition exposition_;
-  MetricsLog metrics_;
-  ProgressLog progress_;
-  StepTrace trace_;
-  Stalls stalls_;
-  StepBreakdown breakdown_;
-  StepProfile profile_;
-  Warnings warnings_;
-  Checkpoints checkpoints_;
-  Guards guards_;
-  Replays replays_;
-  CopiesWatch copies_;
-  ProofOfSteps proof_;
-  Evaluation evaluation_;
-  Samples samples_;
-  NeighbourCopies neighbours_;
-  std::array<Observer*, 17> observers_;
+  Observers observers_;
 };
 
 }  // namespace tessera

@@ -1,8 +1,8 @@
 // Collective saving and loading: what io does for one rank, in the order that makes it atomic for all.
 #pragma once
-#include <array>
 #include <functional>
 #include <future>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,21 +11,9 @@
 #include "topology/world.hpp"
 #include "train/engine/engine.hpp"
 #include "train/folder/run_folder.hpp"
+#include "train/save/save.hpp"
 
 namespace tessera {
-
-/// What a save holds: all that a run goes on from, below RUN/checkpoints, or the weights alone, which stay for ever below RUN/weights.
-enum class SaveOf : std::uint8_t { state, weights };
-
-/// A save that has come to its end.
-struct Saved {
-  SaveOf what = SaveOf::state;
-  std::int64_t step = 0;
-  std::string line;     ///< for the log
-  double seconds = 0;   ///< from its beginning until it was on the disk
-  double stalled = 0;   ///< of which steps waited so long
-  double in_steps = 0;  ///< and of that, what a step waited in itself
-};
 
 /// Saves checkpoints, one at a time: while the steps wait, or by a thread of each rank beside the steps, from a copy of the state in memory
 /// that the next step makes (checkpoint.async) or from one on a disk of the node (checkpoint.staging; where that disk fails, the steps
@@ -54,74 +42,60 @@ class Saver {
   /// Waits for the save under way.
   void finish();
   /// Whether what a step has copied, or is to copy, is this save's.
-  bool reads_copies() const { return awaits_copy_ || (part_ != Part::none && copied_); }
+  bool reads_copies() const { return save_.reads_copies(); }
   /// The checkpoint that the run would go on from now; "" for none.
   const std::string& last() const { return last_; }
 
  private:
-  /// What of a save is under way: copies and shards on all ranks, then, where ranks share files, the heads of those, and the index on rank
-  /// 0.
-  enum class Part : std::uint8_t { none, staging, shards, seals, index };
+  /// What outlives the saves of the state, or of weights.
+  struct Kind {
+    std::string root;               ///< the folder of its checkpoints
+    std::string constants_in = {};  ///< the last save of this start, if anything is frozen
+    std::int64_t failures = 0;      ///< in a row
+    bool again = false;             ///< to be tried again, with the state that there is then
+  };
+  const std::string& root() const { return kinds_.at(save_.what).root; }
 
-  /// Where the saves to come are from a copy that the step since has made, or would have: begins with them.
+  /// Begins the saves that waited for a step's copy.
   void begin_copied();
-  /// Whether the run's best evaluation is that of this step, and its checkpoint is kept.
-  bool is_best(std::int64_t step) const;
-  /// Begins with what is saved next of `queue_`; it has taken `seconds` so far, in `stalled` of which steps waited.
+  /// Begins with the first of `queue_`. It has taken `seconds` so far, of which steps waited `stalled`.
   void next(double seconds = 0, double stalled = 0);
   void start();
-  void begin(Part part, std::function<void()> work);
+  /// Enters the next state of the save, with its work.
+  void enter_next_state();
+  /// Ends the work of this state on all ranks, and enters the next.
   void go_on();
   /// Whether steps go on while the save under way is written.
-  bool beside_steps() const { return deck_.checkpoint.async || staged_; }
-  /// Links or writes what no step changes, of these slices; what is left of that may be done beside steps. All ranks together.
+  bool beside_steps() const { return deck_.checkpoint.async || save_.staged; }
+  /// Links or writes what no step changes, of these slices. Returns what of it is left to do beside steps. All ranks together.
   std::function<void()> save_constants(const std::vector<io::ShardSlice>& all);
-  /// Gives the save under way what no step changes as an earlier save of this start has it. False where there is none, or a file system
-  /// without such names: then it is written. All ranks alike.
+  /// Links constants to those of an earlier save of this start. False if there is none, or if the file system has no links. All ranks
+  /// alike.
   bool link_constants();
+  void write_shard();
   void seal_files();
-  void complete();
-  /// Waits for this rank's part of the work under way and goes on to the next.
-  void advance();
   void write_index();
-  /// A piece of a save: where it fails on any rank, all ranks know it and the save is over.
+  /// Waits for this rank's part of the work under way, and goes on.
+  void advance();
+  /// A piece of a save: if it fails on any rank, all ranks know it and the save is over.
   void attempt(const std::function<void()>& piece);
   void failed(const AgreedError& error);
   void saved();
-  /// Where the save under way belongs.
-  const std::string& root() const { return what_ == SaveOf::state ? root_ : weights_root_; }
-  std::vector<io::ShardSlice> slices() const;
 
   const World& world_;
   Engine& engine_;
   const Deck& deck_;
-  std::string root_, weights_root_;
+  std::map<SaveOf, Kind> kinds_;
   RunClaim* claim_;
   std::string last_;
   std::vector<io::CheckpointData> data_;
   std::function<void(const Saved&)> note_;
   std::optional<io::Staging> staging_;
-  std::vector<int> files_;  ///< the file of each rank; empty: its own
-  bool direct_ = false;     ///< the next save does without the node's disk
-  // Of the saves under way, which are of one state.
-  std::int64_t step_ = 0, sample_cursor_ = 0;
-  std::vector<io::CheckpointValue> values_;
-  bool awaits_copy_ = false;   ///< the next step makes it
-  bool copied_ = false;        ///< they read that copy
-  double asked_ = 0;           ///< when they were asked for
-  std::vector<SaveOf> queue_;  ///< what comes after the current one
-  SaveOf what_ = SaveOf::state;
-  bool last_of_run_ = false;
-  bool again_ = false;   ///< the folder was moved away in the middle of it
-  bool staged_ = false;  ///< it goes by way of the node's disk
-  bool linked_ = false;  ///< what no step changes is another save's
-  double begin_ = 0, stalled_ = 0, in_steps_ = 0;
-  io::CheckpointLayout layout_;
-  Part part_ = Part::none;
-  std::future<void> work_;                   ///< this rank's; goes first, and waits
-  std::array<std::int64_t, 2> failures_{};   ///< in a row, of state and weights
-  std::array<std::string, 2> constants_in_;  ///< of state and weights: the last save of this start, where anything is frozen
-  std::vector<SaveOf> failed_;               ///< what is to be tried again, with the state that there is then
+  std::vector<int> files_;     ///< the file of each rank; empty: its own
+  bool direct_ = false;        ///< the next save does without the node's disk
+  Save save_;                  ///< under way
+  std::vector<SaveOf> queue_;  ///< what follows it, of the same state of the run
+  std::future<void> work_;     ///< this rank's; destroyed first, and waits
 };
 
 /// What a save says of its run, but for its step and what follows from that.

@@ -39,7 +39,7 @@ TEST(OptimizerTexts, TouchWhatTheyDeclare) {
       const UpdateRecord record = text.record();
       std::set<std::pair<Kind, int>> read, changed;
       for (std::size_t phase = 0; phase < record.phases.size(); ++phase) {
-        ASSERT_EQ(record.phases[phase].calls.empty(), record.phases[phase].meets == Kind::mean_signs);
+        ASSERT_EQ(record.phases[phase].calls.empty(), record.phases[phase].reduces == Kind::mean_signs);
         for (const UpdateCall& call : record.phases[phase].calls) {
           ASSERT_TRUE(call.code);
           EXPECT_EQ(call.changes(Kind::master), call.changes(Kind::copy)) << call.kernel;
@@ -57,7 +57,7 @@ TEST(OptimizerTexts, TouchWhatTheyDeclare) {
           EXPECT_TRUE(touched.contains({Kind::values, 0}));
         }
       }
-      const bool signs = record.phases[0].meets == Kind::signs;
+      const bool signs = record.phases[0].reduces == Kind::signs;
       EXPECT_EQ(signs, row.sends_signs && !shape.warms_up);
       EXPECT_EQ(record.phases.size(), 1U + (record.sums > 0) + record.lines + record.orthogonal.has_value() + 2 * signs);
       std::set<std::pair<Kind, int>> all = {{Kind::master, 0}, {Kind::copy, 0}};

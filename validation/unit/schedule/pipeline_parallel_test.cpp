@@ -205,7 +205,7 @@ TEST_P(Pipeline, AStageHasWhatItsLayersNeed) {
 TEST_P(Pipeline, WhatBothEndsShareMeetsAfterAllThatStagesSend) {
   const BuildRequest mine = request(GetParam().rank);
   const Schedule schedule = build_schedule(mine);
-  int meetings = 0;
+  int reductions = 0;
   for (const auto& phase : schedule.program(ProgramKind::train).phases) {
     bool met = false;
     for (const Task& task : schedule.sections[static_cast<std::size_t>(phase.section)].tasks) {
@@ -213,7 +213,7 @@ TEST_P(Pipeline, WhatBothEndsShareMeetsAfterAllThatStagesSend) {
       const auto* c = std::get_if<Collective>(&task.op);
       if (!c || !(c->axes & pipeline_ends) || task.lane != Lane::reduce) continue;
       EXPECT_EQ(phase.repeat, 1);
-      met = true, ++meetings;
+      met = true, ++reductions;
     }
   }
   // What follows on that lane would wait for the other end, and the other end, perhaps, for what follows.
@@ -224,7 +224,7 @@ TEST_P(Pipeline, WhatBothEndsShareMeetsAfterAllThatStagesSend) {
         EXPECT_FALSE(c->axes & pipeline_ends) << task.name;
       }
   const bool shares = mine.deck.model.tied && (mine.stage.first() || mine.stage.last());
-  EXPECT_EQ(meetings > 0, shares);
+  EXPECT_EQ(reductions > 0, shares);
 }
 
 INSTANTIATE_TEST_SUITE_P(Grid, Pipeline, testing::ValuesIn(test::pipeline_settings()), [](const auto& info) { return info.param.name; });

@@ -1,5 +1,5 @@
-// Momenta that meet as signs (1-bit Adam): what a step before freeze_step does and what one after it, the bytes that go over the wire, and
-// what each rank keeps.
+// Momenta that are reduced as signs (1-bit Adam): what a step before freeze_step does and what one after it, the bytes that go over the
+// wire, and what each rank keeps.
 #include <gtest/gtest.h>
 
 #include <map>

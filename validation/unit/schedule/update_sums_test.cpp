@@ -12,7 +12,7 @@ namespace {
 struct Summed {
   std::map<int, std::vector<int>> count;  // by row of the table
   Axes axes = 0;
-  int meetings = 0;
+  int reductions = 0;
 };
 
 std::map<std::string, Summed> sums_of(const BuildRequest& request) {
@@ -23,7 +23,7 @@ std::map<std::string, Summed> sums_of(const BuildRequest& request) {
     for (const Task& task : schedule.sections[static_cast<std::size_t>(phase.section)].tasks) {
       const std::string unit_name = task.name.substr(task.name.rfind(' ') + 1);
       if (const auto* op = std::get_if<Collective>(&task.op); op && task.name.starts_with("all-reduce sums of "))
-        all[unit_name].axes = op->axes, ++all[unit_name].meetings;
+        all[unit_name].axes = op->axes, ++all[unit_name].reductions;
       const auto* step = std::get_if<OptimizerStep>(&task.op);
       if (!step || step->update.once || !step->update.changes(UpdateOperand::Kind::sums)) continue;
       const Unit& unit = *std::ranges::find(request.layout.units, unit_name, &Unit::name);
@@ -48,7 +48,7 @@ void expect_whole_tensors(const std::string& optimizer, std::vector<std::string>
   for (int rank = 0; rank < ranks; ++rank) of_rank.push_back(sums_of(request_for(deck, mesh, rank, Purpose::training)));
   for (int rank = 0; rank < ranks; ++rank)
     for (const auto& [unit, mine] : of_rank[static_cast<std::size_t>(rank)]) {
-      EXPECT_LE(mine.meetings, optimizer == "adafactor" ? 2 : 1) << unit;
+      EXPECT_LE(mine.reductions, optimizer == "adafactor" ? 2 : 1) << unit;
       std::map<int, std::vector<int>> together;
       for (const int other : group_of(mesh, mine.axes, rank).world)
         for (const auto& [row, count] : of_rank[static_cast<std::size_t>(other)].at(unit).count) {

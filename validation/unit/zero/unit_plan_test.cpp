@@ -9,7 +9,7 @@
 namespace tessera::unit_plan_test {
 namespace {
 
-using enum GradientPath::Meeting;
+using enum GradientPath::Reduced;
 
 Layout small_layout(int shards, int stage) {
   const Deck deck = test::tiny_deck({"model.layers=1"}, 1);
@@ -60,7 +60,7 @@ TEST(UnitPlan, WhatIsNotTrainedIsWholeAndHasNoGradient) {
     EXPECT_EQ(plan.state, whole);
     EXPECT_EQ(plan.owned.size(), whole.size() / 4) << "what it saves";
     EXPECT_EQ(plan.gradient.held.size(), 0);
-    EXPECT_EQ(plan.gradient.meeting, never);
+    EXPECT_EQ(plan.gradient.reduced, never);
     EXPECT_FALSE(plan.gradient.offloaded || plan.parameters_offloaded);
   }
 }
@@ -101,9 +101,9 @@ TEST(UnitPlan, GradientsMeetWhereStageAndModeSay) {
   };
   for (bool reproducible : {false, true}) {
     for (int stage = 0; stage <= 3; ++stage) {
-      EXPECT_EQ(path(stage, 1, reproducible).meeting, never);
+      EXPECT_EQ(path(stage, 1, reproducible).reduced, never);
       const GradientPath several = path(stage, 3, reproducible);
-      EXPECT_EQ(several.meeting, stage < 2 ? once : every_micro_batch);
+      EXPECT_EQ(several.reduced, stage < 2 ? once : every_micro_batch);
       EXPECT_EQ(several.scattered, stage > 0);
       EXPECT_EQ(several.direct, stage < 2 && !reproducible);
       EXPECT_EQ(several.sum, reproducible ? DType::i64 : DType::f32);
@@ -119,7 +119,7 @@ TEST(UnitPlan, OwnGradientsStayWholeAndNeverMeet) {
     for (const int size : {1, 3}) {
       const UnitRules rules{.stage = 0, .gradients = gradients, .own_gradients = true};
       const GradientPath path = plan_unit(small_layout(size, 0), 0, rules, {owners_of(size - 1, size)}).gradient;
-      EXPECT_EQ(path.meeting, never);
+      EXPECT_EQ(path.reduced, never);
       EXPECT_EQ(path.own, size > 1) << "of one rank it is the whole one";
       EXPECT_EQ(path.held.size(), small_layout(size, 0).units[0].elements);
       EXPECT_EQ(path.kept, gradients);
