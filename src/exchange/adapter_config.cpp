@@ -68,7 +68,9 @@ class Comparison {
     for (const auto& [key, value] : config_.items()) {
       if (value.is_null() || asked_.contains(key) || holds(without_meaning, key)) continue;
       if (key == "lora_dropout" && value.is_number())
-        value == 0.0 ? void() : unused_.push_back("lora_dropout (there is none here)");
+        value == Json(lora_.dropout)
+            ? void()
+            : unused_.push_back(fmt::format("lora_dropout {} (lora.dropout is {})", value.dump(), shortest(lora_.dropout)));
       else if (!says_no(value))
         faults_.push_back(fmt::format("{} is {}, which is not in this version", key, value.dump()));
       else if (!holds(features, key))

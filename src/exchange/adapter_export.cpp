@@ -40,7 +40,7 @@ std::string peft_config(const Deck& deck, const std::vector<Parameter>& table) {
   c["inference_mode"] = true;
   c["init_lora_weights"] = true;
   c["lora_alpha"] = lora.alpha;
-  c["lora_dropout"] = 0.0;
+  c["lora_dropout"] = lora.dropout;
   c["modules_to_save"] = nullptr;
   c["peft_type"] = "LORA";
   c["r"] = lora.rank;

@@ -229,6 +229,9 @@ std::vector<Key> model_keys() {
                "lies in the compute type, without gradients, moments or fp32 copy. 0: none."},
       {MODEL_KEY(lora.alpha), .type = real, .limits = {.above = 0, .most = 1e6}, .fallback = "16.0", .identity = true, .silent = true,
        .help = "What adapters add is multiplied with lora.alpha / lora.rank."},
+      {MODEL_KEY(lora.dropout), .type = real, .limits = {.least = 0, .below = 1}, .fallback = "0.0", .identity = true, .silent = true,
+       .help = "Share of an adapter's input features that a training step sets to zero, drawn anew for each token, adapter and step. The "
+               "model's own product keeps them all."},
       {MODEL_KEY(lora.targets), .type = texts, .fallback = "[]", .identity = true, .silent = true,
        .help =
            "Matrices that have adapters: wq, wk, wv, wo, w_gate, w_up, w_down, or as Hugging Face calls them (q_proj, self_attn.q_proj, "

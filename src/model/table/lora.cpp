@@ -84,6 +84,14 @@ void require_targets(const std::vector<Parameter>& table, const LoraKeys& lora) 
            "patterns "
            "of tensors (\"layers.3.*\", \"experts.*\"), or \"all-linear\".",
            pattern);
+  // Rows of experts travel between ranks without the numbers of their tokens.
+  for (const Parameter& p : table)
+    if (lora.dropout > 0 && p.expert >= 0 && is_adapted(lora, p.name))
+      fail(ExitCode::usage,
+           "lora.dropout: lora.targets describe {}, and adapters of experts have no dropout in this version. Set lora.dropout = 0.0, "
+           "or "
+           "name matrices of attention and the shared expert alone.",
+           p.name);
   // One product multiplies the rows of all experts.
   std::map<std::pair<int, std::string_view>, std::array<const Parameter*, 2>> seen;  // by layer and name: without an adapter, with one
   for (const Parameter& p : table) {
@@ -183,7 +191,8 @@ std::vector<AdaptedColumns> adapted_columns(const ModelShape& s, const std::stri
   if (s.lora.rank == 0 || !target_of(w)) return {};
   std::vector<AdaptedColumns> columns;
   const auto add = [&](const std::string& tensor, std::int64_t first, std::int64_t count) {
-    if (is_adapted(s.lora, tensor)) columns.push_back({tensor, first, count});
+    if (is_adapted(s.lora, tensor))
+      columns.push_back({tensor, first, count, static_cast<std::uint32_t>(target_of(tensor) - targets.data())});
   };
   const auto neighbour = [&](const char* leaf) { return w.substr(0, w.rfind('.') + 1) + leaf; };
   if (w.ends_with("attention.wq")) {
@@ -202,8 +211,9 @@ std::string describe_lora(const ModelKeys& model, const std::vector<Parameter>& 
   std::int64_t matrices = 0, parameters = 0;
   for (const Parameter& p : table)
     if (p.adapter) matrices += adapted_by(p).empty() ? 0 : 1, parameters += p.shape.elements();
-  return fmt::format("rank {}, alpha {} ({}scale {:.4g}), beside {} matrices, {} parameters", model.lora.rank, model.lora.alpha,
-                     model.lora.scaling == LoraScaling::rslora ? "rsLoRA, " : "", lora_scale(model.lora), matrices,
+  return fmt::format("rank {}, alpha {} ({}scale {:.4g}){}, beside {} matrices, {} parameters", model.lora.rank, model.lora.alpha,
+                     model.lora.scaling == LoraScaling::rslora ? "rsLoRA, " : "", lora_scale(model.lora),
+                     model.lora.dropout > 0 ? fmt::format(", dropout {}", model.lora.dropout) : "", matrices,
                      human_count(static_cast<double>(parameters)));
 }
 

@@ -27,6 +27,7 @@ void add_adapters(std::vector<Parameter>& table, const LoraKeys& lora);
 struct AdaptedColumns {
   std::string tensor;
   std::int64_t first = 0, count = 0;
+  std::uint32_t target = 0;  ///< which of a layer's matrices it is
 };
 /// Of the product of `w` and the tensors joined to it, which makes N columns on this rank.
 std::vector<AdaptedColumns> adapted_columns(const ModelShape& shape, const std::string& w, std::int64_t N);

@@ -195,6 +195,7 @@ ModelShape model_shape(const Deck& deck) {
                .attention = attention_path(deck),
                .deterministic = deck.run.reproducible,
                .lora = m.lora,
+               .seed = static_cast<std::uint64_t>(deck.run.seed),
                .documents = deck.data.document_mask,
                .turns_by_longest = deck.data.document_mask && m.rope_original_context < deck.batch.sequence_length &&
                                    (m.rope_scaling == RopeMode::dynamic || m.rope_scaling == RopeMode::longrope),

@@ -125,6 +125,7 @@ void Engine::make_ready() {
 
 void Engine::fill_inputs() const {
   std::ranges::fill(host_values<float>("row_weights"), 1.0f);
+  std::ranges::fill(host_values<std::int64_t>("token_numbers"), -1);
   fill_rope_tables();
   if (!schedule().shape.documents) fill_positions();
 }

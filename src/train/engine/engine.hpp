@@ -157,6 +157,8 @@ class Engine {
   std::span<std::int32_t> document_starts(std::int64_t micro) const { return input<std::int32_t>("document_starts", micro); }
   /// 1 for padding tokens, which routers ignore.
   std::span<std::int32_t> padding(std::int64_t micro) const { return input<std::int32_t>("padding", micro); }
+  /// Until they are written, -1: nothing is dropped.
+  std::span<std::int64_t> token_numbers(std::int64_t micro) const { return input<std::int64_t>("token_numbers", micro); }
   /// Sets the weight of a micro-batch's router losses; 0 for an empty micro-batch.
   void set_weight(std::int64_t micro, double weight) const {
     for (double& of : input<double>("weights", micro)) of = weight;

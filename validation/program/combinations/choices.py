@@ -64,6 +64,7 @@ VALUES = {
     "model.freeze": [..., '["embedding.*"]', '["layers.0.*"]', '["*.attention.*"]', '["*norm*"]', '["head.*"]', '["*.mlp.*"]'],
     "lora.rank": [..., "1", "4"],
     "lora.alpha": [..., "3.0"],
+    "lora.dropout": [..., "0.1", "0.5"],
     "lora.targets": [..., '["wq", "w_down"]', '["q_proj", "v_proj"]', '["layers.0.*"]', '["experts.*"]'],
     "experts.capacity_factor": [..., "0.6", "1.0", "1.7"],
     "batch.global": ["8", "2", "6", "7"],

@@ -223,6 +223,7 @@ TEST(Print, AKeyThatCameLaterLeavesTheIdentityOfEarlierRuns) {
                                             "model.rope_pairs",
                                             "lora.rank",
                                             "lora.alpha",
+                                            "lora.dropout",
                                             "lora.targets",
                                             "lora.scaling",
                                             "lora.init",
