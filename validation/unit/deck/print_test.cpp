@@ -225,6 +225,7 @@ TEST(Print, AKeyThatCameLaterLeavesTheIdentityOfEarlierRuns) {
                                             "lora.alpha",
                                             "lora.dropout",
                                             "lora.targets",
+                                            "lora.modules_to_save",
                                             "lora.scaling",
                                             "lora.init",
                                             "optimizer.groups",
