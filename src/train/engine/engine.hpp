@@ -120,7 +120,7 @@ class Engine {
   std::vector<io::ShardSlice> copied_slices() const { return state_.copied_slices(); }
   io::CheckpointLayout checkpoint_layout() const { return state_.checkpoint_layout(); }
   bool constants_on_host() const { return state_.constants_on_host(); }
-  /// Seconds that the last copying step spent on copies alone.
+  /// Seconds that the last step spent on copies of the state alone; 0 where it made none.
   double waited_for_copies() const { return waited_for_copies_; }
   /// The run's values after the last step, and in the form of a checkpoint.
   const kernels::RunValues& run_values() const { return value<kernels::RunValues>("run"); }

@@ -26,7 +26,7 @@ std::string describe_stall(std::int64_t step, const Stall& stall, double data_se
 
 std::optional<Stall> Stalls::judge(double seconds) {
   if (std::exchange(first_, false)) return {};
-  return pace_.after(seconds);
+  return pace_.after(seconds, run_.engine.waited_for_copies());
 }
 
 void Stalls::phase_ends() { pace_.forget(), first_ = true; }
