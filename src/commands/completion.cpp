@@ -28,17 +28,20 @@ std::string deck_key_words() {
   return words;
 }
 
-/// The beginning of a help, in a line: up to its first stop, and without what a shell or an entry of a list would take for its own.
-std::string brief(const std::string& help) {
-  constexpr std::size_t most = 70;
-  std::string text = help.substr(0, std::min(help.find_first_of(";:\n("), most));
-  if (const std::size_t stop = text.find(". "); stop != text.npos) text.resize(stop);
-  std::string plain;
+/// The first sentence of a help, or as many of its words as a line has room for, for single quotes, which have `quote` in the place of one.
+std::string brief(const std::string& help, std::string_view quote) {
+  constexpr std::size_t most = 80;
+  std::string text = help.substr(0, std::min({help.find('\n'), help.find(". "), help.size()}));
+  if (text.size() > most) text.resize(text.rfind(' ', most)), text += " ...";
+  std::string quoted;
   for (const char c : text)
-    if (c != '\'' && c != '"' && c != '`' && c != '\\' && c != '$' && c != '[' && c != ']') plain += c;
-  while (!plain.empty() && (plain.back() == ' ' || plain.back() == ',')) plain.pop_back();
-  return plain;
+    if (c == '\'')
+      quoted += quote;
+    else if (c != '\\')
+      quoted += c;
+  return quoted;
 }
+constexpr std::string_view zsh_quote = "'\\''", fish_quote = "\\'";
 
 /// The arms of a case that follows the words of a command line down to a command.
 std::string paths_of(const std::vector<CommandRow>& rows, const char* arm) {
@@ -110,12 +113,12 @@ std::string zsh_completion(const std::vector<CommandRow>& rows) {
     text += fmt::format("    \"{}\") keys={}\n      options=(", row.path, row.takes_keys);
     for (const OptionRow& option : row.options)
       for (const std::string& name : option.names)
-        if (!option.place) text += fmt::format("'{}:{}' ", name, brief(option.help));
+        if (!option.place) text += fmt::format("'{}:{}' ", name, brief(option.help, zsh_quote));
     text += ")\n      names=(";
     for (const std::string& below : place_words(row)) {
       std::string help;
       for (const CommandRow& other : rows)
-        if (other.path == row.path + " " + below) help = brief(other.help);
+        if (other.path == row.path + " " + below) help = brief(other.help, zsh_quote);
       text += fmt::format("'{}:{}' ", below, help);
     }
     text += ") ;;\n";
@@ -139,7 +142,7 @@ std::string fish_completion(const std::vector<CommandRow>& rows) {
     const std::string at = fmt::format("complete -c tessera -n '__tessera_at \"{}\"'", row.path);
     for (const CommandRow& other : rows)
       if (other.path.starts_with(row.path + " ") && other.path.find(' ', row.path.size() + 1) == other.path.npos)
-        text += fmt::format("{} -a '{}' -d '{}'\n", at, other.path.substr(row.path.size() + 1), brief(other.help));
+        text += fmt::format("{} -a '{}' -d '{}'\n", at, other.path.substr(row.path.size() + 1), brief(other.help, fish_quote));
     for (const OptionRow& option : row.options) {
       if (option.place) {
         if (!option.choices.empty()) text += fmt::format("{} -a '{}'\n", at, fmt::join(option.choices, " "));
@@ -150,7 +153,7 @@ std::string fish_completion(const std::vector<CommandRow>& rows) {
         text += name.starts_with("--") ? fmt::format(" -l {}", name.substr(2)) : fmt::format(" -s {}", name.substr(1));
       if (option.takes_value) text += " -r";
       if (!option.choices.empty()) text += fmt::format(" -a '{}'", fmt::join(option.choices, " "));
-      text += fmt::format(" -d '{}'\n", brief(option.help));
+      text += fmt::format(" -d '{}'\n", brief(option.help, fish_quote));
     }
     if (row.takes_keys) text += fmt::format("{} -a '{}'\n", at, deck_key_words());
   }

@@ -392,6 +392,9 @@ void add_prediction(Planned& p, const Mesh& mesh) {
   for (const StagePlan& stage : p.stages) stages.push_back(stage.plan);
   const auto shown = static_cast<std::size_t>(p.request.stage.number);
   p.prediction = predict_stage(shown, stages, *p.machine, placement, timeline);
+  if (stages_fit(p.stages, p.limits))
+    p.advice =
+        advise(p.request, *p.prediction, *p.machine, placement, [&](const Deck& deck) { return limits_with(deck, placement.ranks()); });
   add_band(p, [&](const MachineProfile& m) { return predict_stage(shown, stages, m, placement).step.seconds; });
 }
 
@@ -436,7 +439,9 @@ int run(const PlanOptions& asked) {
     put("{}\n", plan_json(planned).dump(2, BadText::replace));
   else
     print_plan(planned);
-  for (const std::string& line : data_warnings_if_readable(deck)) log_line(LogLevel::warning, line);
+  // The usual deck of a model names data that nobody has asked for.
+  if (o.text.empty())
+    for (const std::string& line : data_warnings_if_readable(deck)) log_line(LogLevel::warning, line);
   if (!o.trace.empty()) write_trace(planned);
   if (planned.lacking.empty()) require_stages_fit(planned.stages, planned.limits), require_phases_fit(planned.phases, planned.limits);
   if (planned.lacking.empty()) return 0;

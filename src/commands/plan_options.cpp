@@ -117,7 +117,6 @@ std::vector<std::string> costly_lines(const PlanOptions& o) {
   const Placement placement{.mesh = make_mesh(deck, o.ranks), .ranks_per_node = per_node, .lanes_side_by_side = side_by_side};
   const LimitsOf limits = [&](const Deck& of) { return limits_with(of, o.ranks); };
   std::vector<std::string> lines;
-  if (placement.mesh.size(Axis::pp) > 1) return lines;
   const auto now = choice_as_is(deck, *machine, placement, limits);
   if (!now) return lines;  // it does not fit, which `tessera plan` explains
   BuildRequest request = request_for(deck, placement.mesh, 0, Purpose::training);

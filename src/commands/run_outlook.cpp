@@ -153,7 +153,6 @@ void add_plan_and_forecast(PageInput& in, const OutlookOptions& options) {
   in.memory = tiers_of(plan, outlook);
   in.forecast = forecast_of(outlook, plan);
   in.ranks_per_node = outlook.placement.ranks_per_node;
-  if (has_stages(outlook)) return;  // changes of a pipeline are not searched (choice_as_is)
   in.ask = [deck = in.run.deck, ranks, options, now = in.forecast->seconds](const std::string& change) {
     return simulated(deck, ranks, options, now, change);
   };

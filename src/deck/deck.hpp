@@ -48,8 +48,8 @@ inline constexpr std::int64_t largest_head_dim = 256;
 
 struct LoraKeys {
   std::int64_t rank = 0;  // 0: no adapters
-  double alpha = 16;
-  std::vector<std::string> targets = {};
+  double alpha = 16, dropout = 0;
+  std::vector<std::string> targets = {}, modules_to_save = {};
   LoraScaling scaling = LoraScaling::standard;
   std::string init;  // folder of an adapter; empty: drawn
   friend bool operator==(const LoraKeys&, const LoraKeys&) = default;

@@ -15,8 +15,9 @@ std::string adapted_parts(const std::vector<Parameter>& table, const TensorNames
     if (p.adapter) adapters.insert(p.name);
   std::vector<std::string> parts;
   for (const Parameter& p : table) {
-    if (p.adapter || !adapters.contains(lora_a(p.name))) continue;
-    if (const TensorNames::Name name = names.name(p.name); name.fused != Fused::no)
+    if (p.adapter || (!p.whole && !adapters.contains(lora_a(p.name)))) continue;
+    const TensorNames::Name name = names.name(p.name);
+    if (name.fused != Fused::no || (p.whole && (name.turned || name.interleaved || name.pairs_of > 0)))
       parts.push_back(fmt::format("{} of {}", p.name, name.theirs));
   }
   if (parts.empty()) return "";

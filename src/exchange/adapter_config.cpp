@@ -36,13 +36,13 @@ Json read_config(const std::string& folder) {
 /// Keys that say nothing of what an adapter computes, or what its tensors say too.
 constexpr std::array without_meaning = std::to_array<std::string_view>(
     {"auto_mapping", "base_model_name_or_path", "corda_config", "eva_config", "exclude_modules", "inference_mode", "layers_pattern",
-     "layers_to_transform", "loftq_config", "megatron_config", "megatron_core", "peft_version", "qalora_group_size", "revision",
-     "runtime_config", "target_modules", "task_type"});
+     "layers_to_transform", "loftq_config", "megatron_config", "megatron_core", "modules_to_save", "peft_version", "qalora_group_size",
+     "revision", "runtime_config", "target_modules", "task_type"});
 
 /// PEFT's features that are not in this version; where they are off, nothing is missing.
 constexpr std::array features = std::to_array<std::string_view>(
     {"alora_invocation_tokens", "alpha_pattern", "arrow_config", "ensure_weight_tying", "fan_in_fan_out", "kasa_config",
-     "layer_replication", "lora_bias", "lora_ga_config", "modules_to_save", "monteclora_config", "rank_pattern", "target_parameters",
+     "layer_replication", "lora_bias", "lora_ga_config", "monteclora_config", "rank_pattern", "target_parameters",
      "trainable_token_indices", "use_bdlora", "use_dora", "use_qalora", "velora_config"});
 
 bool holds(std::span<const std::string_view> keys, std::string_view key) { return std::ranges::find(keys, key) != keys.end(); }
@@ -53,8 +53,8 @@ bool says_no(const Json& value) { return value.is_null() || value == false || ((
 /// Compares a key with the deck's; every difference joins `faults`.
 class Comparison {
  public:
-  Comparison(const LoraKeys& lora, const Json& config, bool turned) : lora_(lora), config_(config) {
-    if (turned) asked_.insert("fan_in_fan_out");  // PEFT goes by the module itself, whatever it says
+  Comparison(const LoraKeys& lora, const Json& config, const AdaptedModel& model) : lora_(lora), config_(config), model_(model) {
+    if (model.turned) asked_.insert("fan_in_fan_out");  // PEFT goes by the module itself, whatever it says
   }
 
   std::vector<std::string> faults() {
@@ -65,10 +65,13 @@ class Comparison {
                      fmt::format("and lora.scaling = {}", toml_string(word_of(lora_.scaling))));
     expect_or_absent("bias", "none", "biases are not trained beside adapters in this version");
     check_init();
+    if (model_.tied_whole) expect("ensure_weight_tying", true, "and this model's head is its embedding, which lora.modules_to_save trains");
     for (const auto& [key, value] : config_.items()) {
       if (value.is_null() || asked_.contains(key) || holds(without_meaning, key)) continue;
       if (key == "lora_dropout" && value.is_number())
-        value == 0.0 ? void() : unused_.push_back("lora_dropout (there is none here)");
+        value == Json(lora_.dropout)
+            ? void()
+            : unused_.push_back(fmt::format("lora_dropout {} (lora.dropout is {})", value.dump(), shortest(lora_.dropout)));
       else if (!says_no(value))
         faults_.push_back(fmt::format("{} is {}, which is not in this version", key, value.dump()));
       else if (!holds(features, key))
@@ -109,15 +112,16 @@ class Comparison {
 
   const LoraKeys& lora_;
   const Json& config_;
+  const AdaptedModel& model_;
   std::set<std::string, std::less<>> asked_;
   std::vector<std::string> faults_, unused_;
 };
 
 }  // namespace
 
-void require_same_adapter(const LoraKeys& lora, bool turned) {
+void require_same_adapter(const LoraKeys& lora, const AdaptedModel& model) {
   const Json config = read_config(lora.init);
-  Comparison comparison(lora, config, turned);
+  Comparison comparison(lora, config, model);
   const std::vector<std::string> faults = comparison.faults();
   if (!faults.empty())
     fail(ExitCode::usage, "lora.init = {} names another adapter than this deck's [lora], or one that cannot be taken:\n  {}",

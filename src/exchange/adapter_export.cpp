@@ -40,8 +40,10 @@ std::string peft_config(const Deck& deck, const std::vector<Parameter>& table) {
   c["inference_mode"] = true;
   c["init_lora_weights"] = true;
   c["lora_alpha"] = lora.alpha;
-  c["lora_dropout"] = 0.0;
-  c["modules_to_save"] = nullptr;
+  c["lora_dropout"] = lora.dropout;
+  const std::vector<std::string> whole = peft_modules_to_save(table);
+  c["modules_to_save"] = whole.empty() ? Json(nullptr) : Json(whole);
+  if (is_tied_whole(deck.model, table)) c["ensure_weight_tying"] = true;
   c["peft_type"] = "LORA";
   c["r"] = lora.rank;
   c["target_modules"] = peft_target_modules(table);
@@ -71,7 +73,7 @@ std::int64_t export_adapter(const io::CheckpointReader& reader, const Deck& deck
   std::vector<io::SafetensorsEntry> entries;
   std::vector<const Parameter*> rows;
   for (const Parameter& p : table)
-    if (p.adapter) entries.push_back({p.export_name, dtype, p.shape}), rows.push_back(&p);
+    if (is_saved_with_adapter(p)) entries.push_back({peft_name(p), dtype, p.shape}), rows.push_back(&p);
   io::SafetensorsWriter writer(folder + "/" + weights_name, entries);
   std::int64_t bytes = 0;
   for (const Parameter* p : rows) {

@@ -8,6 +8,7 @@
 #include "deck/schema/value.hpp"
 #include "exchange/adapted_parts.hpp"
 #include "exchange/adapter_config.hpp"
+#include "model/table/lora.hpp"
 
 namespace tessera {
 namespace {
@@ -16,7 +17,7 @@ namespace {
 void require_tensors(const io::SafetensorsModel& file, const Deck& deck) {
   std::map<std::string, Shape, std::less<>> wanted;
   for (const Parameter& p : parameter_table(deck.model))
-    if (p.adapter) wanted.emplace(p.export_name, p.shape);
+    if (is_saved_with_adapter(p)) wanted.emplace(peft_name(p), p.shape);
   std::vector<std::string> missing, shapes, types, others;
   for (const auto& [name, shape] : wanted)
     if (!file.find(name)) missing.push_back(name);
@@ -33,10 +34,10 @@ void require_tensors(const io::SafetensorsModel& file, const Deck& deck) {
   const auto add = [&](const std::vector<std::string>& names, const char* what) {
     if (!names.empty()) faults += fmt::format("\n  {} {}: {}", names.size(), what, some_of(names));
   };
-  add(missing, "missing, which lora.targets ask for");
+  add(missing, "missing, which lora.targets and lora.modules_to_save ask for");
   add(shapes, "of another shape: the adapter was made for another model");
   add(types, "of a type other than F32, BF16 and F16");
-  add(others, "that lora.targets do not ask for, or this model does not have");
+  add(others, "that lora.targets and lora.modules_to_save do not ask for, or this model does not have");
   if (!faults.empty())
     fail(ExitCode::data, "lora.init = {}: its tensors are not those of the deck's [lora] and [model]:{}", toml_string(deck.model.lora.init),
          faults);
@@ -50,12 +51,13 @@ AdapterWeights::AdapterWeights(const Deck& deck, const TensorNames& names) : fil
          "lora.init = {}: {}. Merge the adapter into its model with PEFT (merge_and_unload, then save_pretrained), and begin with that "
          "model by run.init alone.",
          toml_string(deck.model.lora.init), parts);
-  require_same_adapter(deck.model.lora, names.name("layers.0.mlp.w_up").turned);
+  require_same_adapter(deck.model.lora, {.turned = names.name("layers.0.mlp.w_up").turned,
+                                         .tied_whole = is_tied_whole(deck.model, parameter_table(deck.model))});
   require_tensors(file_, deck);
 }
 
 void AdapterWeights::read(const Parameter& parameter, const Box& box, std::int64_t at, std::span<float> out) const {
-  file_.read_finite(*file_.find(parameter.export_name), box, out, at);
+  file_.read_finite(*file_.find(peft_name(parameter)), box, out, at);
 }
 
 std::string AdapterWeights::describe() const {

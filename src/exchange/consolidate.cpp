@@ -319,7 +319,7 @@ ConsolidateResult to_adapter(const Source& source, const ConsolidateOptions& o, 
     make_folder(o.output);
     result.bytes = export_adapter(source.reader, source.deck, source.table, o.output, o.dtype);
   });
-  result.tensors = std::ranges::count(source.table, true, &Parameter::adapter);
+  result.tensors = std::ranges::count_if(source.table, is_saved_with_adapter);
   return result;
 }
 

@@ -16,6 +16,7 @@
 #include "exchange/text_part_files.hpp"
 #include "families/names.hpp"
 #include "io/checkpoint/finite.hpp"
+#include "model/table/lora.hpp"
 #include "models/mistral_model.hpp"
 #include "train/engine/engine.hpp"
 
@@ -149,7 +150,7 @@ InitialWeights::InitialWeights(const Deck& deck, const ModelSource& source, bool
 }
 
 void InitialWeights::read(const Parameter& parameter, const Box& box, std::int64_t at, std::span<float> out) const {
-  if (parameter.adapter) return adapter_->read(parameter, box, at, out);
+  if (adapter_ && is_saved_with_adapter(parameter)) return adapter_->read(parameter, box, at, out);
   const auto& [tensor, part] = places_.find(parameter.name)->second;
   if (!(part.shape == parameter.shape)) return read_longer(*tensor.values, box, at, out);
   if (part.in_order() && !tensor.is_mxfp4()) return model_.read_finite(*tensor.values, part.of_theirs(box), out, at);

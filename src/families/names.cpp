@@ -145,7 +145,8 @@ std::vector<std::string> modules_of(std::string_view ours) {
 }
 
 std::string module_of(std::string_view theirs) {
-  if (theirs.ends_with(of_weight)) theirs.remove_suffix(of_weight.size());
+  for (const std::string_view end : {of_weight, std::string_view(".bias")})
+    if (theirs.ends_with(end)) theirs.remove_suffix(end.size());
   return std::string(theirs);
 }
 

@@ -42,11 +42,11 @@ class TensorNames {
   std::int64_t head_dim_ = 0;
 };
 
-/// The module that a matrix of ours is the weight of, as most families call it, and then as others do: "model.layers.3.mlp.gate_proj" and
-/// "transformer.h.3.mlp.w1" of "layers.3.mlp.w_gate".
+/// The module that a tensor of ours is the weight or bias of, as most families call it, and then as others do:
+/// "model.layers.3.mlp.gate_proj" and "transformer.h.3.mlp.w1" of "layers.3.mlp.w_gate".
 std::vector<std::string> modules_of(std::string_view ours);
 
-/// "model.layers.3.self_attn.q_proj" of the name of its weight.
+/// "model.layers.3.self_attn.q_proj" of the name of its weight, or of its bias.
 std::string module_of(std::string_view theirs);
 
 }  // namespace tessera

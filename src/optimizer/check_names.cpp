@@ -43,11 +43,11 @@ void check_names(ParsedDeck& parsed) {
   if (!deck.activation.keep.empty())
     check([&] {
       Deck one = deck;  // one layer has the values of all
-      one.model.layers = 1, one.model.freeze.clear(), one.model.lora.targets.clear();
+      one.model.layers = 1, one.model.freeze.clear(), one.model.lora.targets.clear(), one.model.lora.modules_to_save.clear();
       if (const std::string fault = fault_of_keep(model_segments(model_shape(one)), one.activation.keep); !fault.empty())
         fail(ExitCode::usage, "activation.keep: {}", fault);
     });
-  if (!deck.model.freeze.empty() || !deck.model.lora.targets.empty() || !deck.optimizer.groups.empty())
+  if (!deck.model.freeze.empty() || deck.model.lora.rank > 0 || !deck.optimizer.groups.empty())
     check([&] {
       std::vector<Parameter> table = parameter_table(deck.model);
       require_groups(deck.optimizer, table);

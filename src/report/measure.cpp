@@ -23,6 +23,14 @@ std::int64_t device_bytes() {
 #endif
 }
 
+bool has_fp8_products() {
+#ifdef TESSERA_CUDA
+  return cuda::multiplies_fp8();
+#else
+  return false;
+#endif
+}
+
 /// Of a node's cores: what each of its ranks reaches beside the others.
 void measure_host(const MachineProfile& measured, MachineProfile& profile) {
   const auto of = [&](const char* kernel) {
@@ -77,6 +85,8 @@ MachineProfile measure_machine(const World& world, const MeasureOptions& options
     profile.least_call = measure_call(bench);
     profile.task_overhead = gpu ? profile.least_call : measure_task_overhead();
     for (const DType dtype : {DType::bf16, DType::f32}) profile.rates(dtype) = measure_compute(bench, sizes, dtype, progress);
+    // A host widens codes and multiplies in the compute type: its rates are those.
+    if (gpu && has_fp8_products()) progress("products in fp8"), profile.fp8 = measure_codes(bench, sizes);
     progress("copies and collectives");
     measure_transfer(bench, sizes.collective_bytes, profile);
     measure_collectives(bench, sizes.collective_bytes, profile);

@@ -229,6 +229,34 @@ ComputeRates measure_compute(Bench& bench, const MeasureSizes& sizes, DType dtyp
   return rates;
 }
 
+ComputeRates measure_codes(Bench& bench, const MeasureSizes& sizes) {
+  ComputeRates rates;
+  for (RateGrid* grid : {&rates.forward, &rates.input_gradient, &rates.weight_gradient})
+    grid->axes = {sizes.tokens, sizes.features, sizes.features};
+  // Codes are made in passes of their own, which a step's tasks count as bytes.
+  const auto rate = [&](std::int64_t M, std::int64_t N, std::int64_t K, DType out) {
+    bench.release();
+    kernels::Gemm g{.M = M, .N = N, .K = K, .b_transposed = true, .accumulate = out == DType::f32, .in = DType::bf16, .out = out};
+    g.a = bench.take(static_cast<std::size_t>(M * K)), g.b = bench.take(static_cast<std::size_t>(N * K));
+    g.c = bench.take(static_cast<std::size_t>(M * N) * size_of(out));
+    const auto* scales = static_cast<const float*>(bench.take(sizeof(float)));
+    g.fp8 = {.a = {.scales = scales}, .b = {.scales = scales}};
+    const kernels::Context context = bench.context(kernels::gemm_workspace_bytes(g, bench.backend()));
+    return rounded(2.0 * static_cast<double>(M * N) * static_cast<double>(K) / bench.seconds([&] { kernels::gemm(context, g); }));
+  };
+  for (const double tokens : sizes.tokens)
+    for (const double outputs : sizes.features)
+      for (const double inputs : sizes.features) {
+        const std::int64_t M = whole(tokens), N = whole(outputs), K = whole(inputs);
+        rates.forward.rates.push_back(rate(M, N, K, DType::bf16));
+        rates.input_gradient.rates.push_back(rate(M, K, N, DType::bf16));
+        rates.weight_gradient.rates.push_back(rate(N, K, M, DType::f32));
+      }
+  for (const RateGrid* grid : {&rates.forward, &rates.input_gradient, &rates.weight_gradient})
+    rates.peak = std::max(rates.peak, grid->fastest());
+  return rates;
+}
+
 double measure_call(Bench& bench) {
   bench.release();
   void *to = bench.take(4096), *from = bench.take(4096);

@@ -26,6 +26,7 @@ inline constexpr InputRow input_rows[] = {
     {"token_groups", ValueKind::token_groups, 4, inputs_a_token},
     {"positions", ValueKind::positions, 4, inputs_a_token},
     {"padding", ValueKind::padding, 4, inputs_a_token},
+    {"token_numbers", ValueKind::token_numbers, 8, inputs_a_token},
     {"document_starts", ValueKind::document_starts, 4, inputs_a_place_of_attention},
     {"weights", ValueKind::micro_batch_weight, 8, one_input},
 };

@@ -262,6 +262,7 @@ void import_trainer_keys(Importer& in) {
   put_events(in);
   put_best(in);
   import_reports(in);
+  import_adapters(in);
   import_shards(in, {.words = "fsdp", .reshard = "fsdp_config.reshard_after_forward", .offload = "fsdp_config.cpu_offload"});
 }
 

@@ -123,6 +123,8 @@ void import_wandb(Importer& in);
 /// The Trainer's `report_to`: a word or a list of some.
 void import_reports(Importer& in);
 void import_shards(Importer& in, const ShardNames& names);
+/// TRL's `use_peft` and what goes with it.
+void import_adapters(Importer& in);
 bool is_of_accelerate(const JsonNode& root);
 /// What of a configuration of Accelerate is not translated by itself.
 void import_accelerate_keys(Importer& in, bool trainer);

@@ -59,6 +59,16 @@ Rows length_and_batch() {
                "`tessera tokenize` decides it: of lines with \"prompt\" and \"completion\" the completions alone count in the loss"),
       refused("eos_token", text, "", "of TRL's arguments: `tessera tokenize --end-token NAME` says it; leave it out"),
       mapped("router_aux_loss_coef", real, "model.router_aux_loss", "of TRL's arguments"),
+      together(mapped("use_peft", boolean, "lora.rank", "of TRL's arguments: without it the keys of adapters have no effect")),
+      together(mapped("lora_r", integer, "lora.rank", "16 where it is missing")),
+      together(mapped("lora_alpha", real, "lora.alpha", "32 where it is missing")),
+      together(mapped("lora_dropout", real, "lora.dropout", "0.05 where it is missing")),
+      together(mapped("lora_target_modules", any, "lora.targets", "[\"q_proj\", \"v_proj\"] where it is missing")),
+      together(mapped("lora_modules_to_save", any, "lora.modules_to_save")),
+      together(mapped("use_rslora", boolean, "lora.scaling", "true is \"rslora\"")),
+      refused("use_dora", boolean, "false", "DoRA is not in this version; set it to false"),
+      refused("lora_target_parameters", any, "", "name experts in lora.targets on the command line (\"experts.*\"), and leave it out"),
+      unneeded("lora_task_type", text, "the loss is that of the next token"),
       refused(
           "embedding_learning_rate", real, "",
           "of Unsloth's arguments: say 'optimizer.groups=[{ tensors = [\"embedding.*\", \"head.*\"], learning_rate = R }]' on the command "

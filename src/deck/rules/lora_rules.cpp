@@ -7,7 +7,7 @@ void check_lora(Draft& draft) {
   if (!draft.good({"lora.rank"})) return;
   const ModelKeys& m = draft.deck.model;
   if (m.lora.rank == 0) {
-    for (const std::string_view key : {"lora.alpha", "lora.targets", "lora.scaling", "lora.init"})
+    for (const std::string_view key : {"lora.alpha", "lora.dropout", "lora.targets", "lora.modules_to_save", "lora.scaling", "lora.init"})
       if (draft.differs(key)) draft.idle(key, "lora.rank", "has no effect with lora.rank = 0; set lora.rank or leave this key out");
     return;
   }

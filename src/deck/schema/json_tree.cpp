@@ -100,9 +100,16 @@ class TreeBuilder : public JsonEvents {
   }
 
   bool fault(std::size_t position, const std::string& reason, bool) override {
+    const std::size_t at = position > 0 ? position - 1 : 0;
+    if (open_.empty() && !root_.children.empty() && at < text_.size() && (text_[at] == '{' || text_[at] == '[')) {
+      add(places_.of(at), "",
+          "another JSON document begins here, and a configuration is the only one of its file: leave the others out (of the commands, "
+          "tokenize alone takes one of several, by --document N)");
+      return false;
+    }
     std::string what = reason;  // "parse error at line 3, column 5: syntax error while parsing ..."
     if (const auto colon = what.find(": "); colon != std::string::npos) what.erase(0, colon + 2);
-    add(places_.of(position > 0 ? position - 1 : 0), "", shortened(what));
+    add(places_.of(at), "", shortened(what));
     return false;
   }
 

@@ -229,11 +229,17 @@ std::vector<Key> model_keys() {
                "lies in the compute type, without gradients, moments or fp32 copy. 0: none."},
       {MODEL_KEY(lora.alpha), .type = real, .limits = {.above = 0, .most = 1e6}, .fallback = "16.0", .identity = true, .silent = true,
        .help = "What adapters add is multiplied with lora.alpha / lora.rank."},
-      {MODEL_KEY(lora.targets), .type = texts, .fallback = "[]", .identity = true, .silent = true,
+      {MODEL_KEY(lora.dropout), .type = real, .limits = {.least = 0, .below = 1}, .fallback = "0.0", .identity = true, .silent = true,
+       .help = "Share of an adapter's input features that a training step sets to zero, drawn anew for each token, adapter and step. The "
+               "model's own product keeps them all."},
+      {MODEL_KEY(lora.targets), .type = paths, .fallback = "[]", .identity = true, .silent = true,
        .help =
            "Matrices that have adapters: wq, wk, wv, wo, w_gate, w_up, w_down, or as Hugging Face calls them (q_proj, self_attn.q_proj, "
            "layers.3.self_attn.q_proj), or patterns of tensors' names (\"layers.1?.attention.*\", "
-           "\"experts.*\"); [] is all seven of every layer, but for experts, which are named."},
+           "\"experts.*\"); \"all-linear\" is all of them; [] is all seven of every layer, but for experts, which are named."},
+      {MODEL_KEY(lora.modules_to_save), .type = paths, .fallback = "[]", .identity = true, .silent = true,
+       .help = "Modules that are trained whole beside the adapters and saved with them, by the ends of their names as PEFT takes them "
+               "(\"lm_head\", \"embed_tokens\", \"norm\"), or patterns of tensors' names (\"head.*\")."},
       {MODEL_KEY(lora.scaling), .type = text, .fallback = "\"standard\"", .identity = true, .silent = true,
        .help = "standard divides lora.alpha by the rank, rslora by its square root, which suits large ranks (arXiv:2312.03732)."},
       {MODEL_KEY(lora.init), .type = text, .unit = "path", .fallback = "\"\"", .identity = true, .silent = true,

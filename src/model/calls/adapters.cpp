@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "kernels/dropout/dropout.hpp"
 #include "kernels/grouped_gemm/grouped_gemm.hpp"
 #include "model/record/products.hpp"
 #include "model/table/lora.hpp"
@@ -123,9 +124,43 @@ void adapter_product(Recorder& r, const AdapterProduct& p, Value y, Value x, Val
 /// What is noted of a tensor that has an adapter: `inner` (M,r) = s x A^T, of which B makes what joins y.
 std::string inner_of(const AdaptedColumns& columns) { return "inner of " + columns.tensor; }
 
+/// y = x with features dropped, or with `adds` y += that.
+void dropout(Recorder& r, const AdaptedColumns& columns, Value y, Value x, std::int64_t K, bool adds) {
+  const ModelShape& s = r.s;
+  const Value tokens = r.declare({.kind = ValueKind::token_numbers, .name = "token_numbers"});
+  const bool cut = columns.tensor.ends_with(".wo") || columns.tensor.ends_with(".w_down");  // over tensor-parallel ranks, by features of x
+  const kernels::Dropout shape{.M = s.tokens(),
+                               .N = K,
+                               .first = cut ? s.tp_index * K : 0,
+                               .stream = static_cast<std::uint32_t>(r.layer()) << 8 | columns.target,
+                               .seed = s.seed,
+                               .rate = s.lora.dropout,
+                               .accumulate = adds,
+                               .dtype = s.dtype};
+  r.call({.name = "dropout " + r.name_of(y),
+          .touches = {{y, adds ? Access::add : write}, {x, read}, {tokens, read}},
+          .run = [=, first = s.apart_index * s.tokens()](const At& at) {
+            kernels::Dropout d = shape;
+            d.y = at.get(y), d.x = at.get(x), d.tokens = at.get<std::int64_t>(tokens) + first;
+            kernels::dropout(at.context, d);
+          }});
+}
+
+bool drops(const ModelShape& s) { return s.lora.dropout > 0 && s.feed == Feed::samples; }
+
+/// What is noted of such a tensor: its input with features dropped, else its input.
+Value adapter_input(Recorder& r, const AdaptedColumns& columns, Value x, std::int64_t K) {
+  if (!drops(r.s)) return x;
+  Value& dropped = r.note("dropped " + columns.tensor);
+  if (!dropped) dropped = r.remade(inner_name(columns.tensor) + "_input", {r.s.tokens(), K});
+  return dropped;
+}
+
 void adapter_inner(Recorder& r, const AdaptedColumns& columns, Value inner, Value x, std::int64_t K, Value offsets) {
   const ModelShape& s = r.s;
-  adapter_product(r, {.product = Product::forward, .N = s.lora.rank, .K = K, .scale = static_cast<float>(lora_scale(s.lora))}, inner, x,
+  const Value input = adapter_input(r, columns, x, K);
+  if (input != x) dropout(r, columns, input, x, K, false);
+  adapter_product(r, {.product = Product::forward, .N = s.lora.rank, .K = K, .scale = static_cast<float>(lora_scale(s.lora))}, inner, input,
                   r.weight(lora_a(columns.tensor)), offsets);
 }
 
@@ -169,15 +204,19 @@ void adapter_weight_gradients(Recorder& r, Value d_y, Value x, const std::string
     if (r.note(weighed(x))) adapter_inner(r, columns, inner, x, K, offsets);
     adapter_product(r, {.product = Product::weight_gradient, .N = columns.count, .K = rank, .first = columns.first, .stride = N},
                     r.gradient(lora_b(columns.tensor)), d_y, inner, offsets);
-    adapter_product(r, {.product = Product::weight_gradient, .N = rank, .K = K}, r.gradient(lora_a(columns.tensor)), d_inner, x, offsets);
+    adapter_product(r, {.product = Product::weight_gradient, .N = rank, .K = K}, r.gradient(lora_a(columns.tensor)), d_inner,
+                    adapter_input(r, columns, x, K), offsets);
   }
 }
 
 void add_adapter_input_gradients(Recorder& r, Value d_x, Value d_y, const std::string& w, std::int64_t N, std::int64_t K, Value offsets) {
   const ModelShape& s = r.s;
-  for (const AdaptedColumns& columns : adapted_columns(s, w, N))
-    adapter_product(r, {.product = Product::input_gradient, .N = s.lora.rank, .K = K, .accumulate = true}, d_x,
+  for (const AdaptedColumns& columns : adapted_columns(s, w, N)) {
+    const Value d_input = drops(s) ? r.value("d_" + inner_name(columns.tensor) + "_input", {s.tokens(), K}) : d_x;
+    adapter_product(r, {.product = Product::input_gradient, .N = s.lora.rank, .K = K, .accumulate = d_input == d_x}, d_input,
                     adapter_inner_gradient(r, columns, d_y, N, offsets), r.weight(lora_a(columns.tensor)), offsets);
+    if (d_input != d_x) dropout(r, columns, d_x, d_input, K, true);
+  }
 }
 
 }  // namespace tessera

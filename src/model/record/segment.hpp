@@ -45,6 +45,7 @@ enum class ValueKind : std::uint8_t {
   token_groups,           ///< (M) int32: group whose loss sum a token joins; -1: none
   positions,              ///< (M) int32: place of each token in its document
   padding,                ///< (M) int32: 1 for padding
+  token_numbers,          ///< (M) int64: the number of each token in the run; -1 in an evaluation
   document_starts,        ///< (B,T) int32: see AttentionForward::document_starts
   micro_batch_weight,     ///< 1 double: weight of router losses; 0 for an empty micro-batch
   gradient_scale,         ///< kernels::GradientScale

@@ -21,6 +21,9 @@ void freeze(std::vector<Parameter>& table, const std::string& pattern) {
       fail(ExitCode::usage,
            "model.freeze: \"{}\" describes {}, which no gradient reaches: the loads of experts move it. Take patterns that leave it out.",
            pattern, p.name);
+    if (p.whole)
+      fail(ExitCode::usage, "model.freeze: \"{}\" describes {}, which lora.modules_to_save trains. Leave one of the two out.", pattern,
+           p.name);
     any = p.frozen = true;
   }
   if (!any)
@@ -40,13 +43,17 @@ std::vector<std::string> nearest_names(const std::vector<Parameter>& table, std:
   return nearest;
 }
 
+void require_joined_alike(const std::vector<Parameter>& table, std::string_view key) {
+  for (std::size_t i = 1; i < table.size(); ++i)
+    if (table[i].joined && table[i].frozen != table[i - 1].frozen)
+      fail(ExitCode::usage, "{}: {} and {} are read by one product, and only {} is frozen. Name both or neither.", key, table[i - 1].name,
+           table[i].name, table[i].frozen ? table[i].name : table[i - 1].name);
+}
+
 void freeze(std::vector<Parameter>& table, std::span<const std::string> patterns) {
   if (patterns.empty()) return;
   for (const std::string& pattern : patterns) freeze(table, pattern);
-  for (std::size_t i = 1; i < table.size(); ++i)
-    if (table[i].joined && table[i].frozen != table[i - 1].frozen)
-      fail(ExitCode::usage, "model.freeze: {} and {} are read by one product, and only {} is frozen. Freeze both or neither.",
-           table[i - 1].name, table[i].name, table[i].frozen ? table[i].name : table[i - 1].name);
+  require_joined_alike(table, "model.freeze");
   if (std::ranges::none_of(table, [](const Parameter& p) { return p.trained && !p.frozen; }))
     fail(ExitCode::usage, "model.freeze leaves no tensor to train. Leave a pattern out.");
 }

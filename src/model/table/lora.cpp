@@ -13,11 +13,12 @@
 #include "base/check.hpp"
 #include "base/glob.hpp"
 #include "families/names.hpp"
+#include "model/table/frozen.hpp"
 
 namespace tessera {
 namespace {
 
-constexpr std::string_view suffix_a = ".lora_a", suffix_b = ".lora_b";
+constexpr std::string_view suffix_a = ".lora_a", suffix_b = ".lora_b", peft_prefix = "base_model.model.";
 
 /// The matrices of a layer that may have an adapter: "BLOCK.NAME" ends their names, of experts with a number between.
 struct Target {
@@ -84,6 +85,13 @@ void require_targets(const std::vector<Parameter>& table, const LoraKeys& lora) 
            "patterns "
            "of tensors (\"layers.3.*\", \"experts.*\"), or \"all-linear\".",
            pattern);
+  // Rows of experts travel between ranks without the numbers of their tokens.
+  for (const Parameter& p : table)
+    if (lora.dropout > 0 && p.expert >= 0 && is_adapted(lora, p.name))
+      fail(ExitCode::usage,
+           "lora.dropout: lora.targets describe {}, and adapters of experts have no dropout in this version. Set lora.dropout = 0.0, or "
+           "name matrices of attention and the shared expert alone.",
+           p.name);
   // One product multiplies the rows of all experts.
   std::map<std::pair<int, std::string_view>, std::array<const Parameter*, 2>> seen;  // by layer and name: without an adapter, with one
   for (const Parameter& p : table) {
@@ -99,7 +107,7 @@ void require_targets(const std::vector<Parameter>& table, const LoraKeys& lora) 
 /// The two matrices beside p.
 std::array<Parameter, 2> adapter_of(const Parameter& p, std::int64_t rank) {
   const std::int64_t N = p.shape.dims.at(0), K = p.shape.dims.at(1);
-  const std::string theirs = "base_model.model." + module_of(p.export_name);
+  const std::string theirs = std::string(peft_prefix) + module_of(p.export_name);
   // A is uniform in 1 / sqrt(K) around 0, as PEFT draws it (He et al.'s bound with a slope of sqrt(5)).
   Parameter a{.name = lora_a(p.name),
               .shape = {rank, K},
@@ -144,6 +152,15 @@ void append_adapters(std::vector<Parameter>& table, const std::vector<Parameter>
     for (std::vector<Parameter>& alike : matrices) std::ranges::move(alike, std::back_inserter(table));
 }
 
+/// A pattern of tensors or modules, or the end of the name of a module around the tensor, wherever it begins, as PEFT goes by them.
+bool names_whole(std::string_view pattern, std::string_view tensor) {
+  if (matches_glob(pattern, tensor)) return true;
+  for (std::string module : modules_of(tensor))
+    for (; !module.empty(); module.resize(module.rfind('.') == module.npos ? 0 : module.rfind('.')))
+      if (module.ends_with(pattern) || matches_glob(pattern, module)) return true;
+  return false;
+}
+
 /// The name of the tensor that an adapter's matrix A stands beside, or nothing.
 std::string_view adapted_by(const Parameter& p) {
   const std::string_view name = p.name;
@@ -179,11 +196,36 @@ void add_adapters(std::vector<Parameter>& table, const LoraKeys& lora) {
   table = std::move(all);
 }
 
+void train_whole(std::vector<Parameter>& table, const LoraKeys& lora) {
+  if (lora.rank == 0) return;
+  for (const std::string& pattern : lora.modules_to_save) {
+    bool any = false;
+    for (Parameter& p : table) {
+      if (p.adapter || !p.trained || !names_whole(pattern, p.name)) continue;
+      if (is_adapted(lora, p.name))
+        fail(ExitCode::usage, "lora.modules_to_save: \"{}\" describes {}, which has an adapter. Leave it out here or in lora.targets.",
+             pattern, p.name);
+      p.frozen = false, any = p.whole = true;
+    }
+    const bool of_head = names_whole(pattern, "head.weight") && std::ranges::find(table, "head.weight", &Parameter::name) == table.end();
+    if (!any)
+      fail(ExitCode::usage, "lora.modules_to_save: no module of this model is called \"{}\"; {}", pattern,
+           of_head ? std::string("its head is its embedding (model.tied), which is called \"embed_tokens\"")
+                   : fmt::format("the nearest tensors are {}", fmt::join(nearest_names(table, pattern), ", ")));
+  }
+  require_joined_alike(table, "lora.modules_to_save");
+}
+
+bool is_saved_with_adapter(const Parameter& p) { return p.adapter || p.whole; }
+
+std::string peft_name(const Parameter& p) { return p.adapter ? p.export_name : std::string(peft_prefix) + p.export_name; }
+
 std::vector<AdaptedColumns> adapted_columns(const ModelShape& s, const std::string& w, std::int64_t N) {
   if (s.lora.rank == 0 || !target_of(w)) return {};
   std::vector<AdaptedColumns> columns;
   const auto add = [&](const std::string& tensor, std::int64_t first, std::int64_t count) {
-    if (is_adapted(s.lora, tensor)) columns.push_back({tensor, first, count});
+    if (is_adapted(s.lora, tensor))
+      columns.push_back({tensor, first, count, static_cast<std::uint32_t>(target_of(tensor) - targets.data())});
   };
   const auto neighbour = [&](const char* leaf) { return w.substr(0, w.rfind('.') + 1) + leaf; };
   if (w.ends_with("attention.wq")) {
@@ -201,11 +243,19 @@ std::vector<AdaptedColumns> adapted_columns(const ModelShape& s, const std::stri
 std::string describe_lora(const ModelKeys& model, const std::vector<Parameter>& table) {
   if (model.lora.rank == 0) return "";
   std::int64_t matrices = 0, parameters = 0;
-  for (const Parameter& p : table)
+  std::vector<Parameter> whole;
+  for (const Parameter& p : table) {
     if (p.adapter) matrices += adapted_by(p).empty() ? 0 : 1, parameters += p.shape.elements();
-  return fmt::format("rank {}, alpha {} ({}scale {:.4g}), beside {} matrices, {} parameters", model.lora.rank, model.lora.alpha,
-                     model.lora.scaling == LoraScaling::rslora ? "rsLoRA, " : "", lora_scale(model.lora), matrices,
-                     human_count(static_cast<double>(parameters)));
+    if (p.whole) whole.push_back(p);
+  }
+  const std::string beside = whole.empty()
+                                 ? ""
+                                 : fmt::format("; {} tensor{} trained whole, {} parameters", whole.size(), whole.size() == 1 ? "" : "s",
+                                               human_count(static_cast<double>(parameter_count(whole))));
+  return fmt::format("rank {}, alpha {} ({}scale {:.4g}){}, beside {} matrices, {} parameters{}", model.lora.rank, model.lora.alpha,
+                     model.lora.scaling == LoraScaling::rslora ? "rsLoRA, " : "", lora_scale(model.lora),
+                     model.lora.dropout > 0 ? fmt::format(", dropout {}", model.lora.dropout) : "", matrices,
+                     human_count(static_cast<double>(parameters)), beside);
 }
 
 std::vector<std::string> peft_target_modules(const std::vector<Parameter>& table) {
@@ -230,6 +280,17 @@ std::vector<std::string> peft_target_modules(const std::vector<Parameter>& table
     if (m.adapted.size() == m.all) m.adapted = {m.leaf};
     std::ranges::move(m.adapted, std::back_inserter(modules));
   }
+  return modules;
+}
+
+bool is_tied_whole(const ModelKeys& model, const std::vector<Parameter>& table) {
+  return model.tied && std::ranges::any_of(table, [](const Parameter& p) { return p.whole && p.part == Part::embedding; });
+}
+
+std::vector<std::string> peft_modules_to_save(const std::vector<Parameter>& table) {
+  std::vector<std::string> modules;
+  for (const Parameter& p : table)
+    if (p.whole && std::ranges::find(modules, module_of(p.export_name)) == modules.end()) modules.push_back(module_of(p.export_name));
   return modules;
 }
 

@@ -143,6 +143,7 @@ std::vector<Parameter> parameter_table(const ModelKeys& m) {
   const TensorNames names(m);
   for (Parameter& p : table) p.export_name = names.of(p.name);
   add_adapters(table, m.lora);
+  train_whole(table, m.lora);
   for (Parameter& p : table)  // beside a tensor of several matrices PEFT has one adapter for all of them
     if (p.adapter && names.name(p.name.substr(0, p.name.rfind('.'))).fused != Fused::no) p.export_name.clear();
   freeze(table, m.freeze);

@@ -29,6 +29,7 @@ struct Parameter {
   bool trained = true;           ///< false: no gradient reaches it, and the loads of experts move it; fp32 whatever the compute type
   bool frozen = false;           ///< the deck freezes it: it has the compute type, and is read alone
   bool adapter = false;          ///< a matrix of an adapter (lora.hpp), which no model's class has
+  bool whole = false;            ///< trained beside adapters (lora.modules_to_save), and saved with them
   std::string export_name = {};  ///< Hugging Face (families/names.hpp); of an adapter PEFT
   std::string tower = {};        ///< name of the tower that has it beside the model (model/towers); the tensor's name begins with it
   std::string optimizer = {};    ///< ChosenOptimizer::name of the one that updates it; "": the deck's optimizer.type

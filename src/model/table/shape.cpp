@@ -213,6 +213,7 @@ ModelShape model_shape(const Deck& deck) {
                .fp8 = fp8_shape(deck),
                .deterministic = deck.run.reproducible,
                .lora = m.lora,
+               .seed = static_cast<std::uint64_t>(deck.run.seed),
                .documents = deck.data.document_mask,
                .padding = deck.model.experts > 0 && deck.data.packing == Packing::documents,
                .cp = deck.mesh.cp,

@@ -132,6 +132,7 @@ struct ModelShape {
   Fp8Shape fp8 = {};             ///< products of linear layers whose operands are codes of 8 bits
   bool deterministic = false;    ///< every kernel must give the same bits twice
   LoraKeys lora = {};            ///< adapters beside matrices of layers
+  std::uint64_t seed = 0;        ///< of what is drawn in a step: run.seed
   std::int64_t loss_groups = 0;  ///< groups of tokens whose losses are summed apart as well: files of a mixture, texts of a task
   bool documents = false;        ///< of samples: attention and positions keep to the documents that sequences hold
   bool padding = false;          ///< of samples, with experts: sequences end in padding, which no router counts

@@ -172,6 +172,7 @@ Use SectionBuilder::bind(const Operand& o, const SegmentPass& p, int event, bool
     case ValueKind::token_groups:
     case ValueKind::positions:
     case ValueKind::padding:
+    case ValueKind::token_numbers:
     case ValueKind::document_starts:
     case ValueKind::micro_batch_weight:
       return buffers_.slot(input_of(v.kind)->name, shift_of(p));

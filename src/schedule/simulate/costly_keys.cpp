@@ -8,6 +8,7 @@
 #include "schedule/build/builder.hpp"
 #include "schedule/build/micro_batches.hpp"
 #include "schedule/build/request.hpp"
+#include "schedule/plan/recompute_choice.hpp"
 
 namespace tessera {
 namespace {
@@ -29,8 +30,20 @@ Candidate candidate(const std::string& key, const Change& change, bool other_rec
   return {key, change.text, change.apply, other_recompute};
 }
 
-/// What another stage, less offloading or less that is made again would take.
-void add_layouts(std::vector<Candidate>& found, const Deck& deck, const Placement& placement) {
+/// Other orders of a pipeline's micro-batches, and smaller ones, which leave stages less to wait for.
+void add_pipeline(std::vector<Candidate>& found, const Deck& deck, const Placement& placement, const std::vector<std::int64_t>& micros) {
+  if (placement.mesh.size(Axis::pp) == 1) return;
+  using enum PipelineSchedule;
+  for (const PipelineSchedule order : {one_forward_one_backward, zero_bubble, interleaved})
+    if (order != deck.pipeline.schedule)
+      found.push_back({fmt::format("pipeline.schedule = \"{}\"", word_of(deck.pipeline.schedule)),
+                       fmt::format("pipeline.schedule={}", word_of(order)), [order](Deck& d) { d.pipeline.schedule = order; }});
+  for (const std::int64_t micro : micros)
+    if (micro < deck.batch.micro) found.push_back(candidate(fmt::format("batch.micro = {}", deck.batch.micro), micro_change(micro)));
+}
+
+/// What another stage, less offloading or less that is made again would take. `bounded`: auto is tried, by what the kernels' memory holds.
+void add_layouts(std::vector<Candidate>& found, const Deck& deck, const Placement& placement, bool bounded) {
   const ZeroKeys& z = deck.zero;
   for (const std::int64_t stage : {3, 2, 1, 0})
     if (stage != z.stage && placement.ranks() > 1) found.push_back(candidate(fmt::format("zero.stage = {}", z.stage), stage_change(stage)));
@@ -42,8 +55,9 @@ void add_layouts(std::vector<Candidate>& found, const Deck& deck, const Placemen
   less("zero.offload_param.device", z.offload_param.device, offload_param_change);
   less("activation.offload", deck.activation.offload, offload_activation_change);
   const Recompute now = deck.activation.recompute;
-  for (const Recompute mode : {Recompute::none, Recompute::selective})
-    if (now == Recompute::full || (now == Recompute::selective && mode == Recompute::none))
+  for (const Recompute mode : {Recompute::none, Recompute::selective, Recompute::automatic})
+    if (mode == Recompute::automatic ? bounded && now != Recompute::none && now != mode
+                                     : now == Recompute::full || (now == Recompute::selective && mode == Recompute::none))
       found.push_back(candidate(fmt::format("activation.recompute = \"{}\"", word_of(now)), recompute_change(deck.activation, mode), true));
 }
 
@@ -65,7 +79,7 @@ Candidate elements(const char* key, std::int64_t value, std::int64_t better, con
   return {fmt::format("{} = {}", key, value), fmt::format("{}={}", key, written), [=](Deck& d) { d.zero.*field = better; }};
 }
 
-std::vector<Candidate> candidates(const Deck& deck, const Placement& placement) {
+std::vector<Candidate> candidates(const Deck& deck, const Placement& placement, const MemoryLimits& limits) {
   const ZeroKeys& z = deck.zero;
   std::vector<Candidate> found;
   std::int64_t largest = 0;
@@ -85,8 +99,9 @@ std::vector<Candidate> candidates(const Deck& deck, const Placement& placement) 
     found.push_back({"zero.overlap_comm = false", "zero.overlap_comm=auto", [](Deck& d) { d.zero.overlap_comm = OverlapComm::automatic; }});
   const int ranks = batch_group(placement.mesh, 0).size;
   const std::int64_t steps = accumulation_steps(deck, ranks);
+  std::vector<std::int64_t> sizes = micro_sizes(deck.batch, ranks);
+  add_pipeline(found, deck, placement, sizes);
   if (steps > 1) {
-    std::vector<std::int64_t> sizes = micro_sizes(deck.batch, ranks);
     std::ranges::reverse(sizes);
     std::erase_if(sizes, [&](std::int64_t micro) { return micro <= deck.batch.micro; });
     const std::string gathers = z.stage == 3 ? fmt::format(", for which each unit is gathered {} times a step", 2 * steps) : "";
@@ -94,7 +109,8 @@ std::vector<Candidate> candidates(const Deck& deck, const Placement& placement) 
       found.push_back(candidate(fmt::format("batch.micro = {}{}", deck.batch.micro, gathers), micro_change(sizes[i]))),
           found.back().makes_room = true;
   }
-  add_layouts(found, deck, placement);
+  // Of each stage of a pipeline auto makes dozens of plans: too many for who did not ask for a search.
+  add_layouts(found, deck, placement, placement.mesh.size(Axis::pp) == 1 && limits[static_cast<std::size_t>(kernel_memory(deck))]);
   add_wire(found, deck, placement);
   return found;
 }
@@ -133,11 +149,12 @@ class ChangeTrials {
   std::optional<double> seconds(const Deck& deck, bool other_recompute) const {
     if (!is_allowed(deck, placement_.ranks())) return std::nullopt;
     BuildRequest changed = request_for(deck, placement_.mesh, 0, Purpose::training);
-    if (!other_recompute) changed.recompute = request_.recompute;
-    const Schedule schedule = build_schedule(changed);
-    const MemoryPlan plan = place(schedule);
-    if (!shortfalls(deck, plan.bytes, limits_(deck)).empty()) return std::nullopt;
-    return predict(changed, schedule, plan, machine_, placement_).step.seconds;
+    if (other_recompute)
+      settle_recompute(changed, limits_(deck));
+    else
+      changed.recompute = request_.recompute;
+    const std::optional<Choice> choice = choice_of(changed, machine_, placement_, limits_);
+    return choice ? std::optional(choice->prediction.step.seconds) : std::nullopt;
   }
 
  private:
@@ -148,20 +165,21 @@ class ChangeTrials {
   const Change offload = offload_activation_change(OffloadDevice::host), full = recompute_change(request_.deck.activation, Recompute::full);
 };
 
-/// Tasks that a simulation plays.
-std::int64_t played_tasks(const Prediction& now) { return std::accumulate(now.step.tasks.begin(), now.step.tasks.end(), std::int64_t{0}); }
+/// Tasks that a simulation plays, about as many of each stage of a pipeline.
+std::int64_t played_tasks(const Prediction& now, const Placement& placement) {
+  return placement.mesh.size(Axis::pp) * std::accumulate(now.step.tasks.begin(), now.step.tasks.end(), std::int64_t{0});
+}
 
 }  // namespace
 
 StepAdvice advise(const BuildRequest& request, const Prediction& now, const MachineProfile& machine, const Placement& placement,
                   const LimitsOf& limits) {
   StepAdvice advice;
-  if (placement.mesh.size(Axis::pp) > 1) return advice;
-  advice.left_out = played_tasks(now) > most_played_tasks;
+  advice.left_out = played_tasks(now, placement) > most_played_tasks;
   if (advice.left_out) return advice;
   const ChangeTrials trials(request, machine, placement, limits);
   std::vector<std::pair<CostlyKey, Candidate>> good;
-  for (Candidate& c : candidates(request.deck, placement)) {
+  for (Candidate& c : candidates(request.deck, placement, limits(request.deck))) {
     c.makes_room &= machine.host.adamw > 0 && machine.transfer.up > 0 && request.deck.run.device == RunDevice::cuda;
     const std::optional<double> seconds = trials.seconds_with(request.deck, c);
     if (!seconds || *seconds > (1 - least_share) * now.step.seconds) continue;

@@ -23,8 +23,8 @@ struct StepAdvice {
 };
 
 /// What makes the step `now` shorter and fits: buckets, what is gathered ahead and live, overlap_comm, larger micro-batches, another stage,
-/// less offloading, less that is made again, collectives of full width, copies of parameters inside a node. Each change alone, then
-/// together. All pass the rules of decks. Empty of a pipeline, whose stages are told apart.
+/// less offloading, less that is made again, collectives of full width, copies of parameters inside a node; of a pipeline another order and
+/// smaller micro-batches. Each change alone, then together. All pass the rules of decks.
 StepAdvice advise(const BuildRequest& request, const Prediction& now, const MachineProfile& machine, const Placement& placement,
                   const LimitsOf& limits);
 

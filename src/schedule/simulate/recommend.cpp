@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "schedule/plan/recompute_choice.hpp"
+#include "schedule/plan/run_plan.hpp"
 
 namespace tessera {
 namespace {
@@ -250,13 +251,25 @@ void Recommender::try_autos(Recommendation& result, const std::vector<const Poin
 std::optional<Choice> choice_as_is(const Deck& deck, const MachineProfile& machine, const Placement& placement, const LimitsOf& limits) {
   BuildRequest request = request_for(deck, placement.mesh, 0, Purpose::training);
   settle_recompute(request, limits(deck));
-  const Schedule schedule = build_schedule(request);
-  const MemoryPlan plan = place(schedule);
-  if (!shortfalls(deck, plan.bytes, limits(deck)).empty()) return std::nullopt;
+  return choice_of(request, machine, placement, limits);
+}
+
+std::optional<Choice> choice_of(const BuildRequest& request, const MachineProfile& machine, const Placement& placement,
+                                const LimitsOf& limits) {
+  std::vector<RunPlan> stages;
+  TierBytes most{};
+  for (int rank = 0; rank < placement.ranks(); rank += placement.ranks() / placement.mesh.size(Axis::pp)) {
+    stages.push_back(plan_run(request_like(request, rank)));
+    const TierBytes& bytes = stages.back().memory.bytes;
+    if (!shortfalls(request.deck, bytes, limits(request.deck)).empty()) return std::nullopt;
+    if (memory_bytes(bytes) > memory_bytes(most)) most = bytes;
+  }
+  const RunPlan& first = stages.front();
   return Choice{.changes = {},
-                .deck = deck,
-                .bytes = plan.bytes,
-                .prediction = predict(request, schedule, plan, machine, placement),
+                .deck = request.deck,
+                .bytes = most,
+                .prediction = stages.size() == 1 ? predict(first.request, first.schedule, first.memory, machine, placement)
+                                                 : predict_stage(0, stages, machine, placement),
                 .recompute = request.choice() ? std::optional(*request.choice()) : std::nullopt};
 }
 

@@ -77,6 +77,9 @@ class Recommender {
   std::int64_t planned_ = 0, simulated_ = 0;
 };
 
+/// The step of a request whose recompute is settled, with all stages of a pipeline; nothing where one of them does not fit.
+std::optional<Choice> choice_of(const BuildRequest& request, const MachineProfile& machine, const Placement& placement,
+                                const LimitsOf& limits);
 /// A deck as it is; nothing where it does not fit.
 std::optional<Choice> choice_as_is(const Deck& deck, const MachineProfile& machine, const Placement& placement, const LimitsOf& limits);
 

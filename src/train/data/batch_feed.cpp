@@ -38,6 +38,15 @@ MicroBatch BatchFeed::micro_batch(std::int64_t m) {
           .padding = engine_.padding(m)};
 }
 
+void BatchFeed::number_tokens(std::int64_t m, std::int64_t row, const Sequence& sequence) {
+  const std::span<std::int64_t> numbers = engine_.token_numbers(m);
+  if (numbers.empty()) return;
+  const std::int64_t T = deck().batch.sequence_length, first = (sequence.sample * sequence.parts + sequence.part) * T;
+  auto to = numbers.begin() + row * (std::ssize(numbers) / deck().batch.micro);
+  for (const Range& part : engine_.positions())
+    for (std::int64_t t = part.begin; t < part.end; ++t) *to++ = first + t;
+}
+
 void BatchFeed::read(std::int64_t step) {
   const std::int64_t A = engine_.accumulation();
   const std::vector<Range> positions = engine_.positions();
@@ -60,6 +69,7 @@ void BatchFeed::read(std::int64_t step) {
       for (std::int64_t row = 0; row < B; ++row) {
         const Sequence next = sequence_at(first, number.value_or(0) * B + row, deck().batch.parts);
         const std::int64_t padding = train_.read(next, positions, micro_batch(m), row);
+        number_tokens(m, row, next);
         if (number) padding_ += padding;
       }
     });
@@ -129,6 +139,7 @@ std::int64_t BatchFeed::read_evaluation(std::int64_t first) {
     const bool counts = number < deck().evaluate.batches;
     engine_.set_weight(m, counts ? 1 : 0);
     std::ranges::fill(engine_.token_groups(m), -1);
+    std::ranges::fill(engine_.token_numbers(m), -1);  // nothing is dropped
     within(fmt::format("the evaluation after step {}", steps_), [&] {
       for (std::int64_t row = 0; row < B; ++row) {
         const Sequence next = sequence_at(0, number * B + row, deck().batch.parts);

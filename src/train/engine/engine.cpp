@@ -125,6 +125,7 @@ void Engine::make_ready() {
 
 void Engine::fill_inputs() const {
   std::ranges::fill(host_values<float>("row_weights"), 1.0f);
+  std::ranges::fill(host_values<std::int64_t>("token_numbers"), -1);
   fill_rope_tables();
   if (!schedule().shape.documents) fill_positions();
 }
@@ -347,6 +348,7 @@ void Engine::leave_out(std::int64_t samples) {
 
 void Engine::run_step(ProgramKind kind, Timeline* timeline) {
   // What steps wait for copies is known from their tasks' times alone.
+  waited_for_copies_ = 0;
   if (!timeline && kind != ProgramKind::saving) return executor_->run(kind);
   Timeline done = executor_->run_traced(kind);
   if (kind == ProgramKind::saving) waited_for_copies_ = seconds_alone(done, {Lane::snapshot, Lane::host_snapshot});

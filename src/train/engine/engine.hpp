@@ -120,7 +120,7 @@ class Engine {
   std::vector<io::ShardSlice> copied_slices() const { return state_.copied_slices(); }
   io::CheckpointLayout checkpoint_layout() const { return state_.checkpoint_layout(); }
   bool constants_on_host() const { return state_.constants_on_host(); }
-  /// Seconds that the last copying step spent on copies alone.
+  /// Seconds that the last step spent on copies of the state alone; 0 where it made none.
   double waited_for_copies() const { return waited_for_copies_; }
   /// The run's values after the last step, and in the form of a checkpoint.
   const kernels::RunValues& run_values() const { return value<kernels::RunValues>("run"); }
@@ -157,6 +157,8 @@ class Engine {
   std::span<std::int32_t> document_starts(std::int64_t micro) const { return input<std::int32_t>("document_starts", micro); }
   /// 1 for padding tokens, which routers ignore.
   std::span<std::int32_t> padding(std::int64_t micro) const { return input<std::int32_t>("padding", micro); }
+  /// Until they are written, -1: nothing is dropped.
+  std::span<std::int64_t> token_numbers(std::int64_t micro) const { return input<std::int64_t>("token_numbers", micro); }
   /// Sets the weight of a micro-batch's router losses; 0 for an empty micro-batch.
   void set_weight(std::int64_t micro, double weight) const {
     for (double& of : input<double>("weights", micro)) of = weight;

@@ -25,7 +25,7 @@ std::string describe_stall(std::int64_t step, const Stall& stall, double data_se
 }
 
 void Stalls::measure(StepEnd& end) {
-  if (!std::exchange(first_, false)) end.stall = pace_.after(end.figures.seconds);
+  if (!std::exchange(first_, false)) end.stall = pace_.after(end.figures.seconds, run_.engine.waited_for_copies());
 }
 
 void Stalls::phase_ends() { pace_.forget(), first_ = true; }

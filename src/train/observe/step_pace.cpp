@@ -15,7 +15,8 @@ double median_step(std::deque<double> values) {
 
 }  // namespace
 
-std::optional<Stall> StepPace::after(double seconds) {
+std::optional<Stall> StepPace::after(double seconds, double saving) {
+  seconds = std::max(0.0, seconds - saving);
   std::optional<Stall> stall;
   if (before_.size() >= least_paced_steps)
     if (const double usual = median_step(before_); seconds >= stall_times * usual && seconds - usual >= stall_seconds)

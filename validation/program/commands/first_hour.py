@@ -3,11 +3,14 @@
 costs anything. No Python packages."""
 import json
 import os
+import pty
 import random
 import re
+import select
 import shutil
 import subprocess
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "resume"))
 import runs  # noqa: E402
@@ -126,6 +129,65 @@ def offered(script, words):
     return set(done.stdout.split()), done.stderr
 
 
+def fish_offers(script, line):
+    """What fish offers behind the words of a line: word to description."""
+    command = ["fish", "--no-config", "-c", f"source {script}; complete -C '{line}'"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return dict(row.partition("\t")[::2] for row in done.stdout.splitlines()), done.stderr
+
+
+def zsh_offers(script, line, wanted):
+    """What zsh lists behind a line, at a terminal of its own, until the words are there that it should list."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ.update(TERM="dumb", COLUMNS="200", LINES="200")
+        os.execvp("zsh", ["zsh", "-f", "-i"])
+    shown = b""
+
+    def read_until(*words, seconds=60):
+        nonlocal shown
+        until = time.monotonic() + seconds
+        while not all(word in shown for word in words) and time.monotonic() < until:
+            if select.select([terminal], [], [], 0.2)[0]:
+                shown += os.read(terminal, 65536)
+        return all(word in shown for word in words)
+
+    try:
+        # The terminal shows what is typed, too: the mark is not typed as it is printed.
+        os.write(terminal, f"PROMPT=; LISTMAX=10000; autoload -Uz compinit; compinit -u -D; source {script}; print rea''dy\n".encode())
+        read_until(b"ready\r")
+        shown = b""
+        os.write(terminal, line.encode())
+        for _ in range(12):  # one that comes before the shell has taken over the terminal is lost
+            os.write(terminal, b"\x04")  # lists what there is
+            if read_until(*(word.encode() for word in wanted), seconds=5):
+                break
+    finally:
+        os.close(terminal)
+        os.waitpid(pid, 0)
+    return shown.decode(errors="replace")
+
+
+def tried_in_shells(folder):
+    """What zsh and fish themselves offer, where they are installed."""
+    cases = [("tessera deck ", {"check", "from-hf", "import", "print"}), ("tessera tokenize --format j", {"json", "jsonl"}),
+             ("tessera train a.toml zero.stag", {"zero.stage="}), ("tessera train a.toml --res", {"--resume"})]
+    for shell, offers in (("fish", lambda script, line, _: fish_offers(script, line)[0]), ("zsh", zsh_offers)):
+        if not shutil.which(shell):
+            continue
+        script = os.path.join(folder.path, "tessera." + shell)
+        with open(script, "w") as file:
+            file.write(runs.tessera("completion", shell).stdout)
+        for line, wanted in cases:
+            shown = offers(script, line, wanted)
+            check(f"{shell} offers {line.split(' ', 1)[1]}", all(word in shown for word in wanted), str(shown))
+    if shutil.which("fish"):
+        words, error = fish_offers(os.path.join(folder.path, "tessera.fish"), "tessera ")
+        cut = [text for text in words.values() if text and text.endswith((" a", " or", "argumen", "Hugg"))]
+        whole = not error and not cut and "'s" in words.get("generate", "")
+        check("fish describes commands in whole words", whole, f"{cut} {words.get('generate')} {error}")
+
+
 def completion(folder):
     script = os.path.join(folder.path, "tessera.bash")
     with open(script, "w") as file:
@@ -142,6 +204,7 @@ def completion(folder):
     check("bash offers shells", offered(script, ["tessera", "completion", ""])[0] >= {"bash", "zsh", "fish"})
     check("bash offers keys", offered(script, ["tessera", "train", "a.toml", "zero.st"])[0] == {"zero.stage="}, str(offered(script, ["tessera", "train", "a.toml", "zero.st"])))
     check("bash offers options behind a deck", offered(script, ["tessera", "train", "a.toml", "--res"])[0] == {"--resume"})
+    tried_in_shells(folder)
     for shell in ("zsh", "fish"):
         text = runs.tessera("completion", shell).stdout
         lacking = [option for path, options in every for option in options if option not in text and f"-l {option[2:]}" not in text]

@@ -145,6 +145,76 @@ def exports(folder, base):
     return adapter
 
 
+def with_dropout(folder, base):
+    """lora.dropout: the losses of one rank on any layout and with what is made again; evaluations drop nothing; PEFT is told."""
+    keys = {**STEADY, **MODEL, **LORA, "lora__dropout": 0.3, "run__init": base, "run__steps": 4, "optimizer__learning_rate": 0.02,
+            "batch__micro": 1}
+    folder.train("dropout", 1, **keys)
+    folder.train("no-dropout", 1, **{**keys, "lora__dropout": 0.0})
+    losses = folder.losses("dropout")
+    check("dropout changes what is learnt", losses[3] != folder.losses("no-dropout")[3], str(losses))
+    for ranks, layout in [*LAYOUTS[1:], (2, {"mesh__cp": 2}), (1, {"batch__micro": 4}), (1, {"activation__recompute": "full"}),
+                          (2, {"zero__stage": 2, "batch__micro": 2})]:
+        name = f"dropout-{ranks}-" + "-".join(f"{key.split('__')[-1]}{value}" for key, value in layout.items())
+        folder.train(name, ranks, **{**keys, **layout})
+        apart = max(abs(a[0] / b[0] - 1) for a, b in zip(folder.losses(name).values(), losses.values()))
+        check(f"{name}: the same features are dropped, losses within {apart:.1e}", apart < 1e-5)
+        if not any(key in layout for key in ("mesh__tp", "mesh__cp", "batch__micro")):  # whose products have other shapes
+            check(f"{name}: the same bits", folder.hashes(name) == folder.hashes("dropout"))
+    folder.train("dropout-cut", 1, **{**keys, "run__steps": 2})
+    folder.train("dropout-cut", 2, **{**keys, **SHARDED})
+    check("a resume on another layout drops the same", folder.hashes("dropout-cut") == folder.hashes("dropout"))
+    step = folder.latest("dropout")
+    values = [json.loads(runs.tessera("evaluate", step, "--data", folder.data, "--json").stdout)["loss"] for _ in range(2)]
+    merged = consolidate(folder, step, "dropout-merged")
+    folder.train("dropout-merged-once", 1, **STILL, run__init=merged)
+    plain = json.loads(runs.tessera("evaluate", of_step(folder, "dropout-merged-once", 1), "--data", folder.data, "--json").stdout)["loss"]
+    check(f"evaluate drops nothing: {values[0]}, and {plain} merged", values[0] == values[1] and abs(values[0] - plain) < 1e-5 * plain)
+    evaluated = {**keys, "data__validation": folder.data, "evaluate__every": 4, "evaluate__batches": 8}
+    folder.train("dropout-evaluated", 1, **evaluated)
+    folder.train("dropout-evaluated-2", 2, **{**evaluated, **SHARDED})
+    rows = [[row["val_loss"] for row in folder.metrics(name) if "val_loss" in row] for name in ("dropout-evaluated", "dropout-evaluated-2")]
+    left = folder.hashes("dropout-evaluated") == folder.hashes("dropout")
+    check("evaluations of a run leave its dropout as it is", rows[0] == rows[1] and left, str(rows))
+    adapter = consolidate(folder, step, "dropout-adapter", "--adapter")
+    with open(os.path.join(adapter, "adapter_config.json")) as file:
+        check("adapter_config.json has lora_dropout", json.load(file)["lora_dropout"] == 0.3)
+    done = folder.train("dropout-less", 1, **{**STILL, **LORA, "run__init": base, "lora__init": adapter})
+    check("another dropout than the adapter's is said", "lora_dropout 0.3 (lora.dropout is 0" in done.stderr, done.stderr)
+
+
+def whole_modules(folder, base):
+    """lora.modules_to_save: trained beside adapters, saved with them by PEFT's names, loaded by lora.init, merged by consolidate."""
+    keys = {**STEADY, **MODEL, **LORA, "lora__targets": '"q_proj"', "lora__modules_to_save": '["lm_head", "model.norm"]', "run__init": base}
+    folder.train("modules", 1, **keys, run__steps=4, optimizer__learning_rate=0.02)
+    for ranks, layout in LAYOUTS[1:3]:
+        name = f"modules-{ranks}-" + "-".join(f"{key.split('__')[-1]}{value}" for key, value in layout.items())
+        folder.train(name, ranks, **keys, **layout, run__steps=4, optimizer__learning_rate=0.02)
+        apart = max(abs(a[0] / b[0] - 1) for a, b in zip(folder.losses(name).values(), folder.losses("modules").values()))
+        check(f"{name}: losses within {apart:.1e}", apart < 1e-5)
+    step = folder.latest("modules")
+    adapter, merged = consolidate(folder, step, "modules-adapter", "--adapter"), consolidate(folder, step, "modules-merged")
+    tensors, before, after = tensors_of(adapter), tensors_of(base), tensors_of(merged)
+    whole = {"base_model.model.lm_head.weight", "base_model.model.model.norm.weight"}
+    beside = {name for name in tensors if ".lora_" not in name}
+    check("the adapter has the modules by PEFT's names", beside == whole and len(tensors) == 4 + 2, str(sorted(tensors)))
+    with open(os.path.join(adapter, "adapter_config.json")) as file:
+        check("adapter_config.json names them", sorted(json.load(file)["modules_to_save"]) == ["lm_head", "model.norm"])
+    check("they were trained, and are in the merged model", all(after[name[17:]] == tensors[name] != before[name[17:]] for name in whole))
+    others = [name for name in before if "q_proj" not in name and "base_model.model." + name not in whole]
+    check("all else without an adapter stayed", all(after[name] == before[name] for name in others))
+    folder.train("modules-back", 2, **{**keys, **STILL, **SHARDED}, lora__init=adapter)
+    back = consolidate(folder, of_step(folder, "modules-back", 1), "modules-a", "--adapter")
+    check("lora.init brings them back to the byte", tensors_of(back) == tensors)
+    without = {**keys, "lora__modules_to_save": "[]", "lora__init": adapter, "run__steps": 1}
+    done = runs.tessera(*folder.arguments("modules-none", **without))
+    named = "lm_head.weight" in done.stderr and "lora.modules_to_save" in done.stderr
+    check("without lora.modules_to_save their tensors are refused by name", done.returncode == DATA and named, done.stderr)
+    done = runs.tessera(*folder.arguments("modules-typo", **{**keys, "lora__modules_to_save": '"lm_haed"', "run__steps": 1}))
+    refused = done.returncode == USAGE and "no module of this model is called" in done.stderr
+    check("a module of no such name is refused", refused, done.stderr)
+
+
 def comes_back(folder, base, adapter):
     still = {**STILL, **LORA, "run__init": base}
     want = tensors_of(adapter)
@@ -207,7 +277,7 @@ def refusals(folder, base, adapter):
         ("PiSSA", USAGE, edited(init_lora_weights="pissa"), {}, ["path_initial_model_for_weight_conversion"]),
         ("ranks by pattern", USAGE, edited(rank_pattern={"q_proj": 2}), {}, ["rank_pattern is"]),
         ("a configuration without r", USAGE, edited(r="drop"), {}, ["r is missing"]),
-        ("other targets", DATA, edited(), {"lora__targets": '["wq"]'}, ["that lora.targets do not ask for"]),
+        ("other targets", DATA, edited(), {"lora__targets": '["wq"]'}, ["that lora.targets and lora.modules_to_save do not ask for"]),
         ("another base", DATA, edited(), {**wide, "run__init": other}, ["the adapter was made for another model", "gate_proj.lora_B.weight is 48 x 4 and must be 64 x 4"]),
         ("a truncated file", DATA, spill, {}, ["truncated inside tensor"]),
         ("no weights", DATA, lambda path: os.remove(path + "/adapter_model.safetensors"), {}, ["holds neither adapter_model.safetensors nor"]),
@@ -230,6 +300,8 @@ def main():
         adapter = exports(folder, base)
         gradients(folder, base, adapter, MODEL, LORA, LAYOUTS, 14)
         comes_back(folder, base, adapter)
+        with_dropout(folder, base)
+        whole_modules(folder, base)
         refusals(folder, base, adapter)
         of_experts(folder)
     return 0 if check.good else 1

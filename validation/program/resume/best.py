@@ -113,6 +113,24 @@ def across_kills(folder, keys, best, losses):
     check("a start puts it right", link(folder, "killed") == f"step-{best:08}" and best in steps_kept(folder, "killed"), link(folder, "killed"))
 
 
+def evaluated_again(folder, keys, best, losses):
+    """An evaluation that a start makes up for, and that no checkpoint knows of when it is killed, and killed again before the next save."""
+    name, endless = "again", {**keys, "run__steps": 10**6, "checkpoint__every": 10**5}
+    folder.train(name, 1, **{**keys, "evaluate__every": 0, "checkpoint__keep_best": False, "run__steps": best})
+    for _ in range(2):
+        begun = folder.start(name, 1, **endless)
+        begun.wait_for_step(best + 1)
+        begun.kill()
+        rows = [row["val_loss"] for row in folder.metrics(name) if row["step"] == best and "val_loss" in row]
+        check(f"step {best} has one evaluation after a kill", rows == [losses[best]], str(rows))
+    folder.train(name, 1, **keys)
+    steps = [row["step"] for row in folder.metrics(name) if "val_loss" in row]
+    check("evaluations are those of a run that was never killed, each once", steps == sorted(set(steps)) and
+          validation(folder, name) == {step: loss for step, loss in losses.items() if step >= best}, str(validation(folder, name)))
+    known = values_of(folder.latest(name))["run"]["best_step"]
+    check("and so is the best", link(folder, name) == f"step-{best:08}" and known == best, f"{link(folder, name)} {known}")
+
+
 def back_to_best(folder, keys, best):
     back = {**keys, "run__resume": path_of_best(folder, "whole"), "run__steps": 40}
     done = folder.train("whole", 1, **back)
@@ -163,6 +181,7 @@ def main():
         keys = {**KEYS, **texts(folder)}
         best, losses = best_stays(folder, keys)
         across_kills(folder, keys, best, losses)
+        evaluated_again(folder, keys, best, losses)
         folder.train("early-whole", 1, **{**keys, "evaluate__patience": 3, "run__steps": 200})
         early(folder, keys, best, losses)
         back_to_best(folder, keys, best)

@@ -942,8 +942,8 @@ def frozen(folder, dtype, device):
 
 # Of B the learning rate is another, as LoRA+ has it.
 GROUPS = '[{ tensors = ["*.lora_b"], learning_rate = 0.02 }, { tensors = ["layers.1.*"], weight_decay = 0.5 }]'
-LORA = {"dense": {"lora__rank": 8, "model__qkv_bias": True, "optimizer__groups": GROUPS},
-        "tied": {"lora__rank": 3, "lora__scaling": "rslora", "lora__alpha": 4.0, "lora__targets": '["q_proj", "wv", "layers.1.mlp.*", "layers.2.*.w_down"]', "model__tied": True,
+LORA = {"dense": {"lora__rank": 8, "lora__dropout": 0.1, "model__qkv_bias": True, "optimizer__groups": GROUPS},
+        "tied": {"lora__rank": 3, "lora__dropout": 0.4, "lora__scaling": "rslora", "lora__alpha": 4.0, "lora__targets": '["q_proj", "wv", "layers.1.mlp.*", "layers.2.*.w_down"]', "model__tied": True,
                  "model__qk_norm": True},
         "experts": {**EXPERTS, "lora__rank": 4, "lora__targets": '["all-linear"]'}}
 

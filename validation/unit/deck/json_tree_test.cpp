@@ -87,6 +87,8 @@ TEST(JsonTree, FaultsOfSyntaxHaveTheirPlace) {
     EXPECT_TRUE(r.faults[0].str().starts_with(at)) << r.faults[0].str();
   }
   EXPECT_EQ(read("[1]").faults_text(), "c.json:1:1: a configuration is an object: { ... }\n");
+  const std::string two = read("{\"a\": 1}\n{\"b\": 2}").faults_text();
+  EXPECT_TRUE(two.starts_with("c.json:2:1: another JSON document begins here") && two.find("tokenize alone") != two.npos) << two;
   EXPECT_EQ(read("{\"a\": 1, \n \"a\": 2}").faults_text(), "c.json:2:2: a: given twice; leave one of the two out\n");
   EXPECT_TRUE(read("{\"o\": {\"a\": 1}, \"p\": {\"a\": 1}}").faults.empty());
 }

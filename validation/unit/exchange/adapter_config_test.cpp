@@ -62,10 +62,10 @@ TEST(AdapterConfig, ANullKeyIsAnAbsentOne) {
 
 TEST(AdapterConfig, NothingThatStandsThereIsSilent) {
   for (const auto& [key, value] :
-       {std::pair("use_dora", Json(true)), std::pair("modules_to_save", Json{"lm_head"}), std::pair("fan_in_fan_out", Json(true)),
-        std::pair("rank_pattern", Json{{"q_proj", 4}}), std::pair("bias", Json("all")), std::pair("use_rslora", Json(true)),
-        std::pair("init_lora_weights", Json("pissa")), std::pair("lora_dropout", Json("a text")), std::pair("r", Json(8)),
-        std::pair("nobody_knows", Json(1)), std::pair("use_bdlora", Json{{"a", 1}})}) {
+       {std::pair("use_dora", Json(true)), std::pair("fan_in_fan_out", Json(true)), std::pair("rank_pattern", Json{{"q_proj", 4}}),
+        std::pair("bias", Json("all")), std::pair("use_rslora", Json(true)), std::pair("init_lora_weights", Json("pissa")),
+        std::pair("lora_dropout", Json("a text")), std::pair("r", Json(8)), std::pair("nobody_knows", Json(1)),
+        std::pair("use_bdlora", Json{{"a", 1}})}) {
     Json config = plain;
     config[key] = value;
     EXPECT_HAS(read(config).faults, std::string(key) + " is ") << value.dump();

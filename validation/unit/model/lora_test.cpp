@@ -89,6 +89,55 @@ TEST(Lora, ExpertsHaveAdaptersWhereTargetsNameThem) {
   EXPECT_NE(some.find("all experts of a layer have adapters, or none"), some.npos) << some;
 }
 
+std::set<std::string> trained_whole(const ModelKeys& model) {
+  std::set<std::string> names;
+  for (const Parameter& p : parameter_table(model)) {
+    if (p.whole) names.insert(p.name);
+    EXPECT_EQ(p.frozen, !p.adapter && !p.whole) << p.name;
+  }
+  return names;
+}
+
+TEST(Lora, ModulesToSaveAreEndsOfNamesOrPatterns) {
+  using Names = std::set<std::string>;
+  const auto saved = [](std::vector<std::string> modules, const std::vector<std::string>& overrides = {},
+                        std::vector<std::string> targets = {"wq"}) {
+    ModelKeys model = adapted_model(std::move(targets), overrides);
+    model.lora.modules_to_save = std::move(modules);
+    return model;
+  };
+  EXPECT_EQ(trained_whole(saved({"lm_head"})), Names{"head.weight"});
+  EXPECT_EQ(trained_whole(saved({"lm_head"}, {"model.head_bias=true"})), (Names{"head.weight", "head.bias"}));
+  EXPECT_EQ(trained_whole(saved({"embed_tokens", "model.norm"})), (Names{"embedding.weight", "head.norm"}));
+  EXPECT_EQ(trained_whole(saved({"head.*"})), (Names{"head.norm", "head.weight"}));
+  EXPECT_EQ(trained_whole(saved({"layers.1.post_attention_layernorm"})), Names{"layers.1.mlp.norm"});
+  EXPECT_EQ(trained_whole(saved({"norm"})).size(), 5u) << "wherever the end begins, as PEFT has it";
+  EXPECT_EQ(trained_whole(saved({"layers.0.mlp"})), (Names{"layers.0.mlp.w_gate", "layers.0.mlp.w_up", "layers.0.mlp.w_down"}))
+      << "a module that holds others";
+  EXPECT_EQ(trained_whole(saved({"embed_tokens"}, {"model.tied=true"})), Names{"embedding.weight"});
+  EXPECT_NE(fault_of(saved({"lm_head"}, {"model.tied=true"})).find("\"embed_tokens\""), std::string::npos);
+  EXPECT_NE(fault_of(saved({"lm_haed"})).find("no module of this model is called \"lm_haed\"; the nearest tensors are"), std::string::npos);
+  EXPECT_NE(fault_of(saved({"mlp"}, {}, {"w_up"})).find("layers.0.mlp.w_up, which has an adapter"), std::string::npos);
+  EXPECT_NE(fault_of(saved({"k_proj"}, {}, {"wo"})).find("lora.modules_to_save: layers.0.attention.wq and layers.0.attention.wk"),
+            std::string::npos);
+  EXPECT_NE(fault_of(saved({"norm"}, {"model.freeze=[\"head.norm\"]"})).find("which lora.modules_to_save trains"), std::string::npos);
+  const std::vector<Parameter> table = parameter_table(saved({"norm", "lm_head"}));
+  EXPECT_EQ(
+      peft_modules_to_save(table),
+      (std::vector<std::string>{"model.layers.0.input_layernorm", "model.layers.0.post_attention_layernorm",
+                                "model.layers.1.input_layernorm", "model.layers.1.post_attention_layernorm", "model.norm", "lm_head"}));
+  EXPECT_EQ(peft_name(table.back()), "base_model.model.lm_head.weight");
+}
+
+TEST(Lora, DropoutIsNotOfExperts) {
+  ModelKeys model = adapted_model({"all-linear"}, {"model.experts=2"});
+  EXPECT_EQ(fault_of(model), "");
+  model.lora.dropout = 0.1;
+  EXPECT_NE(fault_of(model).find("adapters of experts have no dropout"), std::string::npos);
+  model.lora.targets = {"wq"};
+  EXPECT_EQ(fault_of(model), "");
+}
+
 TEST(Lora, MatricesOfAllExpertsAreNeighbours) {
   const ModelKeys model = adapted_model({"experts.*", "wq"}, {"model.experts=3", "model.expert_ff_width=24"});
   std::vector<std::string> names;

@@ -46,6 +46,13 @@ TEST(CheckNames, EachIsAFaultOfItsKey) {
   const std::vector<std::string> lora = faults("", {"lora.rank=2", R"(lora.targets=["wz"])"});
   ASSERT_EQ(lora.size(), 1u);
   EXPECT_PRED2(begins, lora.front(), R"(override 'lora.targets=["wz"]': lora.targets: "wz" is no matrix)");
+  const std::vector<std::string> module = faults("", {"lora.rank=2", "lora.modules_to_save=lm_haed"});
+  ASSERT_EQ(module.size(), 1u);
+  EXPECT_PRED2(begins, module.front(), "override 'lora.modules_to_save=lm_haed': lora.modules_to_save: no module of this model is called");
+  const std::vector<std::string> dropout =
+      faults("", {"lora.rank=2", "lora.dropout=0.1", "lora.targets=all-linear", "model.experts=2", "model.expert_ff_width=8"});
+  ASSERT_EQ(dropout.size(), 1u);
+  EXPECT_PRED2(begins, dropout.front(), "override 'lora.dropout=0.1': lora.dropout: lora.targets describe layers.0.moe.experts.0.w_gate");
 }
 
 TEST(CheckNames, TheLineIsThatOfTheKey) {

@@ -6,7 +6,11 @@
 #include "../model/random_models.hpp"
 #include "../scratch.hpp"
 #include "../topology/world_main.hpp"
+#include "base/backend.hpp"
 #include "schedule/simulate/prediction.hpp"
+#ifdef TESSERA_CUDA
+#include "kernels/cuda/devices.hpp"
+#endif
 
 namespace tessera {
 namespace {
@@ -45,6 +49,11 @@ TEST(Measure, MakesAProfileThatPlansCanUse) {
     EXPECT_EQ(m.rates(dtype).weight_gradient.rates.size(), 8u);
     EXPECT_EQ(m.rates(dtype).kernels.size(), std::size(memory_kernels));
   }
+#ifdef TESSERA_CUDA
+  EXPECT_EQ(m.fp8.given(), cuda::multiplies_fp8());
+#else
+  EXPECT_FALSE(m.fp8.given()) << "a host multiplies in the compute type";
+#endif
   const Deck deck = test::tiny_deck({"run.device=" + m.device, "zero.stage=2", "zero.offload_optimizer.device=host"}, world().ranks());
   const Mesh mesh = make_mesh(deck, world().ranks());
   const BuildRequest request = request_for(deck, mesh, 0, Purpose::training);

@@ -17,6 +17,7 @@ const LimitsOf no_limits = [](const Deck&) { return MemoryLimits{}; };
 struct Found {
   Deck deck;
   double seconds = 0;
+  std::int64_t bytes = 0;
   std::vector<CostlyKey> keys;
   std::optional<CostlyKey> together;
 };
@@ -29,7 +30,7 @@ Found found(std::vector<std::string> overrides, int ranks = 8, const LimitsOf& l
   const Placement placement{.mesh = make_mesh(deck, ranks), .ranks_per_node = 8};
   const auto now = choice_as_is(deck, machine, placement, limits);
   const StepAdvice advice = advise(request_for(deck, placement.mesh, 0, Purpose::training), now->prediction, machine, placement, limits);
-  return {deck, now->prediction.step.seconds, advice.keys, advice.together};
+  return {deck, now->prediction.step.seconds, memory_bytes(now->bytes), advice.keys, advice.together};
 }
 
 /// A key that is found, whose change gives the step of the deck with `better`.
@@ -81,6 +82,43 @@ TEST(CostlyKeys, WhatDoesNotFitIsNotSaid) {
     return limits;
   };
   for (const CostlyKey& key : found(small, 8, tight).keys) EXPECT_FALSE(key.change.starts_with("activation.recompute=")) << key.change;
+}
+
+// Where all that is kept does not fit and all that is made again need not be.
+TEST(CostlyKeys, RecomputeByTheMemoryIsFound) {
+  const std::vector<std::string> slow{"model.layers=8", "activation.recompute=full", "batch.micro=16", "batch.global=128"};
+  const auto bytes_with = [&](const char* recompute) {
+    std::vector<std::string> keys = slow;
+    keys.push_back(std::string("activation.recompute=") + recompute);
+    return found(keys).bytes;
+  };
+  const std::int64_t least = bytes_with("full"), most = bytes_with("none"), limit = (least + most) / 2;
+  ASSERT_LT(least, most);
+  const Found of = found(slow, 8, [&](const Deck&) {
+    MemoryLimits limits;
+    limits[static_cast<std::size_t>(MemoryKind::device)] = MemoryLimit{limit, "a test"};
+    return limits;
+  });
+  EXPECT_NE(std::ranges::find(of.keys, "activation.recompute=auto", &CostlyKey::change), of.keys.end());
+}
+
+// Of a pipeline all stages are played, and the change gives the step that is said.
+TEST(CostlyKeys, AnOrderOfAPipelineIsFound) {
+  const std::vector<std::string> slow{"model.layers=8", "batch.sequence_length=1024", "mesh.pp=4", "batch.micro=8", "batch.global=64",
+                                      "zero.stage=1"};
+  const Found of = found(slow);
+  ASSERT_FALSE(of.keys.empty());
+  const auto named = [&](std::string_view key) {
+    return std::ranges::any_of(of.keys, [&](const CostlyKey& k) { return k.change.starts_with(key); });
+  };
+  EXPECT_TRUE(named("batch.micro=")) << "4 micro-batches leave stages much to wait for";
+  EXPECT_TRUE(named("pipeline.schedule="));
+  for (const CostlyKey& key : of.keys) {
+    std::vector<std::string> with = slow;
+    std::istringstream words(key.change);
+    for (std::string word; words >> word;) with.push_back(word);
+    EXPECT_DOUBLE_EQ(found(with).seconds, key.seconds) << key.change;
+  }
 }
 
 TEST(CostlyKeys, ALimitThatNothingMeetsIsSaid) {

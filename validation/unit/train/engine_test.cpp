@@ -40,6 +40,7 @@ void fill_batch(Engine& engine, const Deck& deck, std::int64_t micro_batches, st
   for (std::int64_t m = 0; m < micro_batches; ++m) {
     for (auto& token : engine.tokens(m)) token = static_cast<std::int32_t>(random(0, deck.model.vocab - 1));
     for (auto& token : engine.targets(m)) token = static_cast<std::int32_t>(random(0, deck.model.vocab - 1));
+    for (auto& number : engine.token_numbers(m)) number = random(0, 1 << 20);  // which features of a token are dropped
   }
 }
 
@@ -63,6 +64,7 @@ TEST_P(GradientOf, TheLossAlongDirections) {
   Weights gradient;
   double norm = 0;
   for (const Parameter& p : engine.layout().table) {
+    if (p.frozen) continue;
     gradient[p.name] = engine.gradient_of(p.name);
     for (float g : gradient[p.name]) norm += static_cast<double>(g) * g;
   }
@@ -95,6 +97,7 @@ TEST_P(GradientOf, TheLossAlongDirections) {
   // Along random directions of all weights at once, leaned on the gradient so that the slope is not noise.
   for (std::uint32_t seed = 10; seed < 13; ++seed) {
     Weights direction = random_weights(deck, seed);
+    std::erase_if(direction, [&](const auto& of) { return !gradient.contains(of.first); });
     double length = 0;
     for (auto& [name, d] : direction)
       for (float x : d) length += static_cast<double>(x) * x;
@@ -104,25 +107,29 @@ TEST_P(GradientOf, TheLossAlongDirections) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, GradientOf,
-                         testing::Values(Model{"untied", {}}, Model{"tied", {"model.tied=true"}}, Model{"qk_norm", {"model.qk_norm=true"}},
-                                         Model{"qkv_bias", {"model.qkv_bias=true"}},
-                                         Model{"both", {"model.qk_norm=true", "model.qkv_bias=true", "model.tied=true"}},
-                                         Model{"chunks", {"kernels.loss_chunk=5"}},
-                                         Model{"odd",
-                                               {"model.width=23", "model.ff_width=29", "model.head_dim=6", "batch.sequence_length=7"}},
-                                         Model{"one_kv_head", {"model.kv_heads=1"}}, Model{"packed", {"kernels.pack_weights=true"}},
-                                         Model{"packed_tied", {"kernels.pack_weights=true", "model.tied=true"}},
-                                         // Both experts take every token: a choice that changes would be a step in the loss.
-                                         Model{"experts", {"model.experts=2", "model.shared_ff_width=20", "model.normalize_top_k=false"}},
-                                         Model{"sigmoids",
-                                               {"model.experts=2", "model.shared_ff_width=20", "model.shared_gate=false",
-                                                "model.router_scores=sigmoid", "model.router_scale=2.5", "model.dense_layers=1"}},
-                                         Model{"experts_in_turns",
-                                               {"model.experts=2", "model.layers=3", "model.pattern=DE",
-                                                R"(model.kinds=[{ name = "D", experts = false }, { name = "E" }])"}},
-                                         Model{"reproducible", {"run.reproducible=true"}}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Models, GradientOf,
+    testing::Values(Model{"untied", {}}, Model{"tied", {"model.tied=true"}}, Model{"qk_norm", {"model.qk_norm=true"}},
+                    Model{"qkv_bias", {"model.qkv_bias=true"}}, Model{"lora", {"lora.rank=2", "lora.alpha=1"}},
+                    Model{"lora_dropout", {"lora.rank=2", "lora.alpha=1", "lora.dropout=0.3"}},
+                    Model{"lora_dropout_shared",
+                          {"lora.rank=2", "lora.alpha=1", "lora.dropout=0.3", "lora.targets=[\"wq\", \"wo\", \"shared.*\"]",
+                           "model.experts=2", "model.shared_ff_width=16", "model.router_aux_loss=0", "model.router_z_loss=0"}},
+                    Model{"both", {"model.qk_norm=true", "model.qkv_bias=true", "model.tied=true"}},
+                    Model{"chunks", {"kernels.loss_chunk=5"}},
+                    Model{"odd", {"model.width=23", "model.ff_width=29", "model.head_dim=6", "batch.sequence_length=7"}},
+                    Model{"one_kv_head", {"model.kv_heads=1"}}, Model{"packed", {"kernels.pack_weights=true"}},
+                    Model{"packed_tied", {"kernels.pack_weights=true", "model.tied=true"}},
+                    // Both experts take every token: a choice that changes would be a step in the loss.
+                    Model{"experts", {"model.experts=2", "model.shared_ff_width=20", "model.normalize_top_k=false"}},
+                    Model{"sigmoids",
+                          {"model.experts=2", "model.shared_ff_width=20", "model.shared_gate=false", "model.router_scores=sigmoid",
+                           "model.router_scale=2.5", "model.dense_layers=1"}},
+                    Model{"experts_in_turns",
+                          {"model.experts=2", "model.layers=3", "model.pattern=DE",
+                           R"(model.kinds=[{ name = "D", experts = false }, { name = "E" }])"}},
+                    Model{"reproducible", {"run.reproducible=true"}}),
+    [](const auto& info) { return info.param.name; });
 
 /// Loss and gradient of the mean over targets, of documents that lie where they are told to.
 struct PlacedDocuments {

@@ -31,6 +31,7 @@ Steps two_steps(const Deck& deck, const RecomputeChoice& choice) {
     for (std::int64_t m = 0; m < engine.accumulation(); ++m) {
       for (auto& token : engine.tokens(m)) token = static_cast<std::int32_t>(random(0, deck.model.vocab - 1));
       for (auto& token : engine.targets(m)) token = static_cast<std::int32_t>(random(0, deck.model.vocab - 1));
+      for (auto& number : engine.token_numbers(m)) number = random(0, 1000);  // which features of a token are dropped
     }
     const StepReport report = engine.step();
     steps.losses.push_back(report.loss), steps.norms.push_back(report.grad_norm);
@@ -87,8 +88,14 @@ TEST(FrozenSteps, OfAnyPartHaveTheBitsOfNoRecompute) {
 TEST(FrozenSteps, OfAdaptersHaveTheBitsOfNoRecompute) {
   const std::vector<std::string> sets = {"\"wq\", \"wv\"", "\"w_down\"", "\"w_gate\"", "\"wo\", \"w_up\"", "\"all-linear\""};
   test::Sample sample;
-  for (const std::size_t s : sample.of(sets.size(), 3)) demand_the_same_bits("lora.targets=[" + sets[s] + "]", {"lora.rank=2"}, sample);
-  demand_the_same_bits("lora.targets=[\"all-linear\"]", {"lora.rank=2", "model.experts=2", "model.shared_ff_width=8"}, sample);
+  for (const std::size_t s : sample.of(sets.size(), 3))
+    for (const char* dropout : {"lora.dropout=0.0", "lora.dropout=0.3"})
+      demand_the_same_bits("lora.targets=[" + sets[s] + "]", {"lora.rank=2", dropout}, sample);
+  const std::vector<std::string> experts = {"lora.rank=2", "model.experts=2", "model.shared_ff_width=8"};
+  demand_the_same_bits("lora.targets=[\"all-linear\"]", experts, sample);
+  std::vector<std::string> dropped = experts;
+  dropped.insert(dropped.begin(), "lora.dropout=0.3");
+  demand_the_same_bits("lora.targets=[\"shared.*\", \"wq\"]", dropped, sample);
 }
 
 }  // namespace

@@ -26,6 +26,16 @@ TEST(StepPace, AStallIsManyTimesTheMedianAndSomeSeconds) {
   EXPECT_TRUE(pace_of({30, 30, 30, 30}, stall_times * 30 + 1));
 }
 
+TEST(StepPace, WaitingForASaveIsNoStall) {
+  StepPace pace;
+  for (int i = 0; i < 10; ++i) EXPECT_FALSE(pace.after(0.2));
+  EXPECT_FALSE(pace.after(18.2, 18)) << "all of it were the copies of an asynchronous save";
+  const auto stall = pace.after(30.2, 12);
+  ASSERT_TRUE(stall) << "it stood still beside them too";
+  EXPECT_DOUBLE_EQ(stall->seconds, 18.2);
+  EXPECT_EQ(stall->usual, 0.2) << "a step that copied is as long as the others";
+}
+
 TEST(StepPace, FewStepsSayNothingAndAnotherWorkBeginsAnew) {
   EXPECT_FALSE(pace_of({}, 100));
   EXPECT_FALSE(pace_of({0.1, 0.1}, 100)) << "two steps are no pace";
