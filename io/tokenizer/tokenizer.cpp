@@ -5,11 +5,10 @@
 #include "base/json.hpp"
 
 #include "base/check.hpp"
-#include "base/hash.hpp"
-#include "io/files/posix_file.hpp"
 #include "io/files/utf8.hpp"
 #include "io/tokenizer/chat_templates.hpp"
 #include "io/tokenizer/child.hpp"
+#include "io/tokenizer/tokenizer_class.hpp"
 #include "io/tokenizer/worker.hpp"
 
 namespace tessera::io {
@@ -83,18 +82,19 @@ std::vector<Encoded> take_encoded(Answer answer, bool masked) {
 
 }  // namespace
 
-std::string tokenizer_digest(const std::string& folder) {
-  return hash_text(read_small_file(folder + "/tokenizer.json", ExitCode::data, most_tokenizer_bytes)).hex();
-}
-
 Tokenizer::Tokenizer(const TokenizerSource& source) : folder_(source.folder), patience_(source.patience) {
   require_utf8("the name of the tokenizer's folder", source.folder);
   require_utf8("--end-token", source.end_token);
   facts_.name = name_of_tokenizer(source.folder);
-  facts_.digest = tokenizer_digest(source.folder);
+  const TokenizerFiles files = read_tokenizer_files(source.folder);
+  facts_.digest = tokenizer_digest(files);
   child_ = start_worker(source.python, worker_text, source.memory);
   require_utf8("--chat-template", source.chat_template);
+  const TokenizerClass* const built = find_tokenizer_class(files);
   const Json asked{{"folder", source.folder},
+                   {"class", built ? built->name : ""},
+                   {"class_tokens", built ? built->tokens : Json::object()},
+                   {"framed_by", built ? built->framed_by : ""},
                    {"end_token", source.end_token},
                    {"chat_template", source.chat_template},
                    {"chat_template_text", find_chat_template(source.chat_template).value_or("")},

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "io/tokenizer/tokenizer_digest.hpp"
 #include "io/tokenizer/worker.hpp"
 
 namespace tessera::io {
@@ -24,7 +25,7 @@ struct TokenizerSource {
 
 struct TokenizerFacts {
   std::string name;                 ///< of the folder
-  std::string digest;               ///< XXH3-128 of tokenizer.json
+  std::string digest;               ///< tokenizer_digest of the folder
   std::int64_t vocab = 0;           ///< largest id + 1
   std::int32_t end = 0;             ///< ends a document
   std::string end_name;             ///< its text
@@ -62,11 +63,6 @@ struct ChatLine {
   std::string place;
   std::string text;
 };
-
-constexpr std::int64_t most_tokenizer_bytes = 1 << 30;  ///< of tokenizer.json: the largest vocabularies take tens of MiB
-
-/// Digest of DIR/tokenizer.json as facts have it. Error(data): it cannot be read.
-std::string tokenizer_digest(const std::string& folder);
 
 /// One worker, used by one thread at a time. Errors: Error(environment) where Python or a package is missing, or the worker ends or hangs;
 /// Error(data) where a file cannot be read; Error(usage) where it is not clear which token ends a document.

@@ -32,10 +32,11 @@ def every_byte():
 class Model:
     """A model's tokenizer, from its folder."""
 
-    def __init__(self, folder, end_token, chat_template):
+    def __init__(self, folder, end_token, chat_template, of_class):
         self.folder, self.path = folder, os.path.join(folder, "tokenizer.json")
         self.config_path = os.path.join(folder, "tokenizer_config.json")
         self.notes = []
+        self.class_name, self.of_class, self.framed_by = of_class
         with self.faults("read it"):
             check_charsmaps(self.path)
             self.tokenizer = tokenizers.Tokenizer.from_file(self.path)
@@ -76,7 +77,7 @@ class Model:
 
     def build_as_class(self):
         """Some classes take the vocabulary of tokenizer.json alone, and build the rest as tokenizer_config.json says."""
-        text, changed, self.of_class, self.framed_by = as_its_class_builds(self.path, self.config, read_json(self.folder, "config.json"))
+        text, changed = as_its_class_builds(self.path, self.config, self.class_name)
         if text:
             self.tokenizer = tokenizers.Tokenizer.from_str(text)
             self.notes.append(f"{self.config_path}: {changed}")
@@ -319,7 +320,8 @@ def open_model(request):
     require(tokenizers, "tokenizers", missing, PACKAGES)
     global model
     asked = json.loads(request.data)
-    model = Model(asked["folder"], asked["end_token"], (asked["chat_template"], asked["chat_template_text"], asked["our_templates"]))
+    model = Model(asked["folder"], asked["end_token"], (asked["chat_template"], asked["chat_template_text"], asked["our_templates"]),
+                  (asked["class"], asked["class_tokens"], asked["framed_by"]))
     return json.dumps(model.describe()).encode()
 
 

@@ -48,7 +48,7 @@ struct TokenFacts {
   std::int64_t documents = 0, vocab = 0;  ///< that the writer declared, 0 where it did not
   std::int64_t counted = -1;              ///< tokens that count in the loss; -1: there is no mask, and all do
   std::string tokenizer;                  ///< "" where unknown
-  std::string digest;                     ///< of its tokenizer.json; "" where it has none, or it is unknown
+  std::string digest;                     ///< its tokenizer_digest; "" where it has none, or it is unknown
   std::int64_t end_token = -1;            ///< that ends each document; -1: none, or unknown
   friend bool operator==(const TokenFacts&, const TokenFacts&) = default;
 

@@ -16,7 +16,7 @@ namespace tessera::io {
 /// Whose tokens they are, as the file says it.
 struct TokenKind {
   std::string tokenizer = "byte";
-  std::string digest = {};      ///< of its tokenizer.json; "": it has none
+  std::string digest = {};      ///< its tokenizer_digest; "": it has none
   std::int64_t vocab = 257;     ///< above 65536 ids are uint32, else uint16
   std::int64_t end_token = -1;  ///< ends each document; -1: none does
 };

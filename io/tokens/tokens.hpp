@@ -32,7 +32,7 @@ class TokenFile {
   /// Vocabulary that the writer declared (attribute "vocab"), 0 where it did not.
   std::int64_t declared_vocab() const;
   std::string tokenizer() const;         ///< attribute "tokenizer", "" where unknown
-  std::string tokenizer_digest() const;  ///< attribute "tokenizer.xxh3", of its tokenizer.json; "" where it has none, or it is unknown
+  std::string tokenizer_digest() const;  ///< attribute "tokenizer.xxh3", its tokenizer_digest; "" where it has none, or it is unknown
   std::int64_t end_token() const;        ///< attribute "end_token", which ends each document; -1: none does, or it is unknown
   std::size_t token_bytes() const;
   /// Some tokens may not count in the loss: dataset "loss_mask", a bit each.
@@ -99,7 +99,7 @@ struct TokenizeResult {
   std::int64_t documents = 0, vocab = 0;
   std::int64_t train_counted = -1, validation_counted = -1;  ///< tokens that count in the loss; -1: all
   std::vector<std::string> unused = {};                      ///< keys and columns that no document is made of
-  std::string tokenizer = "byte", digest = {};               ///< its name, and the digest of its tokenizer.json, "" of bytes
+  std::string tokenizer = "byte", digest = {};               ///< its name, and its tokenizer_digest, "" of bytes
 };
 /// Streams the inputs, files or pipes: memory does not grow with them. Invalid UTF-8 (file, line, byte offset), an empty file, broken JSON
 /// (line) are refused before anything is left in output_dir.

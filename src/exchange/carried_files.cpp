@@ -14,7 +14,7 @@
 #include "deck/schema/json_tree.hpp"
 #include "io/files/path_state.hpp"
 #include "io/files/posix_file.hpp"
-#include "io/tokenizer/tokenizer.hpp"
+#include "io/tokenizer/tokenizer_class.hpp"
 
 namespace tessera {
 namespace fs = std::filesystem;

@@ -107,11 +107,18 @@ def other_kinds():
                 pre_tokenizers.Whitespace()), "<eos>"
 
 
+CLASSES_OF_KIND = {"llama2": ("LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer"),
+                   "gpt2": ("GPT2Tokenizer", "Qwen2Tokenizer", "GPTNeoXTokenizer", "CohereTokenizer")}
+
+
 def seeds():
     asked = json.dumps(ASKED).encode()
-    for build, end, begin, template in KINDS.values():
+    for kind, (build, end, begin, template) in KINDS.items():
         config = {"eos_token": end, "bos_token": begin, "tokenizer_class": "PreTrainedTokenizerFast", "chat_template": template or KINDS["smollm"][3]}
-        yield {"tokenizer.json": build().to_str().encode(), "tokenizer_config.json": json.dumps(config).encode(), "asked.json": asked}
+        made, written = build().to_str().encode(), json.dumps(config).encode()
+        yield {"tokenizer.json": made, "tokenizer_config.json": written, "asked.json": asked}
+        for name in CLASSES_OF_KIND.get(kind, ()):
+            yield {"tokenizer.json": made, "tokenizer_config.json": written, "asked.json": json.dumps({**ASKED, "class": name}).encode()}
     for made, end in other_kinds():
         number = made.token_to_id(end)
         yield {"tokenizer.json": made.to_str().encode(), "generation_config.json": json.dumps({"eos_token_id": [number], "max_length": 20}).encode(),

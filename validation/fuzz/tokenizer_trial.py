@@ -12,6 +12,10 @@ SOURCES = os.path.join(HERE, "..", "..", "io", "tokenizer")
 LONGEST_MESSAGE = 3000
 TEMPLATE_SECONDS = 0.15  # in place of the worker's own
 FOLDER = "model"  # of the working directory
+USUAL = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
+# What the program says of a tokenizer's class (io/tokenizer/tokenizer_class.cpp).
+BUILT = ("LlamaTokenizer", "GemmaTokenizer", "GPT2Tokenizer", "Qwen2Tokenizer", "GPTNeoXTokenizer", "CohereTokenizer")
+CLASSES = {**{name: (name, USUAL, "") for name in BUILT}, "CodeLlamaTokenizer": ("CodeLlamaTokenizer", USUAL, "bos_token")}
 
 
 class Finding(Exception):
@@ -248,14 +252,16 @@ def asked_of(data):
         asked = {}
     asked = asked if isinstance(asked, dict) else {}
     listed = {name: value[:8] if isinstance(value := asked.get(name), list) else [] for name in ("texts", "lines")}
-    return {**{name: asked.get(name) for name in ("end_token", "field", "system", "message")}, **listed}
+    return {**{name: asked.get(name) for name in ("end_token", "field", "system", "message", "class")}, **listed}
 
 
 def try_input(worker, files):
     """Asks everything of an input that lies in FOLDER; whether the tokenizer is taken. Finding: what must not be."""
     worker.said.clear()
     asked = asked_of(files.get("asked.json", b""))
-    answer = worker.ask(b"open", json.dumps({"folder": FOLDER, "end_token": text_of(asked["end_token"]).decode(), "chat_template": "", "chat_template_text": "", "our_templates": []}).encode())
+    of_class = dict(zip(("class", "class_tokens", "framed_by"), CLASSES.get(str(asked["class"]), ("", {}, ""))))
+    opened = {"folder": FOLDER, "end_token": text_of(asked["end_token"]).decode(), "chat_template": "", "chat_template_text": "", "our_templates": []}
+    answer = worker.ask(b"open", json.dumps({**opened, **of_class}).encode())
     if answer is None:
         return False
     facts = json.loads(answer)

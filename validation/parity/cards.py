@@ -17,6 +17,14 @@ import families
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 CARDS = os.path.join(ROOT, "docs", "families")
 TESSERA = os.environ.get("TESSERA", os.path.join(ROOT, "build/host/tessera"))
+KEYS = "## Keys of config.json\n"
+# Of a new card; test_families writes the table.
+NO_KEYS = """
+[Keys of all families](README.md#keys-of-configjson) stand on one page. Beside them:
+
+<!-- keys: TESSERA_WRITE_CARDS=1 test_families -->
+<!-- end of keys -->
+"""
 BEGIN, END = "<!-- families: validation/parity/cards.py --tables -->", "<!-- end of families -->"
 
 # model_type: (what it is, what there is to say of it)
@@ -66,7 +74,7 @@ def figures_of(kind):
     """The figures that stand in a card, by their names."""
     with open(card_of(kind), encoding="utf-8") as file:
         text = file.read()
-    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", text, re.M)
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", text.partition(KEYS)[0], re.M)
     return {name.strip(): value.strip() for name, value in rows}, text
 
 

@@ -115,6 +115,8 @@ def write(kind, figures, speed, llama, processor):
     lines += ["", f"Training steps of 4 layers of 512 features in bf16: {speed:.0f} tokens a second, {speed / llama:.2f} times a Llama's in the same run.", "",
               f"Measured {datetime.date.today()} with transformers {transformers.__version__} and torch {torch.__version__.split('+')[0]}, "
               f"{len(os.sched_getaffinity(0))} cores of {processor}, by `validation/parity/make_cards.py {kind}`.", ""]
+    keys = cards.figures_of(kind)[1].partition(cards.KEYS)[2] if os.path.exists(cards.card_of(kind)) else cards.NO_KEYS
+    lines += [cards.KEYS + keys]
     os.makedirs(cards.CARDS, exist_ok=True)
     with open(cards.card_of(kind), "w", encoding="utf-8") as file:
         file.write("\n".join(lines))

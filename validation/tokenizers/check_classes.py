@@ -153,6 +153,32 @@ def check_alone(folder):
         if "of transformers builds" in said:
             fail(f"{kind} {config} {model}: {said}")
     print(f"{len(cases)} pipelines of classes, {len(quiet)} files that stand as they are")
+    check_digests(folder)
+
+
+def check_digests(folder):
+    """Of one tokenizer.json, configurations of the same digest make the same tokens."""
+    draw, by_digest = random.Random(7), {}
+    asked = [" Hello  world", "x <pad> <s>y", "<|turn|>ab<unk>", "   three\n 7", *texts(draw, 12)]
+    count = 200 if os.environ.get("TESSERA_TEST_FULL") else 24
+    for k in range(count):
+        at = os.path.join(folder, f"digest{k}")
+        keys = "add_prefix_space", "legacy", "add_bos_token", "split_special_tokens"
+        flags = {key: draw.random() < 0.5 for key in keys if draw.random() < 0.4}
+        named = {key: draw.choice(["<pad>", "<s>", "<|turn|>"]) for key in ("pad_token", "mask_token") if draw.random() < 0.3}
+        kind = draw.choice(TYPES)
+        of_class = {"tokenizer_class": draw.choice(CLASSES[:3] + CLASSES[8:9] + CLASSES[-2:])}
+        write(at, "llama2", {**of_class, **flags, **named}, {"model_type": kind} if kind else None)
+        ids, _, said = tokens(at, asked)
+        if ids is not None:
+            by_digest.setdefault(read(f"{at}-out/train.h5")[1]["tokenizer_xxh3"], []).append((ids, flags | named, kind))
+    for digest, found in by_digest.items():
+        for ids, config, kind in found[1:]:
+            if ids != found[0][0]:
+                fail(f"{found[0][1:]} and {config, kind} have the digest {digest} and other tokens")
+    if not 3 < len(by_digest) < sum(map(len, by_digest.values())):
+        fail(f"{count} configurations have {len(by_digest)} digests, so that nothing was compared")
+    print(f"{count} configurations of one tokenizer.json have {len(by_digest)} digests, each with tokens of its own")
 
 
 CLASSES = ["LlamaTokenizer", "LlamaTokenizerFast", "GemmaTokenizer", "GPT2Tokenizer", "GPT2TokenizerFast", "GPTNeoXTokenizer", "GPTNeoXTokenizerFast", "CohereTokenizer", "CodeLlamaTokenizer",

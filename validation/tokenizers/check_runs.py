@@ -92,6 +92,8 @@ def check_digest(folder, name, models, data, latest, deck):
     digest = digest.decode() if isinstance(digest, bytes) else str(digest)
     moved = os.path.join(folder, "moved-" + name)
     shutil.copytree(latest, moved)
+    if "-" not in digest:
+        fail(f"{name}: the digest of a token file, {digest}, says nothing of the files beside tokenizer.json")
     if f'tokenizer = "{digest}"' not in tessera("inspect", moved, "--deck"):
         fail(f"{name}: the checkpoint does not carry {digest}")
     again = ['run.init=""', f"run.output_dir={folder}/again-{name}", "run.steps=1"]
@@ -109,6 +111,8 @@ def check_digest(folder, name, models, data, latest, deck):
     if not os.path.exists(f"{folder}/again-{name}/tokenizer/tokenizer.json"):
         fail(f"{name}: a tokenizer that data.tokenizer names is not kept")
     tessera("train", deck, *again, f"run.output_dir={folder}/unnamed-{name}")
+    if "-" not in digest:
+        fail(f"{name}: the digest of a token file, {digest}, says nothing of the files beside tokenizer.json")
     if f'tokenizer = "{digest}"' not in tessera("inspect", f"{folder}/unnamed-{name}/checkpoints/latest", "--deck"):
         fail(f"{name}: a checkpoint does not carry the digest of its token files")
 

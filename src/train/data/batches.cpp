@@ -1,6 +1,7 @@
 #include "train/data/batches.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/check.hpp"
 #include "base/log.hpp"
@@ -91,7 +92,9 @@ std::int64_t SampleFile::read_packed(std::int64_t sample, std::span<const Range>
     std::fill_n(starts.begin() + static_cast<std::ptrdiff_t>(at), places, static_cast<std::int32_t>(at));
     at += places;
   }
-  std::fill(starts.begin() + static_cast<std::ptrdiff_t>(at), starts.end(), static_cast<std::int32_t>(at));
+  // A scale of fp8 is of the largest number among all rows. Padding has none that the documents have not: it is their first token, alone.
+  std::fill(inputs.begin() + static_cast<std::ptrdiff_t>(at), inputs.end(), inputs.front());
+  std::iota(starts.begin() + static_cast<std::ptrdiff_t>(at), starts.end(), static_cast<std::int32_t>(at));
   put_starts(starts, positions, to, row);
   std::int64_t place = row * places_of(positions);
   for (const Range& part : positions) {

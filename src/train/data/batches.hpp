@@ -34,7 +34,8 @@ constexpr Sequence sequence_at(std::int64_t first, std::int64_t number, std::int
 }
 
 /// One token file seen as samples of T inputs, whose targets are the same tokens one further on: sample k begins at token k*T, or with
-/// data.packing = "documents" is a row of PackedRows, and padding that counts in no loss and is a document of its own.
+/// data.packing = "documents" is a row of PackedRows, and padding that counts in no loss: the row's first token, each a document of its
+/// own.
 class SampleFile {
  public:
   /// Throws Error(data) when the file holds not one sample, declares a vocabulary larger than `vocab`, does not say where its documents

@@ -11,7 +11,7 @@
 #include "io/files/path_state.hpp"
 #include "io/files/utf8.hpp"
 #include "io/tokenizer/chat_templates.hpp"
-#include "io/tokenizer/tokenizer.hpp"
+#include "io/tokenizer/tokenizer_digest.hpp"
 #include "models/foreign_model.hpp"
 #include "models/model_folder.hpp"
 
@@ -24,7 +24,12 @@ bool has_tokenizer(const std::string& folder) {
   return !folder.empty() && fs::is_regular_file(folder + "/tokenizer.json", ignored);
 }
 
-std::string first_digits(const std::string& digest) { return digest.substr(0, 8); }
+using io::first_digits;
+
+/// Earlier versions noted tokenizer.json alone, of which a user hears once.
+void say_not_compared(const std::string& what) {
+  info("{} was made by an earlier version, which noted tokenizer.json alone: the files beside it are taken for unchanged", what);
+}
 
 /// `tessera tokenize --train-bpe` leaves the tokenizer beside the tokens that it made; of others it is none.
 RunTokenizer tokenizer_beside(const DataKeys& data) {
@@ -34,11 +39,9 @@ RunTokenizer tokenizer_beside(const DataKeys& data) {
   std::error_code ignored;  // a file that is not there is refused by who reads it
   if (!has_tokenizer(folder) || !fs::is_regular_file(files.front(), ignored)) return {};
   const std::string digest = io::tokenizer_digest(folder);
-  return io::TokenFile(files.front(), data.bin_ids).tokenizer_digest() == digest ? RunTokenizer{folder, digest, folder + "/tokenizer.json"}
-                                                                                 : RunTokenizer{};
+  const bool same = io::may_be_same_tokenizer(io::TokenFile(files.front(), data.bin_ids).tokenizer_digest(), digest);
+  return same ? RunTokenizer{folder, digest, folder + "/tokenizer.json"} : RunTokenizer{};
 }
-
-bool is_digest(const std::string& text) { return text.size() == 32 && text.find_first_not_of("0123456789abcdef") == text.npos; }
 
 /// The digest that a checkpoint's deck carries; "" where it has none. What cannot be read is refused by who reads it.
 std::string carried_digest(const std::string& checkpoint) {
@@ -46,7 +49,7 @@ std::string carried_digest(const std::string& checkpoint) {
   try {
     const io::CheckpointReader reader(checkpoint);
     const std::string named = parse_stored_deck(reader.meta().deck, reader.folder() + "/checkpoint.h5:deck").deck.data.tokenizer;
-    return is_digest(named) ? named : "";
+    return io::is_tokenizer_digest(named) ? named : "";
   } catch (const Error&) {
     return "";
   }
@@ -58,27 +61,30 @@ RunTokenizer find_files(const Deck& deck, const std::string& run, const std::str
   const auto take = [&](const RunTokenizer& one) {
     if (found.digest.empty())
       found = one;
-    else if (one.digest != found.digest)
+    else if (!io::may_be_same_tokenizer(one.digest, found.digest))
       fail(ExitCode::usage,
-           "{} (digest {}) is another tokenizer than {} ({}). A run has one: choose another run.output_dir, or the tokenizer or model that "
+           "{} (digest {}) is another tokenizer than {} ({}).{} A run has one: choose another run.output_dir, or the tokenizer or model "
+           "that "
            "the run began with.",
-           found.source, first_digits(found.digest), one.source, first_digits(one.digest));
+           found.source, first_digits(found.digest), one.source, first_digits(one.digest), io::settings_differ(found.digest, one.digest));
+    else if (!io::has_tokenizer_settings(found.digest))
+      found.digest = one.digest;
   };
   const std::string& named = deck.data.tokenizer;
-  if (!named.empty() && !is_digest(named) && !has_tokenizer(named))
+  if (!named.empty() && !io::is_tokenizer_digest(named) && !has_tokenizer(named))
     fail(ExitCode::usage,
-         "data.tokenizer: there is no {}/tokenizer.json, and {} is not the digest of one, 32 hexadecimal digits. Name the folder of a "
+         "data.tokenizer: there is no {}/tokenizer.json, and {} is not the digest of one, as token files have it. Name the folder of a "
          "tokenizer, or the digest that its token files have.{}",
          named, named, foreign_tokenizer(named) + instead_of_model(named));
-  for (const std::string& folder : {is_digest(named) ? std::string() : named, deck.run.init, run.empty() ? run : run + "/tokenizer",
-                                    checkpoint.empty() ? checkpoint : tokenizer_folder(checkpoint)})
+  for (const std::string& folder : {io::is_tokenizer_digest(named) ? std::string() : named, deck.run.init,
+                                    run.empty() ? run : run + "/tokenizer", checkpoint.empty() ? checkpoint : tokenizer_folder(checkpoint)})
     if (has_tokenizer(folder)) take({.folder = folder, .digest = io::tokenizer_digest(folder), .source = folder + "/tokenizer.json"});
-  if (is_digest(named)) take({.folder = "", .digest = named, .source = "data.tokenizer"});
+  if (io::is_tokenizer_digest(named)) take({.folder = "", .digest = named, .source = "data.tokenizer"});
   if (const std::string carried = carried_digest(checkpoint); !carried.empty())
     take({.folder = "", .digest = carried, .source = "the tokenizer of " + checkpoint});
   if (!found.folder.empty()) return found;
   const RunTokenizer beside = tokenizer_beside(deck.data);
-  return !beside.folder.empty() && (found.digest.empty() || found.digest == beside.digest) ? beside : found;
+  return !beside.folder.empty() && (found.digest.empty() || io::may_be_same_tokenizer(found.digest, beside.digest)) ? beside : found;
 }
 
 std::string require_chat_template(const std::string& named, const RunTokenizer& tokenizer) {
@@ -119,10 +125,12 @@ std::string choose_tokenizer(const std::string& named, const std::string& checkp
   if (!named.empty() && io::look_at(named + "/tokenizer.json").nothing())
     fail(ExitCode::data, "--tokenizer {}: there is no {}/tokenizer.json. Give the folder of a Hugging Face model.{}", named, named,
          foreign_tokenizer(named) + instead_of_model(named));
-  if (!folder.empty() && !carried.empty() && io::tokenizer_digest(folder) != carried)
+  if (folder.empty() || carried.empty()) return folder;
+  if (const std::string digest = io::tokenizer_digest(folder); !io::may_be_same_tokenizer(digest, carried))
     fail(ExitCode::usage,
-         "{}/tokenizer.json (digest {}) is another tokenizer than that of {} ({}). Name the folder of the one that it was trained with.",
-         folder, first_digits(io::tokenizer_digest(folder)), checkpoint, first_digits(carried));
+         "{}/tokenizer.json (digest {}) is another tokenizer than that of {} ({}).{} Name the folder of the one that it was trained with.",
+         folder, first_digits(digest), checkpoint, first_digits(carried), io::settings_differ(digest, carried));
+  if (!io::has_tokenizer_settings(carried)) say_not_compared(checkpoint);
   return folder;
 }
 
@@ -130,19 +138,20 @@ void require_tokenizer(const RunTokenizer& tokenizer, const SampleFile& file) {
   if (tokenizer.digest.empty()) return;
   const std::string again =
       fmt::format("Tokenize again: tessera tokenize --tokenizer {} ...", tokenizer.folder.empty() ? "DIR" : tokenizer.folder);
-  if (!file.tokenizer_digest().empty() && file.tokenizer_digest() != tokenizer.digest)
-    fail(ExitCode::data, "{} holds tokens of another tokenizer ({}, digest {}) than {} (digest {}). {}", file.path(), file.tokenizer(),
-         first_digits(file.tokenizer_digest()), tokenizer.source, first_digits(tokenizer.digest), again);
+  const std::string digest = file.tokenizer_digest();
+  if (!digest.empty() && !io::may_be_same_tokenizer(digest, tokenizer.digest))
+    fail(ExitCode::data, "{} holds tokens of another tokenizer ({}, digest {}) than {} (digest {}).{} {}", file.path(), file.tokenizer(),
+         first_digits(digest), tokenizer.source, first_digits(tokenizer.digest), io::settings_differ(digest, tokenizer.digest), again);
+  if (!digest.empty() && !io::has_tokenizer_settings(digest)) say_not_compared(file.path());
   if (file.tokenizer() == "byte")
     fail(ExitCode::data, "{} holds bytes, and this run's model has a tokenizer of its own, {} (digest {}). {}", file.path(),
          tokenizer.source, first_digits(tokenizer.digest), again);
-  if (file.tokenizer_digest().empty())
-    info("{} does not say whose tokens it holds; they are taken for those of {}", file.path(), tokenizer.source);
+  if (digest.empty()) info("{} does not say whose tokens it holds; they are taken for those of {}", file.path(), tokenizer.source);
 }
 
 void require_same_tokenizer(const SampleFile& file, const SampleFile& other) {
   const auto known = [](const SampleFile& f) { return !f.tokenizer_digest().empty() || f.tokenizer() == "byte"; };
-  if (!known(file) || !known(other) || file.tokenizer_digest() == other.tokenizer_digest()) return;
+  if (!known(file) || !known(other) || io::may_be_same_tokenizer(file.tokenizer_digest(), other.tokenizer_digest())) return;
   const auto whose = [](const SampleFile& f) {
     return f.tokenizer_digest().empty() ? std::string("bytes")
                                         : fmt::format("tokens of {}, digest {}", f.tokenizer(), first_digits(f.tokenizer_digest()));

@@ -11,7 +11,7 @@ namespace tessera {
 
 struct RunTokenizer {
   std::string folder;  ///< with tokenizer.json; "": nobody has named one
-  std::string digest;  ///< of tokenizer.json; "": the run has none
+  std::string digest;  ///< io::tokenizer_digest; "": the run has none
   std::string source;  ///< who says so, for messages
   std::string model =
       {};  ///< folder with the config.json of the model that the run begins with, which says ids of tokens; "": there is none

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Chains of runs that are killed and stopped by signals at many moments, saves included, and go on each time with the same command at another layout.
 A chain draws what it trains (model, adapters, frozen tensors, experts, data with masks and documents or a mixture, axes that are part of the arithmetic);
-every second one has data that spikes, and a guard that skips such steps or goes back; of some of these checkpoints vanish, as if their saves had failed. Each start draws its ranks, mesh, ZeRO stage, offload, recompute, the
-way of its saves, copies in the memory of nodes, and whether copies are compared or steps computed again. After every end the newest checkpoint must be whole and have the
+every second one has data that spikes, and a guard that skips such steps or goes back; of some of these checkpoints vanish, as if their saves
+had failed, and some go on in the middle with another checkpoint.every or checkpoint.keep. Each start draws its ranks, mesh, ZeRO stage,
+offload, recompute, the way of its saves, copies in the memory of nodes, and whether copies are compared or steps computed again. After every end the newest checkpoint must be whole and have the
 bits of a run that nobody disturbed; so must the losses and the state at the end of the chain. Moments are states of the run's folder, in which the ranks
 are frozen before they are killed: no speed of the machine decides what is met.
     kill_resume.py [--chains 2] [--ends 10] [--seed N] [--spikes]     ends: kills and signals of each chain; N is TESSERA_TEST_DRAW, which scripts/test makes of the commit;
@@ -100,7 +101,7 @@ def aim(chance, run, root):
     if kind == "start":  # MPI's start, the reading of the checkpoint, deck.toml and metrics.jsonl
         time.sleep(chance.uniform(0, 0.35))  # a random moment, of which nothing depends
         return kind
-    runs.wait_until(lambda: run.steps_done() > first or run.ended(), "a step")
+    runs.wait_until(lambda: run.steps_done() not in (0, first) or run.ended(), "a step")  # a run that goes back for long is not beyond the first
     if kind == "step":
         time.sleep(chance.uniform(0, 0.05))
         return kind
@@ -116,15 +117,19 @@ class Chain:
         model, self.axes = chance.choice(MODELS), chance.choice(AXES + [{"mesh__ep": 2}] * 4)
         if ("mesh__ep" in self.axes) != ("model__experts" in model):
             self.axes = {"mesh__ep": 2} if "model__experts" in model and chance.random() < 0.5 else {}
-        spikes = {} if not spikes else {"guards__spike": chance.choice(["rollback", "rollback", "skip"]), "guards__skip_limit": chance.choice([0, 2]), "guards__window": chance.choice([8, 12]), "guards__threshold": chance.choice([5.0, 8.0, 8.0]), "guards__rollback_limit": 500,
+        spikes = {} if not spikes else {"guards__spike": chance.choice(["rollback", "rollback", "skip"]), "guards__skip_limit": chance.choice([0, 2]), "guards__window": chance.choice([8, 12]), "guards__threshold": chance.choice([8.0, 8.0, 12.0]), "guards__rollback_limit": 500,
                                         "data__train": folder.spiking, "optimizer__learning_rate": 1e-2}
         if spikes:  # where a run goes back to follows from these and its steps: they must not differ from start to start
             spikes.update(checkpoint__every=chance.choice([1, 2, 3, 5]), checkpoint__keep=chance.choice([0, 0, 1, 2]))
         if spikes.get("guards__spike") == "skip":
             spikes["guards__skip_limit"] = 500  # in a row
+        self.other_keys = other_keys(chance, spikes) if spikes and chance.random() < 0.6 else None
         self.spikes = bool(spikes)
         self.keys = {**COMMON, **model, **(spikes or data_of(folder, chance))}
         self.reference = Reference(folder, number, self.keys, self.axes)
+        self.undisturbed = self.reference
+        if spikes:
+            self.undisturbed = Reference(folder, f"{self.name}-end", self.keys, self.axes, more=0, saves=self.keys)
         self.root = folder.run(self.name) + "/checkpoints"
         self.said = collections.Counter()
         self.good = True
@@ -205,6 +210,17 @@ class Chain:
             shutil.rmtree(f"{self.root}/{self.chance.choice(between[-3:])}")
             self.said["a checkpoint is gone"] += 1
 
+    def play(self, ends):
+        """So many ends. With other keys the chain is finished twice: where they change, and with them."""
+        before = ends // 2 if self.other_keys else 0
+        if before and not (all(self.end() for _ in range(before)) and self.finish()):
+            return False
+        if before:
+            for keys in (self.keys, self.undisturbed.keys):
+                keys.update(self.other_keys)
+            self.said[f"{self.keys['guards__spike']}: goes on with another checkpoint.every or checkpoint.keep"] += 1
+        return all(self.end() for _ in range(ends - before)) and self.finish()
+
     def reached(self):
         """The furthest step from which the chain has gone back: a run that ends before does not see what is there."""
         try:
@@ -219,12 +235,11 @@ class Chain:
         name = self.newest()
         last = max(int(name[-8:]) if name else 0, self.reached()) + LAST  # no start has come there yet
         self.folder.train(self.name, ranks, **{**keys, "run__steps": last})
-        reference = Reference(self.folder, f"{self.name}-end", self.keys, self.axes, more=0, saves=self.keys) if self.spikes else self.reference
-        good = runs.same(self.name + " losses", self.folder.losses(self.name), reference.losses(last))
-        good &= runs.same(self.name + " state", self.folder.hashes(self.name), reference.state(last))
+        good = runs.same(self.name + " losses", self.folder.losses(self.name), self.undisturbed.losses(last))
+        good &= runs.same(self.name + " state", self.folder.hashes(self.name), self.undisturbed.state(last))
         if self.spikes:
             kind = self.keys["guards__spike"]
-            self.said[f"{kind}: spikes"] += sum(row.get("skipped", 0) > 0 or "went_back" in row for row in self.folder.metrics(self.name))
+            self.said[f"{kind}: spikes"] = sum(row.get("skipped", 0) > 0 or "went_back" in row for row in self.folder.metrics(self.name))
         left = entries(self.root, "*.partial")
         if left:
             print(f"FAIL {self.name}: {left} was left behind")
@@ -255,6 +270,14 @@ class Reference:
     def losses(self, last):
         self.reach(last)
         return {step: loss for step, loss in self.folder.losses(self.name).items() if step <= last}
+
+
+def other_keys(chance, keys):
+    """Keys with which a run still finds what it goes back to: it has kept everything so far, or keeps less from now on."""
+    every, keep = keys["checkpoint__every"], keys["checkpoint__keep"]
+    if keep > 0:
+        return {"checkpoint__keep": 1}
+    return {"checkpoint__every": chance.choice([n for n in (1, 2, 3, 5, 7) if n >= every]), "checkpoint__keep": chance.choice([0, 1, 2])}
 
 
 def data_of(folder, chance):
@@ -301,7 +324,7 @@ def main():
             print(f"{chain.name} of seed {options.seed}: {chain.keys | chain.axes}", flush=True)
             if chain.reference.state(1) == chain.reference.state(2) or len(set(chain.reference.losses(20).values())) != 20:
                 sys.exit("FAIL the reference did not train")
-            fine = all(chain.end() for _ in range(options.ends)) and chain.finish()
+            fine = chain.play(options.ends)
             good &= fine
             for name in (chain.name, chain.reference.name, f"reference{chain.name}-end") if fine else ():
                 shutil.rmtree(folder.run(name), ignore_errors=True)

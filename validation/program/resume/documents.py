@@ -123,6 +123,23 @@ def check_routers(folder, common, device):
                  batch__micro=2)
 
 
+def check_scales(folder, common, device):
+    """Padding has no number that documents have not, and so makes no scale of fp8: in longer sequences the losses are the same."""
+    draw = random.Random(7)
+    texts = ["".join(draw.choice("abcdefgh ") for _ in range(40 + (i == 7))) for i in range(8)]  # each a sequence of 40
+    data = tokenize(folder, "scaled", texts)
+    keys = {**common, **PACKED, "data__train": data, "model__width": 32, "model__ff_width": 64, "model__vocab": 272, "batch__global": 4,
+            "batch__micro": 2, "run__steps": 3, "checkpoint__every": 0, "evaluate__every": 0,
+            "learning_rate__warmup_steps": 0, "optimizer__learning_rate": 0.02, "precision__compute": "bf16"}
+    for recipe in "tensorwise", "tensorwise_delayed", "rowwise":
+        losses = []
+        for length in 40, 72:
+            folder.train(f"{recipe}-{length}", 1, **{**keys, "precision__fp8": recipe, "batch__sequence_length": length})
+            losses.append(rows(folder, f"{recipe}-{length}", "loss"))
+        same = len(losses[0]) == 3 and all(abs(losses[1][step] / loss - 1) < 1e-6 for step, loss in losses[0].items())
+        check(f"{recipe}: losses without padding", same, str(losses))
+
+
 def check_rotations(folder, common, device):
     """Rotations that depend on the length take that of the longest document, not of what it is packed into."""
     draw = random.Random(9)
@@ -166,6 +183,7 @@ def main():
         check_layouts(folder, "masked", common, device)
         check_squares(folder, texts, common)
         check_routers(folder, common, device)
+        check_scales(folder, common, device)
         check_rotations(folder, common, device)
         check_layouts(folder, "packed", {**common, **PACKED, **LEARNED}, device)
         # Whoever shares a sequence with a document, it has the targets and the loss that it has. The last one is ended by no separator.

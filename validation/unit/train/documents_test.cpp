@@ -99,19 +99,22 @@ TEST(Documents, AFileMustSayWhereTheyBegin) {
   EXPECT_TRUE(test::has(test::error_of(ExitCode::data, [&] { SampleFile(bin, 4, vocab, masked); }), "t.bin does not say"));
 }
 
-/// What rows hold: each token with its target, and that no row's documents meet.
+/// What rows hold: each token with its target, that no row's documents meet, and that padding is its first token, alone.
 std::map<std::int32_t, std::int32_t> pairs_of(SampleFile& file, std::int64_t T) {
   std::map<std::int32_t, std::int32_t> pairs;
   for (std::int64_t sample = 0; sample < file.samples(); ++sample) {
     const Row row = read(file, sample, T);
     std::int32_t start = 0;
-    for (std::size_t t = 0; t < static_cast<std::size_t>(T); ++t) {
-      const bool follows = t > 0 && row.targets[t - 1] == row.tokens[t];
-      if (!follows && (t == 0 || row.targets[t] != no_target || row.targets[t - 1] != no_target)) start = static_cast<std::int32_t>(t);
+    std::size_t filled = static_cast<std::size_t>(T);
+    while (row.targets[filled - 1] == no_target) --filled;
+    for (std::size_t t = 0; t < filled; ++t) {
+      if (t > 0 && row.targets[t - 1] != row.tokens[t]) start = static_cast<std::int32_t>(t);
       EXPECT_EQ(row.starts[t], start) << "sample " << sample << ", position " << t;
-      if (row.targets[t] != no_target) {
-        EXPECT_TRUE(pairs.emplace(row.tokens[t], row.targets[t]).second) << row.tokens[t] << " is there twice";
-      }
+      EXPECT_TRUE(pairs.emplace(row.tokens[t], row.targets[t]).second) << row.tokens[t] << " is there twice";
+    }
+    for (std::size_t t = filled; t < static_cast<std::size_t>(T); ++t) {
+      EXPECT_EQ(row.tokens[t], row.tokens[0]) << "sample " << sample << ", position " << t;
+      EXPECT_EQ(row.starts[t], static_cast<std::int32_t>(t)) << "a document of its own";
     }
   }
   return pairs;

@@ -46,8 +46,8 @@ TEST(RunTokenizer, IsTheModelsAndStaysInTheRunsFolder) {
   EXPECT_EQ(find_tokenizer(deck_with(dir / "model"), dir / "run", "").folder, dir / "model");
   EXPECT_EQ(find_tokenizer(deck_with(dir / "gone"), dir / "run", "").folder, dir / "run/tokenizer") << "a resume needs the model no more";
   const std::string why = error_of(ExitCode::usage, [&] { find_tokenizer(deck_with(dir / "other"), dir / "run", ""); });
-  EXPECT_HAS(why, "other/tokenizer.json (digest " + io::tokenizer_digest(dir / "other").substr(0, 8) + ") is another tokenizer than");
-  EXPECT_HAS(why, io::tokenizer_digest(dir / "model").substr(0, 8));
+  EXPECT_HAS(why, "other/tokenizer.json (digest " + io::first_digits(io::tokenizer_digest(dir / "other")) + ") is another tokenizer than");
+  EXPECT_HAS(why, io::first_digits(io::tokenizer_digest(dir / "model")));
   EXPECT_EQ(find_tokenizer(deck_with(dir / "other"), "", "").folder, dir / "other") << "an earlier run is moved aside";
 }
 
@@ -81,8 +81,8 @@ TEST(RunTokenizer, IsTheOneThatTheDeckNames) {
   EXPECT_FALSE(fs::exists(dir / "new/tokenizer")) << "there is nothing to keep";
   deck.data.tokenizer = two;
   const std::string why = error_of(ExitCode::usage, [&] { find_tokenizer(deck, dir / "run", ""); });
-  EXPECT_HAS(
-      why, "run/tokenizer/tokenizer.json (digest " + one.substr(0, 8) + ") is another tokenizer than data.tokenizer (" + two.substr(0, 8));
+  EXPECT_HAS(why, "run/tokenizer/tokenizer.json (digest " + io::first_digits(one) + ") is another tokenizer than data.tokenizer (" +
+                      two.substr(0, 8));
   deck.data.tokenizer = dir / "other";
   EXPECT_HAS(error_of(ExitCode::usage, [&] { find_tokenizer(deck, dir / "run", ""); }), "is another tokenizer than");
   for (const std::string& neither : {dir / "gone", one.substr(1), std::string("byte")}) {
@@ -125,6 +125,46 @@ TEST(RunTokenizer, ADigestAloneRefusesTokensOfAnother) {
           [&] { require_tokenizer(tokenizer, file({.tokenizer = "big", .digest = std::string(32, 'a'), .vocab = 300, .end_token = 1})); }),
       "a.h5 holds tokens of another tokenizer (big, digest aaaaaaaa) than data.tokenizer (digest bbbbbbbb)");
   EXPECT_HAS(error_of(ExitCode::data, [&] { require_tokenizer(tokenizer, file({})); }), "a.h5 holds bytes");
+}
+
+/// tokenizer_config.json changes tokens where its class builds a tokenizer.
+TEST(RunTokenizer, RefusesAChangeBesideTokenizerJson) {
+  const Scratch dir;
+  make_tokenizer(dir / "model", R"({"model": {"type": "BPE"}})");
+  const auto configure = [&](const std::string& folder, const std::string& more) {
+    spill(folder + "/tokenizer_config.json", "{\"tokenizer_class\": \"LlamaTokenizer\"" + more + "}");
+  };
+  configure(dir / "model", "");
+  const RunTokenizer before = find_tokenizer(deck_with(dir / "model"), dir / "run", "");
+  const SampleFile file(token_file(dir / "a.h5", {.tokenizer = "m", .digest = before.digest, .vocab = 300, .end_token = 1}), 8, 300);
+  const SampleFile old(token_file(dir / "b.h5", {.tokenizer = "m", .digest = before.digest.substr(0, 32), .vocab = 300, .end_token = 1}), 8,
+                       300);
+  keep_files(before, dir / "run");
+  require_tokenizer(before, file);
+  configure(dir / "model", ", \"chat_template\": \"x\"");
+  EXPECT_EQ(find_tokenizer(deck_with(dir / "model"), dir / "run", "").digest, before.digest) << "no token depends on it";
+  configure(dir / "model", ", \"add_prefix_space\": false");
+  const char* settings = "tokenizer.json is the same; what differs is in tokenizer_config.json";
+  const std::string run = error_of(ExitCode::usage, [&] { find_tokenizer(deck_with(dir / "model"), dir / "run", ""); });
+  EXPECT_HAS(run, "is another tokenizer than");
+  EXPECT_HAS(run, settings);
+  const RunTokenizer changed = find_tokenizer(deck_with(dir / "model"), "", "");
+  const std::string data = error_of(ExitCode::data, [&] { require_tokenizer(changed, file); });
+  EXPECT_HAS(data, "a.h5 holds tokens of another tokenizer");
+  EXPECT_HAS(data, settings);
+  EXPECT_HAS(error_of(ExitCode::data,
+                      [&] {
+                        require_same_tokenizer(
+                            file,
+                            SampleFile(token_file(dir / "c.h5", {.tokenizer = "m", .digest = changed.digest, .vocab = 300, .end_token = 1}),
+                                       8, 300));
+                      }),
+             "a run has one tokenizer");
+  // One that an earlier version wrote has no word on these files.
+  require_tokenizer(changed, old), require_same_tokenizer(file, old);
+  Deck named = deck_with("");
+  named.data.tokenizer = before.digest.substr(0, 32);
+  EXPECT_EQ(find_tokenizer(named, dir / "run", "").digest, before.digest) << "the fuller of two that agree";
 }
 
 TEST(RunTokenizer, RefusesTokensOfAnother) {
