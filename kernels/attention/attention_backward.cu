@@ -23,12 +23,12 @@ using namespace tensor_core_tiles;
 template <int Dp>
 struct KeyTiles {
   static constexpr bool together = Dp <= 128;
-  static constexpr int M = Dp <= 64 ? 2 : 1, keys = warps * 16 * M, step = Dp == 96 ? 64 : 32;
+  static constexpr int M = Dp <= 64 ? 2 : 1, keys = warps * 16 * M, step = Dp == 96 ? 64 : Dp == 256 ? 16 : 32;  // in 99 KiB
   static constexpr std::size_t shared_bytes = half_bytes * Dp * (2 * keys + 4 * step) + sizeof(float) * 4 * step;
 };
 template <int Dp>
 struct QueryTiles {
-  static constexpr int M = Dp <= 128 ? 2 : 1, queries = warps * 16 * M, step = 32;
+  static constexpr int M = Dp <= 128 ? 2 : 1, queries = warps * 16 * M, step = Dp == 256 ? 16 : 32;
   static constexpr std::size_t shared_bytes = half_bytes * Dp * (2 * queries + 4 * step) + sizeof(float) * 2 * queries;
 };
 
