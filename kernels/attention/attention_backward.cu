@@ -24,13 +24,13 @@ template <class Dims>
 struct KeyTiles {
   static constexpr int Dp = Dims::Dp;
   static constexpr bool together = Dp <= 128;
-  static constexpr int M = Dp <= 64 ? 2 : 1, keys = warps * 16 * M, step = Dp == 96 ? 64 : 32;
+  static constexpr int M = Dp <= 64 ? 2 : 1, keys = warps * 16 * M, step = Dp == 96 ? 64 : Dp == 256 ? 16 : 32;  // in 99 KiB
   static constexpr std::size_t shared_bytes = half_bytes * (Dp + Dims::Dvp) * (keys + 2 * step) + sizeof(float) * 4 * step;
 };
 template <class Dims>
 struct QueryTiles {
   static constexpr int Dp = Dims::Dp;
-  static constexpr int M = Dp <= 128 ? 2 : 1, queries = warps * 16 * M, step = 32;
+  static constexpr int M = Dp <= 128 ? 2 : 1, queries = warps * 16 * M, step = Dp == 256 ? 16 : 32;
   static constexpr std::size_t shared_bytes = half_bytes * (Dp + Dims::Dvp) * (queries + 2 * step) + sizeof(float) * 2 * queries;
 };
 

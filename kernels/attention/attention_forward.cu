@@ -15,7 +15,7 @@ using namespace tensor_core_tiles;
 template <class Dims>
 struct ForwardTiles {
   static constexpr int Dp = Dims::Dp;
-  static constexpr int M = Dp <= 128 ? 2 : 1, queries = warps * 16 * M, keys = Dp == 96 || Dp == 128 ? 32 : 64;  // what registers hold
+  static constexpr int M = Dp <= 128 ? 2 : 1, queries = warps * 16 * M, keys = Dp >= 96 ? 32 : 64;  // what registers and 99 KiB hold
   static constexpr std::size_t shared_bytes = half_bytes * (Dp * queries + 2 * keys * (Dp + Dims::Dvp));
 };
 

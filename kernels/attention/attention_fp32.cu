@@ -15,7 +15,8 @@ constexpr int side = 16, threads = side * side;
 // Both widths of heads are padded with zeros to Dp. Rows of a tile lie Dp + 4 apart, so that the float4 of 8 rows are in different banks.
 template <int Dp>
 struct Tiles {
-  static constexpr int R = Dp <= 128 ? 4 : 2, rows = side * R, stride = Dp + 4, p_stride = rows + 4;
+  static constexpr int R = Dp <= 64 ? 4 : Dp <= 128 ? 2 : 1;  // four tiles fit 99 KiB, all that a block of an RTX 4090 may have
+  static constexpr int rows = side * R, stride = Dp + 4, p_stride = rows + 4;
   static constexpr std::size_t shared_bytes(int tiles) { return sizeof(float) * (tiles * rows * stride + rows * p_stride); }
 };
 

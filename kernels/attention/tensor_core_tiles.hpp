@@ -169,7 +169,7 @@ __device__ __forceinline__ void pack_left(std::uint32_t (&a)[N / 2][4], const fl
 }
 
 #ifdef TESSERA_EMULATED_GPU
-inline float reciprocal_approximate(float x) { return 1 / x; }
+inline float reciprocal_approximate(float x) { return emulator::approximate(1 / static_cast<double>(x), x, 1); }
 #else
 /// 1 / x within an ulp; 0 where x is infinite.
 __device__ __forceinline__ float reciprocal_approximate(float x) {

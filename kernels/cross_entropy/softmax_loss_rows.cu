@@ -1,10 +1,11 @@
 // The row pass over logits, a block a row. Bound by memory: 4 bytes read and sizeof(T) written a logit. The first pass finds maximum and
 // sum together; it keeps the first 40,960 logits of the row in shared memory, and the second pass reads the others again, last ones first,
-// since those are the likeliest to be in the second-level cache still. Not yet measured.
+// since those are the likeliest to be in the second-level cache still. GPUs with less shared memory keep 24,576. Not yet measured.
 #include <algorithm>
 #include <limits>
 
 #include "kernels/cross_entropy/logit_map_device.hpp"
+#include "kernels/cuda/devices.hpp"
 #include "kernels/cuda/reduce.hpp"
 #include "kernels/cuda/vector.hpp"
 
@@ -15,7 +16,8 @@ using namespace tessera::cuda;
 
 constexpr int N = vector_elements<float>, row_threads = 512, unroll = 8;
 constexpr int tile = row_threads * N * unroll;
-constexpr int most_kept = 40960;  // 160 KiB: an SM of an A100 has 163 KiB for a block
+constexpr int most_kept = 40960;         // 160 KiB: an SM of an A100 has 163 KiB for a block
+constexpr int most_kept_by_few = 24576;  // 96 KiB, where a block may have no more than 99: RTX 4090, L40S, A6000
 
 /// Finite, so that lowest - lowest is 0 for a thread that has no logits; e^(lowest - x) is 0.
 constexpr float lowest = -std::numeric_limits<float>::max();
@@ -136,7 +138,8 @@ __global__ void __launch_bounds__(row_threads) row_kernel(SoftmaxLossRows s, int
 
 template <bool gradient, class T>
 void run(const Context& context, const SoftmaxLossRows& s) {
-  const int kept = gradient ? static_cast<int>(std::min<std::int64_t>(round_up(s.V, N), most_kept)) : 0;
+  const int most = shared_memory_limit() > most_kept * sizeof(float) ? most_kept : most_kept_by_few;
+  const int kept = gradient ? static_cast<int>(std::min<std::int64_t>(round_up(s.V, N), most)) : 0;
   with_whole(on_sixteen_bytes(s.logits, s.d_logits) && whole_vectors(vector_elements<T>, {s.V}), [&](auto whole) {
     using W = decltype(whole);
     auto* kernel = s.map != LogitMap{} ? row_kernel<true, gradient, T, W> : row_kernel<false, gradient, T, W>;

@@ -1,5 +1,7 @@
 #include "kernels/cuda/devices.hpp"
 
+#include <sstream>
+
 #include "kernels/cuda/runtime.hpp"
 
 namespace tessera::cuda {
@@ -74,19 +76,38 @@ std::string device_model() {
 
 namespace {
 
-/// Of this thread's device: 90 is 9.0.
-int compute_capability() {
-  int device = 0, major = 0, minor = 0;
+/// Of this thread's device.
+int attribute(cudaDeviceAttr which) {
+  int device = 0, value = 0;
   TESSERA_CUDA_CHECK(cudaGetDevice(&device));
-  TESSERA_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  TESSERA_CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
-  return 10 * major + minor;
+  TESSERA_CUDA_CHECK(cudaDeviceGetAttribute(&value, which, device));
+  return value;
 }
+
+/// 90 is 9.0.
+int compute_capability() { return 10 * attribute(cudaDevAttrComputeCapabilityMajor) + attribute(cudaDevAttrComputeCapabilityMinor); }
 
 }  // namespace
 
+std::string describe_translation() {
+  const int own = compute_capability();
+  std::istringstream architectures(TESSERA_CUDA_ARCHITECTURES);  // "80 90a-real"
+  for (std::string one; architectures >> one;) {
+    std::size_t digits = 0;
+    const int compiled = std::stoi(one, &digits);
+    const bool has_code = !one.ends_with("-virtual"), exact = one.substr(digits).starts_with("a");
+    if (has_code && (exact ? own == compiled : own / 10 == compiled / 10 && own >= compiled)) return "";
+  }
+  return "this program has no machine code for compute capability " + std::to_string(own / 10) + "." + std::to_string(own % 10) +
+         ", only for " TESSERA_CUDA_ARCHITECTURES
+         ". The driver translates its kernels at the first start, which takes minutes, and keeps them in " +
+         "~/.nv/ComputeCache. If ranks time out meanwhile, start one rank first, or build with -DCMAKE_CUDA_ARCHITECTURES=" +
+         std::to_string(own) + "-real";
+}
+
 bool is_hopper() { return compute_capability() == 90; }
 bool multiplies_fp8() { return compute_capability() >= 89; }
+std::size_t shared_memory_limit() { return static_cast<std::size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)); }
 
 void use_device(int device) { TESSERA_CUDA_CHECK(cudaSetDevice(device)); }
 

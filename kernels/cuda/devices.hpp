@@ -34,8 +34,16 @@ std::string device_model();
 /// Whether this thread's device runs code for sm_90a: compute capability 9.0 alone.
 bool is_hopper();
 
+/// If the program has no machine code for this thread's device, so that the driver translates its kernels from PTX at the first start: a
+/// sentence that says so, and how to build without it. Else empty.
+std::string describe_translation();
+
 /// Whether this thread's device multiplies fp8: compute capability 8.9 and later.
 bool multiplies_fp8();
+
+/// Bytes of shared memory that a block may ask for on this thread's device: 99 KiB on compute capabilities 8.6, 8.9 and 12.0, 163 on 8.0,
+/// 227 on 9.0 and 10.0.
+std::size_t shared_memory_limit();
 
 /// What this thread does on a GPU from now on is done on this one.
 void use_device(int device);

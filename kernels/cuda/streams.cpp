@@ -82,7 +82,10 @@ std::unique_ptr<Graph> Streams::end_capture(std::size_t most) const {
   cudaGraphExec_t made = nullptr;
   std::size_t nodes = 0;
   cudaError_t status = cudaGraphGetNodes(graph, nullptr, &nodes);
-  if (status == cudaSuccess && nodes <= most) status = cudaGraphInstantiate(&made, graph, 0);
+  if (status == cudaSuccess && nodes <= most) {
+    // Without this flag all nodes run at the priority of the stream that launches the graph.
+    status = cudaGraphInstantiate(&made, graph, cudaGraphInstantiateFlagUseNodePriority);
+  }
   cudaGraphDestroy(graph);
   TESSERA_CUDA_CHECK(status);
   if (nodes > most)

@@ -164,7 +164,7 @@ template <class T>
 std::uint32_t pack(float low, float high) {
   return fragments::pair(T(low).bits, T(high).bits);
 }
-inline float exp2_approximate(float x) { return x < -126.0f ? 0.0f : std::exp2(x); }
+using emulator::exp2_approximate;
 
 #endif
 

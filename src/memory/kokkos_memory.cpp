@@ -13,14 +13,15 @@ namespace tessera {
 namespace {
 
 #ifdef TESSERA_EMULATED_GPU
-/// A GPU's memory on the host, on pages as the real ones are.
 struct EmulatedSpace {
+  bool pinned;
   void* allocate(const char*, std::size_t bytes) const {
-    void* data = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
-    if (data) std::memset(data, 0xff, bytes);  // NaN: reading what nobody wrote shows
+    void* data = nullptr;
+    const std::size_t pages = (bytes + 4095) / 4096 * 4096;  // as a GPU's own are
+    pinned ? cudaHostAlloc(&data, pages, cudaHostAllocDefault) : cudaMalloc(&data, pages);
     return data;
   }
-  void deallocate(const char*, void* data, std::size_t) const { cudaFree(data); }  // which knows memory that must not be freed yet
+  void deallocate(const char*, void* data, std::size_t) const { pinned ? cudaFreeHost(data) : cudaFree(data); }
 };
 #endif
 
@@ -32,7 +33,7 @@ bool with_space(Tier tier, F f) {
   if (tier == Tier::device) return f(Kokkos::CudaSpace()), true;
   if (tier == Tier::pinned) return f(Kokkos::CudaHostPinnedSpace()), true;
 #elif defined(TESSERA_EMULATED_GPU)
-  if (tier == Tier::device || tier == Tier::pinned) return f(EmulatedSpace()), true;
+  if (tier == Tier::device || tier == Tier::pinned) return f(EmulatedSpace{.pinned = tier == Tier::pinned}), true;
 #endif
   return false;
 }

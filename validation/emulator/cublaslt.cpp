@@ -118,11 +118,12 @@ struct Product {
   }
 };
 
-/// Whether the device that is emulated multiplies codes.
-bool has_codes() {
-  int major = 0;
+/// Whether the device that is emulated multiplies codes: with a scale a matrix from 8.9 on, with a scale a row on 9.0 alone.
+bool has_codes(int scale_mode) {
+  int major = 0, minor = 0;
   cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
-  return major >= 9;
+  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0);
+  return scale_mode == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F ? major == 9 && minor == 0 : 10 * major + minor >= 89;
 }
 
 template <class T>
@@ -252,7 +253,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t description
                         .beta = *static_cast<const float*>(beta)};
   if (product.m() != product.out.rows || product.n() != product.out.columns || product.depth() != product.second_depth())
     return CUBLAS_STATUS_INVALID_VALUE;
-  if (!product.is_supported() || (is_code(product.x.type) && !has_codes())) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (!product.is_supported() || (is_code(product.x.type) && !has_codes(product.what.first_mode))) return CUBLAS_STATUS_NOT_SUPPORTED;
   tessera::emulator::enqueue(stream, [=] {
     if (promise.slow) std::this_thread::sleep_for(std::chrono::microseconds(500));
     return product.run(first, second, c, d), true;

@@ -17,6 +17,8 @@ dim3 block_size, grid_size;
 namespace {
 
 namespace context = boost::context;
+/// Bytes of static variables in shared memory beside dynamic ones: the emulator cannot count them, scripts/sass does.
+constexpr std::size_t static_shared = 512;
 constexpr std::size_t warp_lanes = 32, slot_bytes = 128, stack_bytes = 256 << 10;
 
 /// A place where `expected` threads meet.
@@ -265,7 +267,9 @@ void launch(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function
   if (block.x * block.y * block.z > 1024 || block.x * block.y * block.z == 0 || grid.x == 0 || grid.y == 0 || grid.z == 0 ||
       grid.x > 0x7fffffff || grid.y > 65535 || grid.z > 65535)
     throw std::logic_error("emulator: a launch that CUDA refuses: " + std::to_string(grid.x) + " blocks of " + std::to_string(block.x));
-  if (shared_bytes > (227 << 10)) throw std::logic_error("emulator: more than 227 KiB of shared memory");
+  if (shared_bytes + static_shared > shared_memory_limit())
+    throw std::logic_error("emulator: " + std::to_string(shared_bytes) + " bytes of dynamic shared memory, where this GPU has " +
+                           std::to_string(shared_memory_limit()) + " and static variables take up to " + std::to_string(static_shared));
   grid_size = grid;
   block_size = block;
   constexpr std::size_t alignment = 1024;

@@ -39,8 +39,12 @@ void set_order(Order order);
 /// Whether this is a build with the thread sanitizer, which takes twenty times as long.
 bool watches_races();
 
-/// Which GPU the runtime claims to be: 8 or 9, for x.0. At first 8.
-void set_compute_capability(int major);
+/// Which GPU the runtime claims to be. At first 8.6, where blocks have the least shared memory, or TESSERA_EMULATED_CAPABILITY of the
+/// environment: "9.0", "8.9".
+void set_compute_capability(int major, int minor = 0);
+/// Shared memory that a block of this GPU may ask for, in bytes (CUDA's programming guide, "Technical Specifications per Compute
+/// Capability").
+std::size_t shared_memory_limit();
 
 /// Products that the stand-in for cuBLASLt has run with its algorithm `number`, 0 to 3. Of several that it offers the third is the fastest.
 int products_of_algorithm(int number);
@@ -54,6 +58,8 @@ bool kernel_faults();
 
 /// Executable graphs that have not been destroyed.
 int live_graphs();
+/// Graphs made so far whose streams had unequal priorities, without the flag that keeps them: all their nodes run at the launch stream's.
+int graphs_without_priorities();
 /// Calls so far that took memory of the GPU, or pinned memory: cudaMalloc and its like.
 std::int64_t allocations();
 
@@ -77,7 +83,12 @@ using Work = std::function<bool()>;
 /// A stream does its work at once for as long as it can. Work that has to wait (a collective, another stream's event) holds what is issued
 /// behind it on its stream until a call asks for a stream's or an event's state, or waits for it: a wait that is missing between two
 /// streams shows. The null stream has its work done on return.
-void enqueue(cudaStream_t stream, Work work);
+/// Of work that is captured, `launched` is called each time a graph that holds it is launched. Device memory is open while work runs, and
+/// closed to all else: the host that reads it ends with a fault, as it does on a machine with a GPU.
+void enqueue(cudaStream_t stream, Work work, std::function<void()> launched = {});
+/// The same for what runs on the host in a stream's order.
+void enqueue_on_host(cudaStream_t stream, Work work);
+bool is_captured(cudaStream_t stream);
 /// From now on every NCCL communicator of this process reports this error (an ncclResult_t); 0: none.
 void set_nccl_error(int error);
 /// From now on ncclCommRegister fails, or no longer.
@@ -232,10 +243,31 @@ template <class T>
 void __stcs(T* p, const T& value) {
   *p = value;
 }
-inline float __expf(float x) { return std::exp(x); }
-inline float __logf(float x) { return std::log(x); }
-inline float __fdividef(float x, float y) { return x / y; }
-inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
+
+namespace tessera::emulator {
+/// `exact`, moved by up to `ulps` units in the last place, as far as the digits of `of` say: what a GPU's approximation may return, and the
+/// same for the same operand. 0, infinities and NaN stay.
+inline float approximate(double exact, float of, int ulps) {
+  const auto nearest = static_cast<float>(exact);
+  if (!std::isnormal(nearest)) return nearest;
+  const std::uint32_t mixed = (std::bit_cast<std::uint32_t>(of) * 0x9e3779b1u) >> 8;
+  const auto by = static_cast<int>(mixed % static_cast<std::uint32_t>(2 * ulps + 1)) - ulps;
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(nearest) + static_cast<std::uint32_t>(by));
+}
+/// ex2.approx.ftz: a relative error of 2^-22.5 at most, which is 2 ulp; 1 at 0; no subnormal results (PTX ISA, "ex2").
+inline float exp2_approximate(float x) {
+  if (x == 0) return 1;
+  const float y = approximate(std::exp2(static_cast<double>(x)), x, 2);
+  return y < 0x1p-126f ? 0 : y;
+}
+}  // namespace tessera::emulator
+
+// Their errors are those of the CUDA programming guide, "Intrinsic Functions": 2 + floor(|1.173 x|) ulp, since the product with log2(e) is
+// rounded, and 2 ulp.
+inline float __expf(float x) { return ::tessera::emulator::exp2_approximate(x * 1.44269504f); }
+inline float __fdividef(float x, float y) {
+  return ::tessera::emulator::approximate(static_cast<double>(x) / static_cast<double>(y), y, 2);
+}
 inline float __frcp_rn(float x) { return 1.0f / x; }
 inline float __fmaf_rn(float x, float y, float z) { return std::fma(x, y, z); }
 inline unsigned __umulhi(unsigned a, unsigned b) { return static_cast<unsigned>((std::uint64_t{a} * b) >> 32); }

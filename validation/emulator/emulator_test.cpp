@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "kernels/cuda/devices.hpp"
 #include "kernels/cuda/warpgroup.hpp"
 
 namespace tessera {
@@ -233,6 +234,102 @@ TEST(Emulator, ANamedBarrierThatNobodyWaitsForIsAnError) {
   int sum = 0;
   EXPECT_THROW(launch(nullptr, 1, 64, 0, take_turns, &sum, Turns::one_too_many), std::logic_error);
   EXPECT_THROW(launch(nullptr, 1, 64, 0, expects_different_numbers, &sum), std::logic_error);
+}
+
+// What GPUs refuse is refused: by the shared memory of the capability, by whose memory it is, by the direction of a copy.
+__global__ void write_one(int* to) { *to = 1; }
+
+TEST(Emulator, SharedMemoryIsThatOfTheCapability) {
+  int value = 0;
+  const auto start = [&](std::size_t kibibytes) { launch(nullptr, 1, 32, kibibytes << 10, write_one, &value); };
+  struct Gpu {
+    int major, minor;
+    std::size_t most;
+  };
+  for (const Gpu& gpu : {Gpu{8, 6, 98}, Gpu{8, 9, 98}, Gpu{8, 0, 162}, Gpu{9, 0, 226}}) {
+    emulator::set_compute_capability(gpu.major, gpu.minor);
+    EXPECT_NO_THROW(start(gpu.most)) << gpu.major << "." << gpu.minor;
+    EXPECT_THROW(start(gpu.most + 1), std::logic_error) << gpu.major << "." << gpu.minor;
+  }
+  emulator::set_compute_capability(8, 6);
+}
+
+TEST(Emulator, TheHostCannotTouchDeviceMemory) {
+  int *data = nullptr, *pinned = nullptr, value = 0;
+  ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&data), sizeof(int)), cudaSuccess);
+  ASSERT_EQ(cudaMallocHost(reinterpret_cast<void**>(&pinned), sizeof(int)), cudaSuccess);
+  launch(nullptr, 1, 1, 0, write_one, data);
+  EXPECT_DEATH(value = *static_cast<volatile int*>(data), "");
+  ASSERT_EQ(cudaMemcpy(&value, data, sizeof(int), cudaMemcpyDeviceToHost), cudaSuccess);
+  EXPECT_EQ(value, 1);
+  launch(nullptr, 1, 1, 0, write_one, pinned);
+  EXPECT_EQ(*pinned, 1) << "pinned memory is the host's too";
+  EXPECT_DEATH(launch(nullptr, 1, 1, 0, write_one, data + 64), "") << "and nothing lies behind an allocation";
+  EXPECT_EQ(cudaFree(data), cudaSuccess);
+  EXPECT_EQ(cudaFreeHost(pinned), cudaSuccess);
+}
+
+TEST(Emulator, WhatAStreamCallsOnTheHostIsTheHost) {
+  int* data = nullptr;
+  cudaStream_t stream = nullptr;
+  ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&data), sizeof(int)), cudaSuccess);
+  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+  EXPECT_DEATH(cudaLaunchHostFunc(
+                   stream, [](void* p) { *static_cast<volatile int*>(p) = 2; }, data),
+               "");
+  cudaStreamDestroy(stream);
+  EXPECT_EQ(cudaFree(data), cudaSuccess);
+}
+
+TEST(Emulator, ACopyInTheWrongDirectionIsRefused) {
+  int *data = nullptr, value = 7;
+  ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&data), sizeof(int)), cudaSuccess);
+  EXPECT_EQ(cudaMemcpy(data, &value, sizeof(int), cudaMemcpyDeviceToHost), cudaErrorInvalidMemcpyDirection);
+  EXPECT_EQ(cudaMemcpy(data, &value, sizeof(int), cudaMemcpyDeviceToDevice), cudaErrorInvalidMemcpyDirection);
+  EXPECT_EQ(cudaMemcpy(&value, data, sizeof(int), cudaMemcpyHostToDevice), cudaErrorInvalidMemcpyDirection);
+  EXPECT_EQ(cudaMemcpy(data, &value, sizeof(int), cudaMemcpyDefault), cudaSuccess);
+  EXPECT_EQ(cudaFree(data), cudaSuccess);
+}
+
+// A vector of four floats that does not lie on 16 bytes.
+__global__ void read_vector(float* to, const float* from) { *to = reinterpret_cast<const float4*>(from)->x; }
+
+#ifndef TESSERA_RACES
+TEST(Emulator, AVectorThatIsNotAlignedIsAFault) {
+  float* data = nullptr;
+  ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&data), 64), cudaSuccess);
+  EXPECT_NO_THROW(launch(nullptr, 1, 1, 0, read_vector, data, static_cast<const float*>(data + 4)));
+  EXPECT_DEATH(launch(nullptr, 1, 1, 0, read_vector, data, static_cast<const float*>(data + 1)), "misaligned");
+  EXPECT_EQ(cudaFree(data), cudaSuccess);
+}
+#endif
+
+// Their results are what a GPU may return, and seldom the nearest number.
+TEST(Emulator, ApproximationsAreWithinTheirBoundsAndNotExact) {
+  int exact = 0;
+  for (int i = 1; i <= 1000; ++i) {
+    const float x = -0.037f * static_cast<float>(i), e = __expf(x), q = __fdividef(1.0f, -x);
+    const double true_e = std::exp(static_cast<double>(x)), ulp = std::ldexp(1.0, std::ilogb(true_e) - 23);
+    EXPECT_LE(std::abs(static_cast<double>(e) - true_e), (2.5 + std::floor(std::abs(1.173 * static_cast<double>(x)))) * ulp) << x;
+    const double true_q = -1 / static_cast<double>(x);
+    EXPECT_LE(std::abs(static_cast<double>(q) - true_q), 2.5 * std::ldexp(1.0, std::ilogb(true_q) - 23)) << x;
+    exact += e == static_cast<float>(true_e), exact += q == static_cast<float>(true_q);
+  }
+  EXPECT_LT(exact, 1000);
+  EXPECT_EQ(__expf(0), 1.0f);
+  EXPECT_EQ(__expf(-1000), 0.0f);
+  EXPECT_EQ(__expf(-INFINITY), 0.0f);
+}
+
+TEST(Emulator, AGpuWithoutMachineCodeIsToldOf) {
+  for (const auto& [major, minor] : {std::pair{8, 0}, {8, 6}, {8, 9}, {9, 0}}) {
+    emulator::set_compute_capability(major, minor);
+    EXPECT_EQ(cuda::describe_translation(), "") << major << "." << minor;
+  }
+  emulator::set_compute_capability(10, 0);
+  EXPECT_NE(cuda::describe_translation().find("no machine code for compute capability 10.0"), std::string::npos);
+  EXPECT_NE(cuda::describe_translation().find("=100-real"), std::string::npos);
+  emulator::set_compute_capability(8, 6);
 }
 
 TEST(Emulator, EventsTellTheTimeBetweenThem) {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -82,7 +83,7 @@ struct ncclComm {
   /// Work that streams still have to do; it outlives a communicator that is aborted.
   struct Life {
     bool aborted = false;
-    int under_way = 0;
+    int under_way = 0, in_graphs = 0;  ///< calls; in_graphs: of these, those of graphs that have been launched and have not ended
   };
   std::shared_ptr<Life> life = std::make_shared<Life>();
 
@@ -167,7 +168,8 @@ void combine(void* into, const void* term, std::size_t n, ncclDataType_t type, n
 }
 
 /// One call under way: messages to and from the members, then sums. NCCL promises no order of theirs: each call of a communicator begins
-/// with another rank, so that whoever relies on one order gets different bits.
+/// with another rank, so that whoever relies on one order gets different bits. MPI moves bytes when it likes, so messages have memory of
+/// their own: the device's is open only now and then.
 class Transfer {
  public:
   Transfer(const Call& call, std::vector<MPI_Request>& requests) : call_(call), comm_(*call.comm), requests_(requests) {
@@ -193,6 +195,7 @@ class Transfer {
     }
   }
   void finish() {
+    for (const Arrival& arrival : arrivals_) std::memcpy(arrival.to, arrival.bytes.data(), arrival.bytes.size());
     if (!sums_) return;
     std::vector<std::byte>& sum = terms_[first_];
     for (std::size_t r = 1; r < terms_.size(); ++r)
@@ -216,11 +219,19 @@ class Transfer {
       if (to != call_.send) std::memmove(to, call_.send, bytes);
     }
   }
+  struct Arrival {
+    void* to;
+    std::vector<std::byte> bytes;
+  };
+
   void put(const void* from, std::size_t bytes, std::size_t to) {
-    requests_.push_back(send(from, bytes, comm_.members[to].world_rank, comm_.tag));
+    const auto* first = static_cast<const std::byte*>(from);
+    const std::vector<std::byte>& message = sent_.emplace_back(first, first + bytes);
+    requests_.push_back(send(message.data(), bytes, comm_.members[to].world_rank, comm_.tag));
   }
   void get(void* to, std::size_t bytes, std::size_t from) {
-    requests_.push_back(receive(to, bytes, comm_.members[from].world_rank, comm_.tag));
+    std::vector<std::byte>& message = arrivals_.emplace_back(Arrival{to, std::vector<std::byte>(bytes)}).bytes;
+    requests_.push_back(receive(message.data(), bytes, comm_.members[from].world_rank, comm_.tag));
   }
 
   Call call_;
@@ -229,6 +240,8 @@ class Transfer {
   bool sums_ = false;
   std::size_t first_ = 0;                      // whose term a sum begins with
   std::vector<std::vector<std::byte>> terms_;  // of each rank
+  std::list<std::vector<std::byte>> sent_;
+  std::list<Arrival> arrivals_;  // lists: MPI knows where their bytes lie
 };
 
 /// The calls of a group on one communicator: one piece of work of their stream.
@@ -237,14 +250,13 @@ struct Group {
   std::shared_ptr<ncclComm::Life> life;
   std::vector<MPI_Request> requests;
   std::vector<Transfer> transfers;
-  bool counted = true, asked = false, begun = false;
+  bool captured = false, asked = false, begun = false;
 
   /// In a graph it is done again and again.
   bool work() {
     if (life->aborted) return true;
     if (!asked) {
-      life->under_way += !counted;
-      asked = counted = true;
+      asked = true;
       return false;
     }
     if (!begun) {
@@ -254,12 +266,20 @@ struct Group {
     if (!all_done(requests)) return false;
     for (Transfer& transfer : transfers) transfer.finish();
     --life->under_way;
-    counted = asked = begun = false;
+    life->in_graphs -= captured;
+    asked = begun = false;
     transfers.clear();
     requests.clear();
     return true;
   }
 };
+
+/// Whether calls outside a graph may overlap with those of a graph, on one communicator: NCCL orders them by nodes that it adds to the
+/// graph.
+bool mixes() {
+  const char* support = std::getenv("NCCL_GRAPH_MIXING_SUPPORT");
+  return !support || std::string(support) != "0";
+}
 
 thread_local int g_depth = 0;
 thread_local std::vector<Call> g_calls;
@@ -275,9 +295,18 @@ ncclResult_t launch() {
     for (const Call& call : group->calls)
       if (call.stream != stream) return ncclInvalidUsage;
     group->life = comm->life;
-    ++comm->life->under_way;
+    group->captured = tessera::emulator::is_captured(stream);
+    if (!group->captured) {
+      if (!mixes() && comm->life->in_graphs > 0) return ncclInvalidUsage;
+      ++comm->life->under_way;
+    }
     comm->state = ncclInProgress;
-    tessera::emulator::enqueue(stream, [group] { return group->work(); });
+    tessera::emulator::enqueue(
+        stream, [group] { return group->work(); },
+        [life = group->life] {
+          if (!mixes() && life->under_way > life->in_graphs) g_error = ncclInvalidUsage;
+          ++life->under_way, ++life->in_graphs;
+        });
   }
   return ncclInProgress;
 }

@@ -3,6 +3,8 @@
 #include "emulator.hpp"
 
 #include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -40,6 +42,7 @@ struct CUgraph_st {
   struct Node {
     tessera::emulator::Work work;
     MomentRef record, wait;
+    std::function<void()> launched;
   };
   CUstream_st* origin = nullptr;
   std::vector<std::pair<CUstream_st*, std::deque<Node>>> streams;
@@ -59,21 +62,77 @@ struct CUgraphExec_st {
 namespace {
 constexpr std::size_t device_memory = std::size_t{16} << 30;
 std::int64_t g_allocations = 0;
-cudaError_t give(void** p, std::size_t bytes) {
+
+/// What cudaMalloc gave: pages that are closed but for the work of streams. It ends where a closed page begins.
+struct DeviceBlock {
+  std::byte *begin, *data;
+  std::size_t pages;  ///< bytes of them
+  std::size_t size;
+  bool holds(const void* p) const { return data <= p && p < data + size; }
+};
+std::vector<DeviceBlock> g_device_blocks;
+int g_open = 0;
+
+const DeviceBlock* device_block(const void* p) {
+  const auto found = std::ranges::find_if(g_device_blocks, [=](const DeviceBlock& block) { return block.holds(p); });
+  return found == g_device_blocks.end() ? nullptr : &*found;
+}
+
+/// While one lives, device memory can be read and written.
+struct DeviceAccess {
+  DeviceAccess() {
+    if (g_open++ == 0) protect(PROT_READ | PROT_WRITE);
+  }
+  ~DeviceAccess() {
+    if (--g_open == 0) protect(PROT_NONE);
+  }
+  DeviceAccess(const DeviceAccess&) = delete;
+  static void protect(int how) {
+    for (const DeviceBlock& block : g_device_blocks) ::mprotect(block.begin, block.pages, how);
+  }
+};
+
+constexpr std::size_t alignment = 256;  // of all memory that CUDA gives
+
+cudaError_t give_device(void** p, std::size_t bytes) {
   ++g_allocations;
-  *p = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
-  if (*p) std::memset(*p, 0xff, bytes);  // NaN: reading what nobody wrote shows
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const std::size_t size = (std::max<std::size_t>(bytes, 1) + alignment - 1) / alignment * alignment,
+                    pages = (size + page - 1) / page * page;
+  void* begin = ::mmap(nullptr, pages + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (begin == MAP_FAILED) return cudaErrorMemoryAllocation;
+  auto* first = static_cast<std::byte*>(begin);
+  const DeviceBlock block{.begin = first, .data = first + pages - size, .pages = pages, .size = size};
+  g_device_blocks.push_back(block);
+  if (g_open > 0) ::mprotect(begin, pages, PROT_READ | PROT_WRITE);
+  const DeviceAccess open;
+  std::memset(block.data, 0xff, size);  // NaN: reading what nobody wrote shows
+  *p = block.data;
+  return cudaSuccess;
+}
+
+cudaError_t give_pinned(void** p, std::size_t bytes) {
+  ++g_allocations;
+  constexpr std::size_t page = 4096;
+  *p = std::aligned_alloc(page, (bytes + page - 1) / page * page);
+  if (*p) std::memset(*p, 0xff, bytes);
   return *p ? cudaSuccess : cudaErrorMemoryAllocation;
 }
-int first_major() {
-  const char* major = std::getenv("TESSERA_EMULATED_CAPABILITY");
-  return major ? std::atoi(major) : 8;
+struct Capability {
+  int major = 8, minor = 6;
+};
+Capability first_capability() {
+  Capability capability;
+  if (const char* text = std::getenv("TESSERA_EMULATED_CAPABILITY"))
+    capability.minor = 0, std::sscanf(text, "%d.%d", &capability.major, &capability.minor);
+  return capability;
 }
-int g_major = first_major(), g_device = 0;
+Capability g_capability = first_capability();
+int g_device = 0;
 cudaError_t g_fault = cudaSuccess;  // of a kernel: what every later call returns
 std::vector<std::pair<const std::byte*, std::size_t>> g_held;
 std::vector<CUstream_st*> g_streams;
-std::atomic<int> g_graphs = 0;
+std::atomic<int> g_graphs = 0, g_graphs_without_priorities = 0;
 
 /// Lets every stream go on as far as it can.
 void progress() {
@@ -115,9 +174,21 @@ cudaError_t wait_until(Condition condition) {
   for (progress(); !condition(); progress()) sched_yield();
   return g_fault;
 }
+/// Gives a stream work.
+void issue(cudaStream_t stream, tessera::emulator::Work work, std::function<void()> launched = {}) {
+  if (!stream && capturing()) throw std::logic_error("the default stream is given work while another is captured");
+  if (!stream)
+    wait_until(work);
+  else if (stream->capturing)
+    stream->capturing->nodes(stream).push_back(
+        {.work = std::move(work), .record = nullptr, .wait = nullptr, .launched = std::move(launched)});
+  else if (!stream->queue.empty() || !work())
+    stream->queue.push_back(std::move(work));
+}
+
 template <class F>
 cudaError_t do_on(cudaStream_t stream, F f) {
-  tessera::emulator::enqueue(stream, [f] { return f(), true; });
+  tessera::emulator::enqueue_on_host(stream, [f] { return f(), true; });
   return cudaSuccess;
 }
 
@@ -131,12 +202,30 @@ double now() { return std::chrono::duration<double, std::milli>(std::chrono::ste
 
 namespace tessera::emulator {
 int live_graphs() { return g_graphs; }
+int graphs_without_priorities() { return g_graphs_without_priorities; }
 int bus_of(int device) {
   const char* instances = std::getenv("TESSERA_EMULATED_INSTANCES");
   return device / std::max(1, instances ? std::atoi(instances) : 1);
 }
 std::int64_t allocations() { return g_allocations; }
-void set_compute_capability(int major) { g_major = major; }
+void set_compute_capability(int major, int minor) { g_capability = {major, minor}; }
+std::size_t shared_memory_limit() {
+  switch (10 * g_capability.major + g_capability.minor) {
+    case 80:
+    case 87:
+      return 163 << 10;
+    case 86:
+    case 89:
+    case 120:
+      return 99 << 10;
+    case 90:
+    case 100:
+      return 227 << 10;
+    default:
+      throw std::logic_error("emulator: how much shared memory has a GPU of capability " + std::to_string(g_capability.major) + "." +
+                             std::to_string(g_capability.minor) + "?");
+  }
+}
 bool kernel_faults() {
   static const char* const asked = std::getenv("TESSERA_EMULATED_FAULT");
   static std::int64_t left = asked ? std::atoll(asked) : 0;
@@ -150,21 +239,24 @@ void let_go(const void* memory) {
   if (found != g_held.end()) g_held.erase(found);
 }
 
-void enqueue(cudaStream_t stream, Work work) {
-  if (!stream && capturing()) throw std::logic_error("the default stream is given work while another is captured");
-  if (!stream)
-    wait_until(work);
-  else if (stream->capturing)
-    stream->capturing->nodes(stream).push_back({.work = std::move(work), .record = nullptr, .wait = nullptr});
-  else if (!stream->queue.empty() || !work())
-    stream->queue.push_back(std::move(work));
+bool is_captured(cudaStream_t stream) { return stream && stream->capturing; }
+
+void enqueue(cudaStream_t stream, Work work, std::function<void()> launched) {
+  issue(
+      stream,
+      [work = std::move(work)] {
+        const DeviceAccess open;
+        return work();
+      },
+      std::move(launched));
 }
+void enqueue_on_host(cudaStream_t stream, Work work) { issue(stream, std::move(work)); }
 }  // namespace tessera::emulator
 
 extern "C" {
 cudaError_t cudaMalloc(void** p, std::size_t bytes) {
   if (g_fault != cudaSuccess) return g_fault;
-  return capturing() ? cudaErrorStreamCaptureUnsupported : give(p, bytes);
+  return capturing() ? cudaErrorStreamCaptureUnsupported : give_device(p, bytes);
 }
 cudaError_t cudaFree(void* p) {
   for (const auto& [memory, bytes] : g_held)
@@ -172,13 +264,27 @@ cudaError_t cudaFree(void* p) {
       std::fprintf(stderr, "emulator: memory is freed that is registered with NCCL\n");
       std::abort();
     }
+  if (!p) return cudaSuccess;
+  const auto found = std::ranges::find_if(g_device_blocks, [=](const DeviceBlock& block) { return block.data == p; });
+  if (found == g_device_blocks.end()) return cudaErrorInvalidValue;
+  ::munmap(found->begin, found->pages + static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)));
+  g_device_blocks.erase(found);
+  return cudaSuccess;
+}
+cudaError_t cudaHostAlloc(void** p, std::size_t bytes, unsigned) { return give_pinned(p, bytes); }
+cudaError_t cudaMallocHost(void** p, std::size_t bytes) { return give_pinned(p, bytes); }
+cudaError_t cudaFreeHost(void* p) {
+  if (p && device_block(p)) return cudaErrorInvalidValue;
   std::free(p);
   return cudaSuccess;
 }
-cudaError_t cudaHostAlloc(void** p, std::size_t bytes, unsigned) { return give(p, bytes); }
-cudaError_t cudaMallocHost(void** p, std::size_t bytes) { return give(p, bytes); }
-cudaError_t cudaFreeHost(void* p) { return cudaFree(p); }
-cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+  const bool to_device = device_block(to), from_device = device_block(from);
+  if (bytes > 0 && kind != cudaMemcpyDefault &&
+      (to_device != (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice) ||
+       from_device != (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice)))
+    return cudaErrorInvalidMemcpyDirection;
+  const DeviceAccess open;
   std::memmove(to, from, bytes);
   return g_fault;
 }
@@ -194,6 +300,7 @@ cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_stride, const void* from,
   });
 }
 cudaError_t cudaMemset(void* to, int value, std::size_t bytes) {
+  const DeviceAccess open;
   std::memset(to, value, bytes);
   return cudaSuccess;
 }
@@ -236,12 +343,12 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   const MomentRef moment = event->last;
   if (moment->graph) {  // the stream joins the capture, where it is not in it yet
     if (stream->capturing && stream->capturing != moment->graph) return cudaErrorStreamCaptureMerge;
-    moment->graph->nodes(stream).push_back({.work = nullptr, .record = nullptr, .wait = moment});
+    moment->graph->nodes(stream).push_back({.work = nullptr, .record = nullptr, .wait = moment, .launched = nullptr});
     if (stream == moment->graph->origin) moment->stream->merged = std::max(moment->stream->merged, moment->after);
     return cudaSuccess;
   }
   if (stream && stream->capturing) return cudaErrorStreamCaptureIsolation;
-  tessera::emulator::enqueue(stream, [moment] { return moment->reached; });
+  issue(stream, [moment] { return moment->reached; });
   return cudaSuccess;
 }
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
@@ -266,15 +373,21 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t*, std::size_t* 
   for (const auto& [stream, nodes] : graph->streams) *count += nodes.size();
   return cudaSuccess;
 }
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long) {
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long flags) {
   *made = new CUgraphExec_st{*graph};
+  const bool unequal = std::ranges::any_of(
+      graph->streams, [&](const auto& entry) { return entry.first->priority != graph->streams.front().first->priority; });
+  if (unequal && !(flags & cudaGraphInstantiateFlagUseNodePriority)) ++g_graphs_without_priorities;
   ++g_graphs;
   return cudaSuccess;
 }
 cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
+  for (const auto& [captured, nodes] : graph->graph.streams)
+    for (const CUgraph_st::Node& node : nodes)
+      if (node.launched) node.launched();
   auto replay = std::make_shared<Replay>(Replay{graph->graph, {}});
-  tessera::emulator::enqueue(stream, [replay] { return replay->work(); });
+  issue(stream, [replay] { return replay->work(); });
   return cudaSuccess;
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
@@ -305,7 +418,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (stream && stream->capturing) {
     auto& nodes = stream->capturing->nodes(stream);
     *event->last = {.graph = stream->capturing, .stream = stream, .after = nodes.size()};
-    nodes.push_back({.work = nullptr, .record = event->last, .wait = nullptr});
+    nodes.push_back({.work = nullptr, .record = event->last, .wait = nullptr, .launched = nullptr});
     return cudaSuccess;
   }
   return do_on(stream, [moment = event->last] { *moment = {.reached = true, .time = now()}; });
@@ -358,18 +471,33 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   *properties = {};
   properties->uuid.bytes[15] = static_cast<char>(device);
   std::strcpy(properties->name, "emulator");
-  properties->major = g_major;
+  properties->major = g_capability.major, properties->minor = g_capability.minor;
+  properties->sharedMemPerBlockOptin = tessera::emulator::shared_memory_limit();
   properties->multiProcessorCount = 4;
   properties->totalGlobalMem = device_memory;
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  *value = attribute == cudaDevAttrMultiProcessorCount ? 4 : attribute == cudaDevAttrComputeCapabilityMajor ? g_major : 0;
-  return cudaSuccess;
+  switch (attribute) {
+    case cudaDevAttrMultiProcessorCount:
+      *value = 4;
+      return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMajor:
+      *value = g_capability.major;
+      return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMinor:
+      *value = g_capability.minor;
+      return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+      *value = static_cast<int>(tessera::emulator::shared_memory_limit());
+      return cudaSuccess;
+    default:
+      return cudaErrorInvalidValue;  // one that nobody asked for so far
+  }
 }
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
   *attributes = {};
-  attributes->binaryVersion = attributes->ptxVersion = 10 * g_major;
+  attributes->binaryVersion = attributes->ptxVersion = 10 * g_capability.major + g_capability.minor;
   return g_fault;
 }
 cudaError_t cudaMemGetInfo(std::size_t* available, std::size_t* total) {

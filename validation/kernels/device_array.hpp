@@ -148,7 +148,7 @@ class OnHopper : public OnDevice {
     if (!IsSkipped() && !tessera::cuda::is_hopper()) GTEST_SKIP() << "not a Hopper GPU: its kernels are not tested";
   }
 #ifdef TESSERA_EMULATED_GPU
-  void TearDown() override { emulator::set_compute_capability(8); }
+  void TearDown() override { emulator::set_compute_capability(8, 6); }
 #endif
 };
 

@@ -18,8 +18,11 @@ constexpr GpuVariable variables[] = {
     {"CUDA_DEVICE_MAX_CONNECTIONS", "32", "a hardware queue for each stream"},
     // As NCCL connects later, its memory would be missing from what is measured before recompute takes the rest.
     {"NCCL_RUNTIME_CONNECT", "0", "NCCL connects at its start, and its memory is counted"},
+    // With it NCCL adds two nodes to a graph for each captured collective, so that graphs and other calls may overlap (torchcomms' issue
+    // 3358, vLLM's 32106). A program ends before the next one begins, and a communicator serves one lane, so ours never do.
+    {"NCCL_GRAPH_MIXING_SUPPORT", "0", "a captured collective is one node of its graph"},
     // In-switch sums (NVLS) may differ between calls (NCCL's issue 1497), and go by the history of communicators (2360).
-    {"NCCL_ALGO", "^NVLS", "sums have the same bits in each call", true},
+    {"NCCL_ALGO", "^NVLS,NVLSTree", "sums have the same bits in each call", true},
 };
 
 /// Names that this process has set, and not its user.

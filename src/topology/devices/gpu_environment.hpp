@@ -9,7 +9,8 @@ namespace tessera {
 /// do not promise the same sums twice. Of another run in the same process, what it set is taken back first.
 void set_gpu_environment(bool reproducible);
 
-/// "NCCL_ALGO=^NVLS: sums have the same bits in each call" a variable, and behind those that were set before "(as the environment says)".
+/// "NCCL_ALGO=^NVLS,NVLSTree: sums have the same bits in each call" a variable, and behind those that were set before "(as the environment
+/// says)".
 std::vector<std::string> describe_gpu_environment();
 
 }  // namespace tessera

@@ -60,6 +60,10 @@ void choose_device(const World& world, ParsedDeck& parsed) {
                                                              : "no GPU is seen"));
   }
   world.together([&] { require_device(device); });
+#ifdef TESSERA_CUDA
+  if (device != RunDevice::cuda || world.rank() != 0) return;
+  if (const std::string notice = cuda::describe_translation(); !notice.empty()) warn("{}", notice);
+#endif
 }
 
 Spaces spaces_of(RunDevice device) { return device == RunDevice::cuda ? Spaces::host_and_gpu : Spaces::host; }

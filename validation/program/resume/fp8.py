@@ -11,7 +11,7 @@ import re
 import runs
 from drawn import DRAW, FULL
 
-os.environ.setdefault("TESSERA_EMULATED_CAPABILITY", "9")
+os.environ.setdefault("TESSERA_EMULATED_CAPABILITY", "9.0")
 check = runs.Checks()
 RECIPES = {"tensorwise": {}, "tensorwise_delayed": {"precision__fp8_history": 3}, "rowwise": {}, "blockwise": {}}
 STATE = {"zero__offload_optimizer__device": "host"}
@@ -121,6 +121,7 @@ def on_gpus(folder):
     for number, recipe in enumerate(("tensorwise", "rowwise", "tensorwise_delayed")):
         if not FULL and (number + DRAW) % 3:
             continue
+        os.environ["TESSERA_EMULATED_CAPABILITY"] = "9.0" if recipe == "rowwise" else "8.9"  # the first that has such products
         exact = {**common, "precision__fp8": recipe, **RECIPES[recipe]}
         folder.train(recipe, 1, **exact)
         folder.train(f"{recipe}-host", 1, **{**exact, "run__device": "host"})
@@ -138,7 +139,10 @@ def refusals(folder):
     for recipe, asked, status, words in (("blockwise", {}, 2, "Set \"tensorwise\" or \"rowwise\""), ("tensorwise", {"batch__sequence_length": 12}, 2, "are of multiples of 16")):
         done = folder.train(f"refused-{recipe}", 1, expect=status, precision__fp8=recipe, **{**keys, **asked})
         check(f"{recipe} with {asked} on a GPU is refused", words in done.stderr, done.stderr)
-    os.environ["TESSERA_EMULATED_CAPABILITY"] = "8"
+    os.environ["TESSERA_EMULATED_CAPABILITY"] = "8.9"
+    done = runs.tessera(*folder.arguments("ada", precision__fp8="rowwise", **keys), own_process=True)
+    check("rows need a Hopper", '"tensorwise"' in done.stderr or done.returncode == 0, done.stderr)
+    os.environ["TESSERA_EMULATED_CAPABILITY"] = "8.6"
     done = runs.tessera(*folder.arguments("older", precision__fp8="tensorwise", **keys), own_process=True)
     said = "which begin with compute capability 8.9" in done.stderr and 'run.device = "host"' in done.stderr
     check("a GPU without products in fp8 is refused", said or done.returncode == 0, done.stderr)  # 0: a GPU that is none of the emulator's

@@ -80,6 +80,15 @@ TEST(Streams, AreOfLanesInUseAndThoseOfCollectivesGoFirst) {
   streams.fork(), streams.join();
 }
 
+// Else a collective in a graph would wait until a product's blocks have all been dealt out.
+TEST(Streams, KeepTheirPrioritiesInAGraph) {
+  const cuda::Streams streams(kinds());
+  const int before = emulator::graphs_without_priorities();
+  const auto graph = streams.capture([&] { streams.fork(), streams.mark(1, 1), streams.join(); });
+  EXPECT_GT(graph->nodes(), 0u);
+  EXPECT_EQ(emulator::graphs_without_priorities(), before);
+}
+
 TEST(StreamExecutor, LanesThatLagGiveWhatOneThreadGives) {
   std::mt19937 random(1);
   LaggingLanes lanes;

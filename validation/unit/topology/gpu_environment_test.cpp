@@ -16,7 +16,8 @@ class GpuEnvironment : public testing::Test {
   void SetUp() override { clear(); }
   void TearDown() override { clear(); }
   static void clear() {
-    for (const char* name : {"CUDA_DEVICE_MAX_CONNECTIONS", "NCCL_RUNTIME_CONNECT", "NCCL_ALGO"}) unsetenv(name);
+    for (const char* name : {"CUDA_DEVICE_MAX_CONNECTIONS", "NCCL_RUNTIME_CONNECT", "NCCL_GRAPH_MIXING_SUPPORT", "NCCL_ALGO"})
+      unsetenv(name);
     set_gpu_environment(false);
   }
   static bool says(const std::string& part) {
@@ -28,16 +29,17 @@ TEST_F(GpuEnvironment, IsSetAndTold) {
   set_gpu_environment(true);
   EXPECT_EQ(environment("CUDA_DEVICE_MAX_CONNECTIONS"), "32");
   EXPECT_EQ(environment("NCCL_RUNTIME_CONNECT"), "0");
-  EXPECT_EQ(environment("NCCL_ALGO"), "^NVLS");
-  EXPECT_EQ(describe_gpu_environment().size(), 3u);
-  EXPECT_TRUE(says("NCCL_ALGO=^NVLS: "));
+  EXPECT_EQ(environment("NCCL_GRAPH_MIXING_SUPPORT"), "0");
+  EXPECT_EQ(environment("NCCL_ALGO"), "^NVLS,NVLSTree");
+  EXPECT_EQ(describe_gpu_environment().size(), 4u);
+  EXPECT_TRUE(says("NCCL_ALGO=^NVLS,NVLSTree: "));
 }
 
 TEST_F(GpuEnvironment, AlgorithmsAreFreeWhereNoBitsArePromised) {
   set_gpu_environment(true);
   set_gpu_environment(false);
   EXPECT_EQ(environment("NCCL_ALGO"), std::nullopt) << "of another run in the same process";
-  EXPECT_EQ(describe_gpu_environment().size(), 2u);
+  EXPECT_EQ(describe_gpu_environment().size(), 3u);
 }
 
 TEST_F(GpuEnvironment, TheUsersOwnStands) {

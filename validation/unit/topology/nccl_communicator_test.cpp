@@ -10,6 +10,7 @@
 #include "base/clock.hpp"
 #include "kernels/cuda/devices.hpp"
 #include "kernels/cuda/runtime.hpp"
+#include "kernels/cuda/streams.hpp"
 #include "topology/communicators/make_communicator.hpp"
 #include "topology/devices/gpu_binding.hpp"
 #include "validation/device_fault.hpp"
@@ -405,6 +406,29 @@ TEST(NcclCommunicator, WhatDoesNotWaitForACollectiveFindsItUndone) {
   EXPECT_EQ(early.host(), std::vector<std::int64_t>(8, 1));
   EXPECT_EQ(late.host(), std::vector<std::int64_t>(8, world().ranks()));
   cudaEventDestroy(event);
+}
+
+// NCCL need not order them then (NCCL_GRAPH_MIXING_SUPPORT), so nothing would.
+TEST(NcclCommunicator, ACallBesideAGraphOfTheSameCommunicatorIsRefused) {
+  if (world().ranks() == 1) GTEST_SKIP() << "needs several ranks";
+  setenv("NCCL_GRAPH_MIXING_SUPPORT", "0", 1);
+  Pair pair;
+  const Values<std::int64_t> sum(std::vector<std::int64_t>(8, 1));
+  const cuda::Streams streams({cuda::StreamKind::usual});
+  kernels::Context context;
+  context.stream = streams[0];
+  pair.device->all_reduce(sum.data, 8, DType::i64, Reduction::sum, context);
+  cuda::synchronize(streams[0]);
+  const auto graph = streams.capture([&] { pair.device->all_reduce(sum.data, 8, DType::i64, Reduction::sum, context); });
+  graph->launch(streams[0]);
+  EXPECT_THROW(pair.device->all_reduce(sum.data, 8, DType::i64, Reduction::sum, context), Error);
+  cuda::synchronize(streams[0]);
+  pair.device->all_reduce(sum.data, 8, DType::i64, Reduction::sum, context);
+  cuda::synchronize(streams[0]);
+  std::int64_t expected = 1;
+  for (int i = 0; i < 3; ++i) expected *= world().ranks();
+  EXPECT_EQ(sum.host(), std::vector<std::int64_t>(8, expected));
+  unsetenv("NCCL_GRAPH_MIXING_SUPPORT");
 }
 
 #endif
