@@ -19,12 +19,12 @@ void freeze(std::vector<Parameter>& table, const std::string& pattern) {
     if (!matches_glob(pattern, p.name)) continue;
     if (!p.trained)
       fail(ExitCode::usage,
-           "model.freeze: \"{}\" describes {}, which no gradient reaches: the loads of experts move it. Take patterns that leave it out.",
-           pattern, p.name);
+           "model.freeze: \"{}\" matches {}, which has no gradient: the loads of experts move it. Use patterns that leave it out.", pattern,
+           p.name);
     any = p.frozen = true;
   }
   if (!any)
-    fail(ExitCode::usage, "model.freeze: no tensor of this model is called \"{}\"; the nearest names are {}", pattern,
+    fail(ExitCode::usage, "model.freeze: no tensor of this model matches \"{}\"; the nearest names are {}", pattern,
          fmt::join(nearest_names(table, pattern), ", "));
 }
 
@@ -45,8 +45,8 @@ void freeze(std::vector<Parameter>& table, std::span<const std::string> patterns
   for (const std::string& pattern : patterns) freeze(table, pattern);
   for (std::size_t i = 1; i < table.size(); ++i)
     if (table[i].joined && table[i].frozen != table[i - 1].frozen)
-      fail(ExitCode::usage, "model.freeze: {} and {} are read by one product, and only {} is frozen. Freeze both or neither.",
-           table[i - 1].name, table[i].name, table[i].frozen ? table[i].name : table[i - 1].name);
+      fail(ExitCode::usage, "model.freeze: one product reads {} and {}, but only {} is frozen. Freeze both or neither.", table[i - 1].name,
+           table[i].name, table[i].frozen ? table[i].name : table[i - 1].name);
   if (std::ranges::none_of(table, [](const Parameter& p) { return p.trained && !p.frozen; }))
     fail(ExitCode::usage, "model.freeze leaves no tensor to train. Leave a pattern out.");
 }

@@ -84,7 +84,7 @@ Frame::Frame(const BuildRequest& r, const ModelShape& s, const std::vector<Segme
       if (v.kind == ValueKind::packed_weight && keeps_packed(v) && seen.insert(packed_name(v)).second)
         packed_.push_back({layout.find(v.name).unit, &v});
   if (deck.kernels.pack_weights && training() && seen.empty())
-    fail(ExitCode::usage, "kernels.pack_weights = true, and this processor's {} product has no packed form: leave the key out",
+    fail(ExitCode::usage, "kernels.pack_weights = true, but this processor's {} product has no packed form: leave the key out",
          name_of(compute()));
 }
 

@@ -59,7 +59,8 @@ void Watch::pass_floor_on(int ended) {
     send_down(MessageKind::ending, fmt::format("{} {}", status, rank));
     return run_ends(status, rank);
   }
-  last_words_ = fmt::format("rank {} on {} ended the run with status {}, and was lost before it said why", ended, host(ended), status_);
+  last_words_ =
+      fmt::format("rank {} on {} ended the run with status {}, and was lost before it reported the reason", ended, host(ended), status_);
   take_said();
 }
 

@@ -51,7 +51,7 @@ void Watch::judge_progress() {
     if (still >= limit && !still_since_) {
       begin_report(still, limit);
     } else if (still < limit && still_since_) {
-      sayings_.push_back({fmt::format("the run goes on after {:.0f} s in which no rank had moved", now - *still_since_), "", false});
+      sayings_.push_back({fmt::format("the run continues after {:.0f} s in which no rank had moved", now - *still_since_), "", false});
       still_since_.reset();
     }
   } else {
@@ -151,7 +151,7 @@ void Watch::read_stacks_of(int rank) {
     pthread_setname_np(pthread_self(), "stacks");
     const std::string text = process.means_the_same_here()
                                  ? read_stacks(process.pid, read_seconds)
-                                 : std::string("\n  not read: its process is in another PID namespace (a container of its own)");
+                                 : std::string("\n  not read: its process is in another PID namespace (its own container)");
     std::lock_guard lock(mutex_);
     read_ = text.substr(0, most_text);
     wake();

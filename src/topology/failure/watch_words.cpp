@@ -20,7 +20,7 @@ void Watch::tell_lost(int rank, int from) {
   // Before others learn of it and end the run.
   if (rank_ == 0 && rank > 0 && lost_ < 0)
     if (const Member& member = members_[static_cast<std::size_t>(rank)]; member.heard > 0)
-      log_line(LogLevel::warning, fmt::format("rank {} on {} was lost {:.1f} s after it was last heard: {}", rank, host(rank),
+      log_line(LogLevel::warning, fmt::format("rank {} on {} was lost {:.1f} s after its last report: {}", rank, host(rank),
                                               now_seconds() - member.heard, member.note.describe()));
   int none = -1;
   if (!lost_.compare_exchange_strong(none, rank)) return;  // the first one: others may have ended over it
@@ -70,7 +70,7 @@ void Watch::end_question_when_answered() {
 
 std::string Watch::explain(const std::string& wait) {
   std::unique_lock lock(mutex_);
-  if (rank_ != 0 && !reached_) return "nothing is known of the other ranks, since rank 0 could not be reached at the start";
+  if (rank_ != 0 && !reached_) return "the state of the other ranks is unknown, because rank 0 could not be reached at the start";
   notes_.reset();
   send_up(MessageKind::ask, std::to_string(rank_));
   if (rank_ == 0) wake();
@@ -79,7 +79,7 @@ std::string Watch::explain(const std::string& wait) {
   if (notes_) return explain_wait(parse_notes(*notes_), plan_.hosts, wait);
   const int parent = plan_.tree.parent(rank_);
   if (parent > 0)
-    return fmt::format("rank 0 on {} does not answer by way of rank {} on {}: one of them is stopped, or its node hangs", host(0), parent,
+    return fmt::format("rank 0 on {} does not answer through rank {} on {}: one of them is stopped, or its node hangs", host(0), parent,
                        host(parent));
   return fmt::format("rank 0 on {} does not answer: it is stopped, or its node hangs", host(0));
 }

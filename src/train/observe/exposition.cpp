@@ -62,8 +62,8 @@ std::unique_ptr<io::MetricsEndpoint> open_exposition(const MetricsKeys& keys) {
     std::error_code ignored;
     if (!std::filesystem::is_directory(keys.prometheus_folder, ignored) || access(keys.prometheus_folder.c_str(), W_OK | X_OK) != 0)
       fail(ExitCode::environment,
-           "metrics.prometheus_folder = \"{}\" is no folder that this user may write to. Name the one that the node exporter reads "
-           "(its --collector.textfile.directory), or leave the key out",
+           "metrics.prometheus_folder = \"{}\" is not a folder that this user may write to. Name the one that the node exporter reads (its "
+           "--collector.textfile.directory), or leave the key out",
            keys.prometheus_folder);
   }
   if (keys.prometheus.empty()) return nullptr;
@@ -88,7 +88,7 @@ Exposition::Exposition(const RunParts& run) : run_(run) {
     if (!files.empty()) text_file_.emplace(fmt::format("{}/tessera-{}-{}.prom", files, labels[0].second, labels[1].second));
     if (run.endpoint) {
       write_target(run.folder, run.endpoint->address(), run.world.place().host, labels);
-      info("figures for Prometheus: http://{}/metrics; {} is a list of targets that says so", run.endpoint->address().str(),
+      info("figures for Prometheus: http://{}/metrics; {} is a list of targets with this address", run.endpoint->address().str(),
            run.folder.prometheus());
     }
     publish();

@@ -135,7 +135,7 @@ class Training {
       staged = last_staging(start.folder);
       claim_.emplace(claim_run_folder(deck_, start, plan_));
       if (const std::string log = start.folder.log(); !io::look_at(log).nothing())
-        info("{} holds what earlier starts said when nobody read their log any more", log);
+        info("{} holds messages of earlier starts from times when their log was no longer read", log);
       log_outlives_its_reader(start.folder.log());
       keep_files(tokenizer, start.folder.path);
       warn_of_adapter(start.folder.path + "/tokenizer");
@@ -219,7 +219,7 @@ class Training {
   /// To a checkpoint before the last step, or an older one each time that no checkpoint from beyond it followed.
   void go_back(StartPoint& start) {
     begin_ = now_seconds();
-    position_.turn_to("the way back to a checkpoint");
+    position_.turn_to("the rollback to a checkpoint");
     const std::int64_t step = going_back_.step, taken = engine_->run_values().samples_left_out;
     const bool of_data = going_back_.leaves_data_out;
     io::WayBack way = lines_.back().way;
@@ -228,7 +228,7 @@ class Training {
     const std::int64_t target = of_data ? step_to_go_back_to(deck_.checkpoint, lines_.front().from_step, step, ways) : step;
     std::vector<std::string> candidates = places_to_go_back_to(start.folder, ways, target);
     do {
-      start.checkpoint = choose_verified(world_, "the run, which goes back by itself,", candidates);
+      start.checkpoint = choose_verified(world_, "the run, which rolls back by itself,", candidates);
       read_initial(start);
       first_step_ = restore(start);
     } while (holds_what_no_task_wrote(start.checkpoint, candidates));
@@ -255,9 +255,9 @@ class Training {
     world_.together([&] {
       if (ways.times > deck_.guards.rollback_limit)
         fail(ExitCode::numerics,
-             "{}. The run has gone back {} times without a checkpoint from beyond that step (guards.rollback_limit): what is wrong comes "
-             "with its data, its keys or this machine. Look at the steps before, and begin a run of its own from an earlier checkpoint "
-             "with other keys: run.output_dir=NEW run.resume={}/step-N",
+             "{}. The run has rolled back {} times without saving a checkpoint beyond that step (guards.rollback_limit). The cause is in "
+             "its data, its keys or this machine. Look at the steps before, and start another run from an earlier checkpoint with other "
+             "keys: run.output_dir=NEW run.resume={}/step-N",
              going_back_.why, ways.times - 1, folder.checkpoints());
       if (world_.rank() != 0) return;
       places = going_back_.leaves_data_out ? checkpoints_for(folder.checkpoints(), lines_, target, going_back_.step, deck_.checkpoint.every)
@@ -267,17 +267,16 @@ class Training {
   }
 
   std::string describe_way_back(std::int64_t target, const std::vector<io::LeftOut>& left_out) const {
-    const std::string back = fmt::format("; the run went back to step {}", first_step_);
+    const std::string back = fmt::format("; the run rolled back to step {}", first_step_);
     if (!going_back_.leaves_data_out) return back;
     const std::int64_t samples = left_out.back().samples - engine_->run_values().samples_left_out;
-    if (first_step_ == target) return fmt::format("{}, and leaves out {} samples that the steps since were made of", back, samples);
-    const std::string missing = fmt::format("{}, since no checkpoint of step {} can be read", back, target);
+    if (first_step_ == target) return fmt::format("{}, and leaves out the {} samples of the steps since", back, samples);
+    const std::string missing = fmt::format("{}, because no checkpoint of step {} can be read", back, target);
     if (first_step_ < target)
-      return fmt::format("{}. It makes the steps up to {} again, and leaves out there what the steps since were made of", missing, target);
+      return fmt::format("{}. It repeats the steps up to {}, and then leaves out the samples of the steps since", missing, target);
     return fmt::format(
-        "{}, nor one from shortly before, and leaves out {} samples that the steps since were made of. A run that kept it has other "
-        "numbers "
-        "from here on (checkpoint.keep)",
+        "{}, nor one from shortly before, and leaves out the {} samples of the steps since. A run that kept that checkpoint has other "
+        "numbers from here on (checkpoint.keep)",
         missing, samples);
   }
 
@@ -287,13 +286,13 @@ class Training {
     if (world_.sum(std::int64_t{agreed_.differ(first_step_, engine_->digest_copies())}) == 0) return false;
     world_.together([&] {
       if (world_.rank() != 0) return;
-      warning("{} holds state that no task wrote: memory changed after step {} and before it was saved. It is passed over", checkpoint,
+      warning("{} holds state that no task wrote: memory changed after step {} and before it was saved. It is skipped", checkpoint,
               first_step_);
       candidates.erase(candidates.begin(), std::next(std::ranges::find(candidates, checkpoint)));
       if (candidates.empty())
         fail(ExitCode::checkpoint,
-             "{}, and no checkpoint before {} is left to go back to. Go on from one of another run by run.resume=PATH "
-             "run.output_dir=NEW, and keep more of them (checkpoint.keep)",
+             "{}, and no checkpoint before {} is left to return to. Resume from one of another run by run.resume=PATH run.output_dir=NEW, "
+             "and keep more of them (checkpoint.keep)",
              going_back_.why, checkpoint);
     });
     return true;
@@ -307,7 +306,8 @@ class Training {
     const bool gone = world_.rank() == 0 && io::look_at(path).nothing();
     if (world_.sum(std::int64_t{gone}) == 0) return;
     if (world_.rank() == 0)
-      info("{}, the checkpoint of the best evaluation so far ({:.4f}), is gone: the next evaluation is the best again", path, record.best);
+      info("{}, the checkpoint of the best evaluation so far ({:.4f}), is missing: the next evaluation becomes the best", path,
+           record.best);
     record.best_step = -1;
   }
 
@@ -320,7 +320,7 @@ class Training {
     if (left_out.empty() || (samples <= 0 && left_out.back().after < first_step_)) return;
     proof_.emplace(world_, deck_, start.folder.checkpoints(), "", data_);
     if (world_.rank() == 0)
-      info("an earlier start had gone back: this one leaves out the same after step {}, {} samples in all", left_out.back().after,
+      info("an earlier start rolled back: this one leaves out the same samples after step {}, {} in all", left_out.back().after,
            left_out.back().samples);
   }
 
@@ -352,8 +352,8 @@ class Training {
     world_.require_like_rank_0(print_deck(deck_), [&](const std::string& of_rank_0) {
       const std::vector<std::string> differing = deck_differences(parse_deck_text(of_rank_0, "the deck of rank 0", {}, 0).deck, deck_);
       return fmt::format(
-          "the deck of rank {} on {} differs from that of rank 0: {}. All ranks must read the same deck with the same "
-          "overrides; compare the nodes",
+          "the deck of rank {} on {} differs from the deck of rank 0: {}. All ranks must read the same deck with the same overrides; "
+          "compare the nodes",
           world_.rank(), world_.place().host, fmt::join(differing, "; "));
     });
   }
@@ -363,8 +363,8 @@ class Training {
     if (deck_.model.lora.rank == 0) return;
     if (const std::string why = adapter_fault(deck_, engine_->layout().table, kept); !why.empty())
       warning(
-          "`tessera consolidate --adapter` will refuse this run: {}. Without --adapter it writes the whole model, with the adapter in its "
-          "weights. For an adapter of its own choose other lora.targets.",
+          "`tessera consolidate --adapter` will refuse this run: {}. Without --adapter it writes the whole model, with the adapter merged "
+          "into its weights. For a separate adapter choose other lora.targets.",
           why);
   }
 
@@ -374,9 +374,8 @@ class Training {
     const Binding binding = bind_process(world_);
     if (const std::string left = left_openmp_binding(); !left.empty())
       info(
-          "{} of the environment are not used: on each rank they would begin at the node's first core. Ranks are bound apart here; bind "
-          "them by "
-          "the launcher to place their threads yourself.",
+          "{} of the environment are not used: on each rank they would start at the node's first core. Tessera binds ranks to separate "
+          "cores; to place threads yourself, bind the ranks by the launcher.",
           left);
     const int threads = deck_.run.threads > 0 ? static_cast<int>(deck_.run.threads) : binding.threads;
     const bool on_gpus = deck_.run.device == RunDevice::cuda;
@@ -452,7 +451,7 @@ class Training {
       together([&] { machine = machine_of_run(deck_); });
       if (const ComputeRates& rates = machine->rates(dtype); rates.given()) {
         yardstick_.emplace(rates.peak * world_.ranks());
-        mfu_of_ = fmt::format("MFU is of {:.4g} TFLOP/s a rank, the peak of {} (run.machine)", rates.peak * 1e-12, machine->name);
+        mfu_of_ = fmt::format("MFU is a share of {:.4g} TFLOP/s a rank, the peak of {} (run.machine)", rates.peak * 1e-12, machine->name);
         return;
       }
     }
@@ -483,7 +482,7 @@ class Training {
       const auto left_out = std::ranges::find(values, "samples_left_out", &io::CheckpointValue::name);
       const std::int64_t expected = samples_in(deck_, step) + (left_out == values.end() ? 0 : static_cast<std::int64_t>(left_out->number));
       if (const std::int64_t cursor = reader.meta().sample_cursor; cursor != expected)
-        warning("{} had seen {} samples in {} steps: this run goes on from sample {}, {} a step", reader.folder(), cursor, step, cursor,
+        warning("{} had seen {} samples in {} steps: this run continues with sample {}, {} a step", reader.folder(), cursor, step, cursor,
                 samples_of_step(batch));
     });
     engine_->begin_in(phase_after(deck_, step));

@@ -302,14 +302,14 @@ TEST(Trainer, WhatIsNotHereIsRefusedUnlessTheCommandLineSettlesIt) {
            {{{"optim", "galore_adamw"}}, "optim: as optimizer.type", {"optimizer.type=adamw"}},
            {{{"lr_scheduler_type", "polynomial"}}, "powers other than 1", {"learning_rate.schedule=linear"}},
            {{{"lr_scheduler_type", "warmup_stable_decay"}, {"lr_scheduler_kwargs", {{"num_decay_steps", 5}}}},
-            "num_decay_steps: 5 is refused: say learning_rate.schedule=wsd learning_rate.decay_steps=N",
+            "num_decay_steps: 5 is refused: set learning_rate.schedule=wsd learning_rate.decay_steps=N",
             {"learning_rate.schedule=wsd", "learning_rate.decay_steps=5"}},
            {{{"lr_scheduler_type", "cosine"}, {"lr_scheduler_kwargs", {{"decay_type", "1-sqrt"}}}},
             "decay_type: as learning_rate.decay_type: has no effect with learning_rate.schedule = \"cosine\"",
             {"learning_rate.schedule=wsd", "learning_rate.decay_steps=5"}},
            {{{"save_strategy", "epoch"}}, "save_strategy: \"epoch\" is refused: intervals are whole steps here", {"checkpoint.every=50"}},
            {{{"load_best_model_at_end", true}, {"metric_for_best_model", "bleu"}, {"eval_strategy", "steps"}},
-            "metric_for_best_model: \"bleu\" is refused: the validation loss is all that an evaluation measures",
+            "metric_for_best_model: \"bleu\" is refused: an evaluation measures only the validation loss",
             {"checkpoint.keep_best=false"}},
            {{{"load_best_model_at_end", true}, {"greater_is_better", true}, {"eval_strategy", "steps"}},
             "greater_is_better: true is refused",
@@ -396,8 +396,7 @@ TEST(Trainer, FillsInAConfigurationOfDeepSpeed) {
 TEST(Trainer, YamlIsToldHowItBecomesJson) {
   const ImportedDeck imported =
       import_configuration({.path = "", .trainer = "recipe.yaml", .model = "llama3-8b", .overrides = {}, .ranks = 2});
-  EXPECT_NE(faults_of({{}, imported.faults, {}}).find("recipe.yaml: this is YAML, and what is read is JSON: python3 -c "),
-            std::string::npos);
+  EXPECT_NE(faults_of({{}, imported.faults, {}}).find("recipe.yaml: this is YAML, but JSON is read: python3 -c "), std::string::npos);
 }
 
 TEST(Accelerate, ItsConfigurationBecomesADeck) {

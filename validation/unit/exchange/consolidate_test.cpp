@@ -178,7 +178,7 @@ TEST(Consolidate, APartOfTheTensorsAndTheirMoments) {
   }
   const std::string said =
       test::error_of(ExitCode::usage, [&] { consolidate({.checkpoint = folder, .output = scratch / "x", .tensors = {"layer.*"}}); });
-  EXPECT_TRUE(test::has(said, "--tensor 'layer.*' is no tensor")) << said;
+  EXPECT_TRUE(test::has(said, "--tensor 'layer.*' is not a tensor")) << said;
   EXPECT_TRUE(
       test::has(test::error_of(ExitCode::usage, [&] { consolidate({.checkpoint = folder, .output = scratch / "x", .optimizer = true}); }),
                 "--format hdf5"));

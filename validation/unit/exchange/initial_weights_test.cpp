@@ -117,7 +117,7 @@ TEST(InitialWeights, OtherTensorsAreNamedAtOnce) {
   });
   EXPECT_TRUE(test::has(text, "2 tensors are missing: model.layers.0.mlp.up_proj.weight, model.layers.1.mlp.up_proj.weight")) << text;
   EXPECT_TRUE(test::has(text, fmt::format("1 of another shape: model.norm.weight is 3 and must be {}", deck.model.width))) << text;
-  EXPECT_TRUE(test::has(text, "1 that such a model does not have: model.layers.0.extra")) << text;
+  EXPECT_TRUE(test::has(text, "1 that this class of model does not have: model.layers.0.extra")) << text;
   const std::string many = refused([](std::vector<io::SafetensorsEntry>& entries) { entries.resize(3); });
   EXPECT_TRUE(test::has(many, " more\n")) << "the first few stand for all: " << many;
 }
@@ -152,7 +152,7 @@ TEST(InitialWeights, LayersThatPredictFurtherTokensAreLeftOut) {
   EXPECT_NO_THROW(InitialWeights(deck, false));
   write(0);
   const std::string text = test::error_of(ExitCode::data, [&] { InitialWeights(deck, false); });
-  EXPECT_TRUE(test::has(text, "1 that such a model does not have: model.layers.2.eh_proj.weight")) << text;
+  EXPECT_TRUE(test::has(text, "1 that this class of model does not have: model.layers.2.eh_proj.weight")) << text;
 }
 
 // As transformers saves models of text and images, and as versions in between had them.
@@ -231,7 +231,7 @@ TEST(InitialWeights, AHeadOfItsOwnIsTheModelsHead) {
     test::spill(folder + "/config.json", huggingface_config(tied, DType::f32));
     EXPECT_NO_THROW(InitialWeights(head.own ? untied : tied, false)) << head.what;
     const std::string refused = test::error_of(ExitCode::usage, [&] { InitialWeights(head.own ? tied : untied, false); });
-    EXPECT_TRUE(test::has(refused, head.own ? "model.tied = true, and lm_head.weight of its files is another than the embedding"
+    EXPECT_TRUE(test::has(refused, head.own ? "model.tied = true, but lm_head.weight of its files differs from the embedding"
                                             : "model.tied = false, and tie_word_embeddings is true"))
         << head.what << "\n"
         << refused;

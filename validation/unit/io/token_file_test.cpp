@@ -345,7 +345,7 @@ TEST(TokenFile, DamagedDocumentsAreRefused) {
     const std::string whole = slurp(path);
     overwrite(path, whole.find(raw) + at, std::string("\1", 1));
     const TokenFile f(path);
-    EXPECT_HAS(error_of(ExitCode::data, [&] { f.read_documents(); }), path + ": the dataset 'documents' is not what it was");
+    EXPECT_HAS(error_of(ExitCode::data, [&] { f.read_documents(); }), path + ": the dataset 'documents' has changed since");
     overwrite(path, 0, whole);
   }
   // Files of others say nothing of theirs.
@@ -504,7 +504,7 @@ TEST(TokenFile, AttributesThatAreNoUtf8AreRefused) {
                             TokenFile f(path);
                             if (!f.facts()) check(f, vocab);
                           }),
-                 path + ": its attribute '" + name + "' is no text in UTF-8");
+                 path + ": its attribute '" + name + "' is not text in UTF-8");
     }
 }
 
@@ -601,8 +601,8 @@ TEST(TokenFile, HeadersOfLlmC) {
   std::uint32_t wide[3] = {5, 128255, 7};
   const std::string wide_bytes(reinterpret_cast<char*>(wide), sizeof wide);
   EXPECT_EQ(all_of(TokenFile(file(20240801, 7, 3, wide_bytes)), 128256), (std::vector<std::int32_t>{5, 128255, 7}));
-  EXPECT_HAS(refused(file(20240801, 8, 3, wide_bytes)), "version 8; version 7 is the one");
-  EXPECT_HAS(refused(file(20240520, 2, 6, wide_bytes)), "version 2; version 1 is the one");
+  EXPECT_HAS(refused(file(20240801, 8, 3, wide_bytes)), "version 8, but only version 7");
+  EXPECT_HAS(refused(file(20240520, 2, 6, wide_bytes)), "version 2, but only version 1");
   EXPECT_HAS(refused(file(20240522, 1, 6, wide_bytes)), "multiple-choice");
   EXPECT_HAS(refused(file(20240520, 1, -6, wide_bytes)), "damaged");
   EXPECT_HAS(refused(file(20240520, 1, 5, wide_bytes)), "too long");

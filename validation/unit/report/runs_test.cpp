@@ -160,13 +160,13 @@ TEST_F(Runs, WhatIsNoRunIsNamed) {
   EXPECT_EQ(names, (std::vector<std::string>{"a", "b", "broken", "deck", "empty"}));
   EXPECT_HAS(runs[2].fault, "metrics.jsonl");
   EXPECT_EQ(runs[3].fault, "") << "a run whose steps nothing tells";
-  EXPECT_EQ(runs[4].fault, "no run: neither metrics.jsonl nor events.jsonl lies there, nor deck.toml beside checkpoints");
+  EXPECT_EQ(runs[4].fault, "no run: it has no metrics.jsonl, no events.jsonl, and no deck.toml with checkpoints");
   const std::string text = print_runs(runs, begin + 20);
   EXPECT_HAS(text, "\nempty: no run: ");
   EXPECT_EQ(summarise_runs(scratch_ / "a/", {}).at(0).name, "a");
   EXPECT_HAS(test::error_of(ExitCode::usage, [&] { summarise_runs(scratch_ / "nowhere", {}); }),
              "nowhere: there is no such folder. Name a run's folder");
-  EXPECT_HAS(test::error_of(ExitCode::usage, [&] { summarise_runs(scratch_ / "file", {}); }), "it is no folder");
+  EXPECT_HAS(test::error_of(ExitCode::usage, [&] { summarise_runs(scratch_ / "file", {}); }), "it is not a folder");
   EXPECT_TRUE(runs_json(runs, begin)[4].contains("fault"));
 }
 
@@ -310,7 +310,7 @@ TEST_F(Runs, DecksAndFiguresSideBySide) {
   EXPECT_EQ(three.keys[0].values[2], "?");
   EXPECT_FALSE(three.same_data);
   EXPECT_HAS(print_comparison(three), "their losses are of other tokens");
-  EXPECT_HAS(print_comparison(three), "deck.toml is not there");
+  EXPECT_HAS(print_comparison(three), "deck.toml is missing");
   EXPECT_EQ(three.runs[2].tokens, 1000);
   folder("none");
   EXPECT_HAS(test::error_of(ExitCode::usage, [&] { compare_runs({a, scratch_ / "none"}, begin); }), "no run");

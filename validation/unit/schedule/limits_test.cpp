@@ -352,7 +352,7 @@ TEST_F(RemediesOf, MoveWhatLacksWhereThereIsRoom) {
        0.7,
        "zero.offload_optimizer.device=nvme",
        "more moved by each rank"},
-      {{"zero.offload_optimizer.device=host"}, MemoryKind::pinned, 0.5, "zero.offload_optimizer.pin_memory=false", "do not run beside"},
+      {{"zero.offload_optimizer.device=host"}, MemoryKind::pinned, 0.5, "zero.offload_optimizer.pin_memory=false", "do not overlap with"},
       {{"activation.recompute=full", "activation.every=2", "model.width=64", "model.ff_width=256", "batch.sequence_length=64"},
        MemoryKind::device,
        0.99,

@@ -55,7 +55,7 @@ TEST(Stalls, AreDescribedByWhatIsKnownOfThem) {
   EXPECT_NE(describe_stall(1, stall, 0.1, 4, {.ranks = {0}, .names = "rank 0 on n1", .seconds = 17, .stopped = true})
                 .find("no thread ran on rank 0 on n1"),
             std::string::npos);
-  EXPECT_NE(describe_stall(1, stall, 15, 4, {}).find("15 s went into the reading of its batch"), std::string::npos);
+  EXPECT_NE(describe_stall(1, stall, 15, 4, {}).find("reading its batch took 15 s"), std::string::npos);
   EXPECT_NE(describe_stall(1, stall, 0.1, 1, {}).find("what stopped this process"), std::string::npos);
   EXPECT_NE(describe_stall(1, stall, 0.1, 4, {}).find("look at the network"), std::string::npos);
 }
