@@ -92,7 +92,7 @@ BAD = [
     (MARKED, messages(ASK, SAY, tools=[TOOL]), "does not read tools"),
     (CHATML, messages(ASK, SAY, documents=[{"text": "D"}]), "does not read documents"),
     *((CHATML, messages(ASK, SAY, tools=tools), words)
-      for tools, words in (("f", '"tools" is "f", and must be a list'), ([1], 'tool 1 of "tools" is 1'), (["f"], 'tool 1 of "tools" is "f"'), ({}, '"tools" is an object'))),
+      for tools, words in (("f", '"tools" is "f", but must be a list'), ([1], 'tool 1 of "tools" is 1'), (["f"], 'tool 1 of "tools" is "f"'), ({}, '"tools" is an object'))),
     (CHATML, messages(ASK, call("x=1")), 'the "arguments" of a call is "x=1", but must be an object'),
     (CHATML, messages(ASK, call("[1]")), 'the "arguments" of a call'),
     (CHATML, messages(ASK, {**SAY, "tool_calls": "f"}), '"tool_calls" is "f"'),

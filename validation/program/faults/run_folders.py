@@ -320,7 +320,7 @@ def full_disk(folder):
     found = re.search(r"warning: .*the saves of this run need ([\d.]+ \w+) at once .*checkpoint.keep = 2.* has ([\d.]+ \w+)\s+free", said)
     check("a disk without room for keep + 1 saves is foreseen", found and found.group(2) == "300.00 KiB", said)
     said = start(folder, "none", 1, run__steps=7, free=48 << 10)
-    found = re.findall(r"warning: step 2: the next saves need [\d.]+ \w+ at once, and (\S+) has 48.00 KiB free", said.replace("\n", " "))
+    found = re.findall(r"warning: step 2: the next saves need [\d.]+ \w+ at once, but (\S+) has 48.00 KiB free", said.replace("\n", " "))
     check("after a save the room for the next ones is looked at, and said once", found == [f"{folder.run('none')}/checkpoints"] and
           said.count("the next saves need") == 1, said)
     said = start(folder, "enough", 1, run__steps=3, free=1 << 30)

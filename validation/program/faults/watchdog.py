@@ -81,7 +81,7 @@ def leaves_a_stall(folder, halted, told):
           f"{summary['goodput']} {excess}")
     check("stopped: it counts as a warning", any("the others waited for rank 1 on" in text for text in summary["warnings"]), json.dumps(summary))
     page = json.loads(runs.tessera("runs", "report", folder.run("stopped"), "--json").stdout)
-    check("stopped: advice names it", any("A step stood still" in advice["found"] for advice in page["advice"]), json.dumps(page["advice"]))
+    check("stopped: advice names it", any("A step stalled" in advice["found"] for advice in page["advice"]), json.dumps(page["advice"]))
     with open(told, encoding="utf-8") as lines:
         notices = [json.loads(line) for line in lines]
     check("stopped: the command was told of it and of the end", [notice["event"] for notice in notices] == ["stall", "end"] and notices[0]["ranks"] == [1]

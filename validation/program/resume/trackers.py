@@ -96,7 +96,7 @@ def slow(folder, keys):
     status, text = begun.wait(), begun.output()
     check("the run saves and leaves as ever", status == 75, text)
     sent, rows = [call["row"]["step"] for call in calls(log, "log")], wanted(folder, "slow")
-    dropped = re.search(r"metrics\.wandb: (\d+) rows did not go to wandb", text)
+    dropped = re.search(r"metrics\.wandb: (\d+) rows were not sent to wandb", text)
     check("the rows that had room are there, in order, and the others are counted", 1024 <= len(sent) < len(rows) and sent == sorted(sent) and
           dropped and int(dropped[1]) == len(rows) - len(sent), f"{len(sent)} of {len(rows)}\n{text}")
     check("the first that is dropped is said", "takes rows more slowly than the run makes them" in text, text)

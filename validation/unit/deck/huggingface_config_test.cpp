@@ -129,11 +129,11 @@ TEST(HuggingfaceConfig, RopeScalingBesideRopeParameters) {
       {beside(yarn + "}", R"("rope_type": "linear", "factor": 4.0)"), "rope_parameters: sets another rotation than rope_scaling"},
       {beside(R"("rope_scaling": {"rope_type": "default"})", R"("rope_type": "linear", "factor": 4.0)"), "sets another rotation"},
       {R"("rope_theta": 200000.0, "rope_parameters": {"rope_theta": 500000.0})",
-       "rope_theta: is 5e+05 in rope_parameters, and 2e+05 outside"},
+       "rope_theta: is 5e+05 in rope_parameters, but 2e+05 outside"},
       {R"("rope_theta": 200000.0, "rope_scaling": {"rope_type": "linear", "factor": 2, "rope_theta": 500000.0})",
-       "in rope_scaling, and 2e+05"},
-      {R"("rope_scaling": {"rope_type": "linear", "type": "dynamic", "factor": 2})", "type: is \"dynamic\", and rope_type is \"linear\""},
-      {R"("rope_scaling": {"factor": 2})", "factor: stands in rope_scaling without a rope_type"},
+       "in rope_scaling, but 2e+05"},
+      {R"("rope_scaling": {"rope_type": "linear", "type": "dynamic", "factor": 2})", "type: is \"dynamic\", but rope_type is \"linear\""},
+      {R"("rope_scaling": {"factor": 2})", "factor: is in rope_scaling without a rope_type"},
       {R"("rope_scaling": [1])", "rope_scaling: expected an object"},
       {R"("rope_parameters": {"full_attention": {"rope_type": "default"}})", "full_attention: belongs to a rotation"}};
   for (const auto& [text, says] : refused) {
@@ -323,9 +323,9 @@ TEST(HuggingfaceConfig, DifferencesFromADeckAreNamedAtOnce) {
   EXPECT_TRUE(model_differences(deck, source).empty()) << "what does not change the trained function";
   deck.layers = 4, deck.vocab = 320, deck.norm_eps = 1e-5, deck.tied = true;
   EXPECT_EQ(model_differences(deck, source),
-            (std::vector<std::string>{"model.layers = 4, but num_hidden_layers is 3", "model.vocab = 320, and vocab_size is 300",
-                                      "model.tied = true, and tie_word_embeddings is false",
-                                      "model.norm_eps = 1e-05, and rms_norm_eps is 1e-06"}));
+            (std::vector<std::string>{"model.layers = 4, but num_hidden_layers is 3", "model.vocab = 320, but vocab_size is 300",
+                                      "model.tied = true, but tie_word_embeddings is false",
+                                      "model.norm_eps = 1e-05, but rms_norm_eps is 1e-06"}));
   deck = source.model;
   source.model.attention_scale = 1 / std::sqrt(static_cast<double>(deck.head_dim)), deck.embedding_scale = 0;
   source.model.embedding_scale = std::sqrt(static_cast<double>(deck.width));

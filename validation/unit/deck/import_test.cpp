@@ -455,7 +455,7 @@ TEST(Import, RulesOfTheDeckNameTheConfigurationsKey) {
             "ds.json:2:61: zero_optimization.zero_quantized_weights: as zero.quantized_weights: only stage 3 gathers weights for each use, "
             "and zero.stage is 2; set it to 3, or leave zero.quantized_weights at false\n");
   EXPECT_EQ(faults_in(with("\n\"data_types\": {\"grad_accum_dtype\": \"bf16\"}, \"communication_data_type\": \"fp32\"")),
-            "ds.json:2:72: communication_data_type: says \"fp32\" of precision.gradients, and data_types.grad_accum_dtype says \"bf16\"; "
+            "ds.json:2:72: communication_data_type: sets \"fp32\" to precision.gradients, and data_types.grad_accum_dtype sets \"bf16\"; "
             "leave one of "
             "the two out\n");
 }

@@ -91,7 +91,7 @@ TEST(Kinds, WhatIsWrongIsSaid) {
       {{"model.positions=none", "model.rope_pairs=neighbours"}, "no layer has positions = \"rope\""},
       {{"model.learned_positions=64"}, "some layers have positions = \"rope\"; set model.positions = \"none\""},
       {{"model.learned_positions=4", "model.positions=none", "batch.sequence_length=8"},
-       "batch.sequence_length 8 is more than the 4 position vectors (model.learned_positions); set it to at most "
+       "batch.sequence_length 8 is more than the model's 4 position vectors (model.learned_positions); set it to at most "
        "4"},
       {{"model.learned_positions=64", "model.positions=none", "model.max_context=32"}, "has no effect with model.learned_positions"},
       {{R"(model.kinds=[{ name = "Local" }])"}, "kind 1 has a name that is not a letter"},

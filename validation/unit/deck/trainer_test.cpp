@@ -386,10 +386,10 @@ TEST(Trainer, FillsInAConfigurationOfDeepSpeed) {
   test::spill(ds, R"({"train_micro_batch_size_per_gpu": 2, "gradient_clipping": 1.0, "zero_optimization": {"stage": 2}})");
   const std::string faults = faults_in(arguments, {}, ds);
   EXPECT_NE(faults.find("args.json:1:"), std::string::npos) << faults;
-  EXPECT_NE(faults.find("max_grad_norm: says 0.5 of optimizer.gradient_clipping, and gradient_clipping of " + ds + " says 1.0"),
+  EXPECT_NE(faults.find("max_grad_norm: sets 0.5 to optimizer.gradient_clipping, and gradient_clipping of " + ds + " sets 1.0"),
             std::string::npos)
       << faults;
-  EXPECT_NE(faults.find("per_device_train_batch_size: says 1 of batch.micro"), std::string::npos) << faults;
+  EXPECT_NE(faults.find("per_device_train_batch_size: sets 1 to batch.micro"), std::string::npos) << faults;
   EXPECT_NE(faults_in({{"deepspeed", "no/such.json"}}).find("no/such.json: cannot open"), std::string::npos);
 }
 

@@ -91,9 +91,9 @@ TEST(InitialWeights, AnotherModelIsNamedKeyByKey) {
   const Deck deck = deck_with(folder, {"model.vocab=60", "model.rope_theta=5e5", "model.tied=true"});
   const std::string text = test::error_of(ExitCode::usage, [&] { InitialWeights(deck, false); });
   const Deck tiny = test::tiny_deck();
-  EXPECT_TRUE(test::has(text, fmt::format("model.vocab = 60, and vocab_size is {}", tiny.model.vocab))) << text;
-  EXPECT_TRUE(test::has(text, "model.rope_theta = 5e+05, and rope_theta is 10000.0")) << text;
-  EXPECT_TRUE(test::has(text, "model.tied = true, and tie_word_embeddings is false")) << text;
+  EXPECT_TRUE(test::has(text, fmt::format("model.vocab = 60, but vocab_size is {}", tiny.model.vocab))) << text;
+  EXPECT_TRUE(test::has(text, "model.rope_theta = 5e+05, but rope_theta is 10000.0")) << text;
+  EXPECT_TRUE(test::has(text, "model.tied = true, but tie_word_embeddings is false")) << text;
   EXPECT_TRUE(test::has(text, "tessera deck from-hf " + folder)) << text;
   test::spill(folder + "/config.json", "{\"model_type\": \"gpt_neo\"}");
   EXPECT_TRUE(test::has(test::error_of(ExitCode::usage, [&] { InitialWeights(deck, false); }), "model_type: \"gpt_neo\""));
@@ -232,7 +232,7 @@ TEST(InitialWeights, AHeadOfItsOwnIsTheModelsHead) {
     EXPECT_NO_THROW(InitialWeights(head.own ? untied : tied, false)) << head.what;
     const std::string refused = test::error_of(ExitCode::usage, [&] { InitialWeights(head.own ? tied : untied, false); });
     EXPECT_TRUE(test::has(refused, head.own ? "model.tied = true, but lm_head.weight of its files differs from the embedding"
-                                            : "model.tied = false, and tie_word_embeddings is true"))
+                                            : "model.tied = false, but tie_word_embeddings is true"))
         << head.what << "\n"
         << refused;
     const Deck imported = require_deck(parse_stored_deck(import_and_deck(folder, scratch / head.what), "the checkpoint"));

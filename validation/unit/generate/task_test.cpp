@@ -283,8 +283,8 @@ TEST_F(Task, FilesAreReadByLine) {
   EXPECT_EQ(items[1].text, "free \xe2\x82\xac");
   EXPECT_EQ(items[1].line, 4);
   for (const auto& [line, says] : std::vector<std::pair<std::string, std::string>>{
-           {"{", "no JSON"},
-           {"[]", "no JSON object"},
+           {"{", "not JSON"},
+           {"[]", "not a JSON object"},
            {"{\"context\": \"c\"}", "\"choices\""},
            {"{\"choices\": [\"a\", \"b\"], \"answer\": 0}", "\"context\""},
            {"{\"context\": \"c\", \"choices\": [\"a\"], \"answer\": 0}", "two or more"},
@@ -294,13 +294,13 @@ TEST_F(Task, FilesAreReadByLine) {
            {"{\"context\": \"c\", \"choices\": [\"a\", \"b\"], \"answer\": -1}", "from 0 to 1"},
            {"{\"context\": \"c\", \"choices\": [\"a\", \"b\"], \"answer\": \"a\"}", "from 0 to 1"},
            {"{\"context\": \"c\", \"choices\": [\"a\", \"b\"]}", "from 0 to 1"},
-           {"{\"context\": \"c\", \"messages\": [], \"choices\": [\"a\", \"b\"], \"answer\": 0}", "beside"},
+           {"{\"context\": \"c\", \"messages\": [], \"choices\": [\"a\", \"b\"], \"answer\": 0}", "\"messages\" and a \"context\""},
            {"{\"messages\": [], \"choices\": [\"a\", \"b\"], \"answer\": 0, \"tools\": []}", "rendered without \"tools\""},
            {"{\"text\": null, \"choices\": [\"a\", \"b\"], \"answer\": 0}", "\"context\""},
            {"{\"text\": \"\"}", "nothing to read"},
            {"{\"text\": 3}", "no string \"text\""},
-           {"{\"text\": \"a\", \"choices\": []}", "beside"},
-           {"{\"text\": \"\xff\"}", "no JSON"}}) {
+           {"{\"text\": \"a\", \"choices\": []}", "\"text\" and \"choices\""},
+           {"{\"text\": \"\xff\"}", "not JSON"}}) {
     test::spill(scratch_ / "b.jsonl", "{\"text\": \"fine\"}\n" + line + "\n");
     const std::string said = test::error_of(ExitCode::data, [&] { read_task(scratch_ / "b.jsonl", ignored); });
     EXPECT_TRUE(test::has(said, "b.jsonl:2: ") && test::has(said, says)) << line << ": " << said;

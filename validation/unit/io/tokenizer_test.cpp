@@ -284,7 +284,7 @@ TEST_F(ModelTokenizer, ConversationsOfSeveralInputsNameTheirPlace) {
   spill(dir / "b.jsonl", good + R"({"messages": []})");
   EXPECT_ERROR(tokenize(o), ExitCode::data, "b.jsonl:2: the object has no \"turns\", which --field names");
   spill(dir / "b.jsonl", R"({"turns": "q"})");
-  EXPECT_ERROR(tokenize(o), ExitCode::data, "b.jsonl:1: \"turns\" is \"q\", and must be a list");
+  EXPECT_ERROR(tokenize(o), ExitCode::data, "b.jsonl:1: \"turns\" is \"q\", but must be a list");
 }
 
 TEST_F(ModelTokenizer, ATemplateThatFailsIsNamed) {
@@ -354,7 +354,7 @@ TEST_F(ModelTokenizer, FilesOfAnotherShapeAreNamed) {
   refused("tokenizer_config.json", "[]", "it is a list, but must be an object of JSON");
   refused("tokenizer_config.json", std::string(100000, '['), "it cannot be read: it is nested too deeply");
   refused("tokenizer_config.json", R"({"eos_token": 5})", "\"eos_token\" is 5, but must be the text of a token");
-  refused("tokenizer_config.json", R"({"eos_token": "\ud800"})", "\"eos_token\" is \"\\ud800\", and must be");
+  refused("tokenizer_config.json", R"({"eos_token": "\ud800"})", "\"eos_token\" is \"\\ud800\", but must be");
   for (const char* ids : {"true", "1.0", "-1", "1099511627776", "[1114112, 4294967296]", "[[1]]", "NaN", "\"<end>\""})
     refused("config.json", fmt::format("{{\"eos_token_id\": {}}}", ids), "\"eos_token_id\" has ");
   refused("tokenizer.json", R"({"added": {}})", "its vocabulary is empty");

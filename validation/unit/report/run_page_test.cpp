@@ -324,7 +324,7 @@ TEST(RunPage, HasTheTitleOfItsFolderAndTheWarningsThatRunsCounts) {
           "1 warning",
           {{.time = 1, .step = 8, .event = "stall", .fields = {{"text", "step 8 took 18 s: rank 1"}, {"seconds", 18.0}, {"usual", 1.0}}}})
           .html();
-  EXPECT_NE(stalled.find("A step stood still, for 17 s in all. The longest: step 8 took 18 s: rank 1."), std::string::npos);
+  EXPECT_NE(stalled.find("A step stalled, for 17 s in all. The longest: step 8 took 18 s: rank 1."), std::string::npos);
 }
 
 TEST(RunPage, APageThatIsLiveLoadsAgain) {
