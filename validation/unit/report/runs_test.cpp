@@ -214,7 +214,7 @@ TEST_F(Runs, AShareOfAMeasuredProductIsNotCalledMfu) {
   EXPECT_FALSE(run.of_peak);
   const std::string text = print_runs({run}, begin + 20);
   EXPECT_HAS(text, "~50.0%");
-  EXPECT_HAS(text, "no MFU");
+  EXPECT_HAS(text, "not MFU");
   const Json json = runs_json({run}, begin + 20);
   EXPECT_EQ(json[0]["of_product"].get<double>(), 0.5);
   EXPECT_FALSE(json[0].contains("mfu"));
@@ -299,7 +299,7 @@ TEST_F(Runs, DecksAndFiguresSideBySide) {
   const Deck deck = test::tiny_deck({});
   EXPECT_EQ(two.lines[9].tokens, static_cast<double>(10 * deck.batch.global * deck.batch.sequence_length)) << "as the deck says";
   EXPECT_EQ(two.lines[9].loss[0], two.lines[9].loss[1]);
-  EXPECT_HAS(print_comparison(two), "planned, host         1.00 MiB");
+  EXPECT_HAS(print_comparison(two), "planned, host          1.00 MiB");
   EXPECT_EQ(comparison_json(two, begin)["runs"][0]["plan"]["host"], 1 << 20);
   // Of other data, and one whose deck is gone: rows tell its tokens.
   write_deck(b, {"run.steps=10", "data.train=other.h5"});
