@@ -472,8 +472,8 @@ TEST_F(Folder, AFolderThatIsMovedAwayIsMadeAgain) {
   claim.renew();
   claim.renew();
   const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_TRUE(test::has(said, path_ + " is gone")) << said;
-  EXPECT_EQ(said.find("is gone"), said.rfind("is gone")) << "said once: " << said;
+  EXPECT_TRUE(test::has(said, path_ + " was moved or removed")) << said;
+  EXPECT_EQ(said.find("was moved or removed"), said.rfind("was moved or removed")) << "said once: " << said;
   EXPECT_EQ(test::slurp(path_ + "/deck.toml"), print_deck(deck()));
   EXPECT_EQ(line(), 1);
   EXPECT_TRUE(test::has(test::error_of(ExitCode::environment, [&] { examine(deck()); }), "another run")) << "locked again";
