@@ -105,7 +105,7 @@ TEST(WarningSigns, SavesFitBetweenEachOther) {
 TEST(WarningSigns, RoomForTheNextSaves) {
   WarningSigns signs;
   const std::string line = signs.no_room(40, "runs/a/checkpoints", 3 << 20, 1 << 20);
-  EXPECT_EQ(line.substr(0, line.find(". Make")), "step 40: the next saves need 3.00 MiB at once, but runs/a/checkpoints has 1.00 MiB free");
+  EXPECT_EQ(line.substr(0, line.find(". Free")), "step 40: the next saves need 3.00 MiB at once, but runs/a/checkpoints has 1.00 MiB free");
   EXPECT_NE(line.find("checkpoint.keep"), std::string::npos);
   EXPECT_EQ(signs.no_room(50, "runs/a/checkpoints", 3 << 20, 1 << 20), "");
 }
