@@ -136,7 +136,7 @@ TEST(TrainingData, NamesTheFileThatCannotBeUsed) {
                       [&] {
                         TrainingData{deck_of({a, dir / "short.bin"}, {1, 1})};
                       }),
-             "short.bin holds 4 tokens, fewer than one sample");
+             "short.bin has 4 tokens, fewer than one sample");
 }
 
 std::string written(const std::string& path, const io::TokenKind& kind, bool masked) {
