@@ -8,7 +8,7 @@ namespace {
 
 [[noreturn]] void refuse(const char* op) {
   fail(ExitCode::environment,
-       "the kernel {} was to run on a GPU, and this program was built without the CUDA backend: build the preset cuda", op);
+       "the kernel {} was called on a GPU, but this program was built without the CUDA backend: build the preset cuda", op);
 }
 
 }  // namespace

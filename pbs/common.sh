@@ -14,7 +14,7 @@ load_site pbs
 job_field() { (trap '' TERM; qstat -f "$PBS_JOBID" | sed -z 's/\n\t//g' | sed -nE "s/^ *$1 = //p" | head -n 1); }
 start=$(job_field run_count)
 : "${start:=1}"
-go_on_by="the same qsub line, with -v TESSERA_LOG=$base, goes on from the last checkpoint"
+go_on_by="the same qsub line, with -v TESSERA_LOG=$base, resumes from the last checkpoint"
 more_time="qsub -l walltime" other_notice="TESSERA_NOTICE=SECONDS"
 
 submitted_at() { local when; when=$(job_field ctime) && [ -n "$when" ] && date -d "$when" +%FT%T; }
@@ -66,7 +66,7 @@ queue_again() {
 why_it_ends() {
   $ended || return 1
   if [ -n "$limit" ] && [ $((SECONDS + 30)) -ge "$limit" ]; then
-    echo "the walltime came before the ranks had left; TESSERA_NOTICE=SECONDS gives them more time to save"
+    echo "the walltime came before the ranks had ended; TESSERA_NOTICE=SECONDS gives them more time to save"
   elif [ "$(job_field Rerunable)" = False ]; then
     echo "it was deleted or preempted, and it may not start again (-r n)"
   else

@@ -10,7 +10,7 @@ load_site slurm
 job=$SLURM_JOB_ID
 [ -z "${SLURM_ARRAY_TASK_ID:-}" ] || job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
 start=$((${SLURM_RESTART_COUNT:-0} + 1))
-go_on_by="the same sbatch line goes on from the last checkpoint, and so does scontrol requeue $job"
+go_on_by="the same sbatch line, or scontrol requeue $job, resumes from the last checkpoint"
 more_time="sbatch --time" other_notice="sbatch --signal=B:USR1@SECONDS"
 
 # What Slurm says of this job. TERM, which comes to the whole job when it is to end, must not end the question.
@@ -23,7 +23,7 @@ srun_has() { srun --help 2>/dev/null | grep -q -e "$1"; }
 launch() {
   local options=() per_node
   if [ -n "${TESSERA_SPARES:-}" ] && [ "${2:-}" = train ]; then
-    [ -z "${TESSERA_CONTAINER:-}" ] || die "TESSERA_SPARES keeps nodes back for tessera supervise, which starts no containers: leave one of both out"
+    [ -z "${TESSERA_CONTAINER:-}" ] || die "TESSERA_SPARES reserves nodes for tessera supervise, which starts no containers: leave one of the two out"
     per_node=$((SLURM_NTASKS / SLURM_JOB_NUM_NODES))
     exec "$1" supervise -n $((SLURM_NTASKS - TESSERA_SPARES * per_node)) --spares "$TESSERA_SPARES" -- "${@:2}"
   fi
@@ -65,7 +65,7 @@ why_it_ends() {
   if [ "$(job_field JobState)" = RUNNING ] && ! $ended; then return 1; fi
   restarts=$(job_field Restarts)
   if [ "$(job_field Reason)" = TimeLimit ]; then
-    echo "the time limit came before the ranks had left; --signal=B:USR1@SECONDS gives them more time to save"
+    echo "the time limit came before the ranks had ended; --signal=B:USR1@SECONDS gives them more time to save"
   elif [ "${restarts:-0}" -gt "${SLURM_RESTART_COUNT:-0}" ]; then
     echo "Slurm takes its nodes and has queued it again"
   else

@@ -47,7 +47,7 @@ find_cause() {
     return
   fi
   if ! [[ $status =~ ^($trusted)$ ]]; then
-    say "no rank could say how it ended, and $launcher returned $status"
+    say "no rank reported how it ended, and $launcher returned $status"
     if $ended; then status=143; elif $asked; then status=75; else status=76; fi
   fi
 }
@@ -105,7 +105,7 @@ bar_nodes() {
 # give_up STATUS WHY: the job ends with the status and is not queued again; nor does one that waits behind it start the same again.
 give_up() {
   status=$1
-  say "$2. What the ranks said stands above; $go_on_by"
+  say "$2. The messages of the ranks are above; $go_on_by"
   note "given up: status $status"
 }
 
@@ -113,7 +113,7 @@ give_up() {
 go_on_later() {
   local why tries pause=0 from_when=
   if why=$(why_it_ends); then
-    say "$what; the job does not queue itself: $why. The next start goes on from the last checkpoint"
+    say "$what; the job does not queue itself: $why. The next start resumes from the last checkpoint"
     return
   fi
   tries=$(starts_without_progress)
@@ -138,7 +138,7 @@ go_on_later() {
   [ $pause = 0 ] || from_when=" for $pause s from now"
   if queue_again $pause; then
     queued=true
-    say "$what; the job is queued again$from_when and will go on from the last checkpoint"
+    say "$what; the job is queued again$from_when and will resume from the last checkpoint"
   else
     say "$what, and $scheduler does not queue the job again; $go_on_by"
   fi
@@ -151,7 +151,7 @@ refused_by_chain() {
   when=$(submitted_at)
   [ -n "$when" ] && [[ $when < ${BASH_REMATCH[1]/ /T} ]] || return 1
   status=${BASH_REMATCH[2]}
-  say "the job before this one was given up with status $status after this one was submitted: nothing is started ($record). A job that is submitted now starts"
+  say "the job before this one was given up with status $status after this one was submitted: nothing is started ($record). A job that is submitted now does start"
 }
 
 # saves_take PROGRAM train DECK [OVERRIDE...]: seconds of the longest of the last saves and of a step, of what earlier starts have written.
@@ -174,12 +174,12 @@ warn_of_limits() {
   [ -z "$limit" ] || [ "$limit" -gt $((notice + 60)) ] || say "the time limit of $limit s leaves no time to train: the ranks are asked to" \
     "save $notice s before it, and up to a minute earlier. Give more ($more_time), or less notice ($other_notice)"
   needed=$(saves_take "${@:3}") && [ "$needed" -gt "$notice" ] || return 0
-  say "a save and the step before it took up to $needed s, and the ranks are asked to save $notice s before the time limit: a save at the limit may be" \
+  say "a save and the step before it took up to $needed s, but the ranks are asked to save $notice s before the time limit. A save at the limit may be" \
     "lost. Give more notice, at least $((needed + needed / 4 + 30)) s ($other_notice)"
 }
 
 # run_start PROGRAM [ARGUMENT...]: one start on all ranks. Sets `status`, 0 when the run is done, else that of its cause (docs/operations.md has the
-# table), and `queued`. After 75 (asked to stop) and 76 (lost a rank, a node or patience) the job queues itself again; a fault that would repeat does not.
+# table), and `queued`. After 75 (asked to stop) and 76 (lost a rank or a node, or waited too long) the job queues itself again; a fault that would repeat does not.
 # Beside the job's log stands NAME.ends, a line for each start: how it ended, and what it saved; and at which node.
 run_start() {
   local record=$base.ends saved what words node
@@ -189,7 +189,7 @@ run_start() {
   export TESSERA_STATUS_FILE=$report
   rm -f "$report" "$report.saved"
   if $asked; then
-    say "USR1 came before there were ranks"
+    say "USR1 came before the ranks were started"
     status=75 saved=nothing
   else
     start_ranks "$@"
@@ -201,16 +201,16 @@ run_start() {
   case $status in
     0) say "the run is done" ;;
     75)
-      if [ "$saved" = nothing ]; then what="the ranks have left with nothing to save"; else what="the state is saved"; fi
+      if [ "$saved" = nothing ]; then what="the ranks ended with nothing to save"; else what="the state is saved"; fi
       go_on_later ;;
     76)
-      what="the run lost a rank, a node or patience"
+      what="the run lost a rank or a node, or waited too long"
       words=$(words_of_launcher)
       [ -z "$words" ] || what+=" (srun: $words)"
       node=$(lost_node)
       [ -z "$node" ] || note "start $start: lost $node"
       go_on_later ;;
-    143) say "$scheduler ended the ranks: $(why_it_ends). The next start goes on from the last checkpoint" ;;
+    143) say "$scheduler ended the ranks: $(why_it_ends). The next start resumes from the last checkpoint" ;;
     *)
       say "tessera ended with status $status (docs/operations.md has the table); not queued again"
       note "given up: status $status" ;;

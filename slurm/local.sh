@@ -13,7 +13,7 @@ set -uo pipefail
 scheduler=local.sh launcher=mpiexec trusted='0|75|76|78|126|127'
 . "$here/start.sh" && . "$here/ends.sh" || exit 6
 load_site slurm
-go_on_by="the same line goes on from the last checkpoint"
+go_on_by="the same line resumes from the last checkpoint"
 
 [[ ${1:-} =~ ^[1-9][0-9]*$ ]] && [ $# -ge 2 ] || die "usage: slurm/local.sh RANKS DECK [KEY=VALUE...]"
 ranks=$1

@@ -20,7 +20,7 @@ load_site() {
     if [ -e "$settings" ]; then . "$settings"; return; fi
   done
   [ -z "${TESSERA_SITE:-}" ] ||
-    die "TESSERA_SITE=$TESSERA_SITE names no site: there is no $settings. There are: $(cd "$here/site" 2>/dev/null && echo *.sh)"
+    die "TESSERA_SITE=$TESSERA_SITE names no site: $settings is missing. There are: $(cd "$here/site" 2>/dev/null && echo *.sh)"
 }
 
 # TESSERA names the program; else the one that these scripts were installed with; else the one on PATH; else the one built here. In a container
@@ -31,7 +31,7 @@ find_tessera() {
   case $here in */share/tessera/*) installed=${here%/share/tessera/*}/bin/tessera ;; esac
   for program in "${TESSERA:-}" "$installed" "$(command -v tessera)" "$PWD/build/host/tessera"; do
     if [ -n "$program" ] && [ -x "$program" ]; then echo "$program"; return; fi
-    [ -z "$program" ] || [ "$program" != "${TESSERA:-}" ] || die "TESSERA=$program is no program that can be run"
+    [ -z "$program" ] || [ "$program" != "${TESSERA:-}" ] || die "TESSERA=$program is not a program that can be run"
   done
   die "found no tessera: set TESSERA to it, put it on PATH, or build it here with scripts/quickstart"
 }

@@ -71,7 +71,7 @@ void settle_copy(const std::string& root, const std::string& latest) {
     copy.require_shards();  // never a broken copy in place of what is there
     rename_path(step, step + ".damaged");
     rename_path(latest, step);
-    warning("{} could not be read; it is {}.damaged now, and the copy of it in {} took its place", step, step, latest);
+    warning("{} could not be read; it is {}.damaged now, and the copy of it in {} replaced it", step, step, latest);
   }
   info("{} was a folder, as copies that follow links make it; it is a link again", latest);
 }

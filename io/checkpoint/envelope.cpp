@@ -12,7 +12,7 @@
 namespace tessera::io {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "checkpoint files hold little-endian numbers as they lie in memory");
+static_assert(std::endian::native == std::endian::little, "checkpoint files hold little-endian numbers as they are in memory");
 constexpr std::size_t line_bytes = 160;
 constexpr std::int64_t most_block_bytes = 1 << 30;  // read before it is known to be right: directories of the largest models take a tenth
 constexpr std::string_view restore = "Restore the file from a copy, or use an older checkpoint of the run.";
@@ -108,7 +108,7 @@ Envelope read_envelope(const PosixFile& file, std::string_view kind) {
   if (line.size() < line_bytes || format < 0 || !line.starts_with("tessera checkpoint format "))
     refuse(fmt::format("this is not a Tessera checkpoint {}, or its first bytes are damaged.", kind));
   if (format < 1 || format > newest_checkpoint_format)
-    fail(ExitCode::checkpoint, "{}: checkpoint format {} is none that this Tessera reads (1 to {}). Use the version that wrote it.",
+    fail(ExitCode::checkpoint, "{}: checkpoint format {} cannot be read by this Tessera (1 to {}). Use the version that wrote it.",
          file.path(), format, newest_checkpoint_format);
   Envelope e;
   e.format = static_cast<int>(format);
@@ -122,7 +122,7 @@ Envelope read_envelope(const PosixFile& file, std::string_view kind) {
   if (!sane) refuse("its first line is damaged.");
   auto size = file.size();
   if (size < e.file_bytes) refuse(fmt::format("the file is truncated: {} of {} bytes.", size, e.file_bytes));
-  if (size > e.file_bytes) refuse(fmt::format("the file has {} bytes where {} were written: it was altered.", size, e.file_bytes));
+  if (size > e.file_bytes) refuse(fmt::format("the file has {} bytes, but {} were written: it was altered.", size, e.file_bytes));
   std::string block(static_cast<std::size_t>(e.block_bytes), '\0');
   if (file.read(0, block.data(), block.size()) != block.size()) refuse("the file is truncated.");
   e.directory = block.substr(line_bytes, static_cast<std::size_t>(directory_bytes));

@@ -45,10 +45,10 @@ std::string unit_fault(const CheckpointLayout& layout, const CheckpointUnit& u) 
   std::set<int> holders;
   for (int h : u.holders)
     if (h < 0 || h >= layout.shards || !holders.insert(h).second)
-      return fmt::format("unit {} is held by shard {}, which comes twice or is none of {}", u.name, h, layout.shards);
+      return fmt::format("unit {} is in shard {}, which occurs twice or is not one of {}", u.name, h, layout.shards);
   for (std::size_t i = 0; i < u.groups.size(); ++i)
     if (u.groups[i] < 0 || u.groups[i] >= static_cast<int>(layout.groups.size()) || (i > 0 && u.groups[i] <= u.groups[i - 1]))
-      return fmt::format("unit {} lies in group {}, which comes twice or is none of {}", u.name, u.groups[i], layout.groups.size());
+      return fmt::format("unit {} is in group {}, which occurs twice or is not one of {}", u.name, u.groups[i], layout.groups.size());
   return "";
 }
 
@@ -66,7 +66,7 @@ std::string tiling_fault(const CheckpointTensor& t) {
     covered += boxes[i]->elements();
   }
   if (covered == t.shape.elements()) return "";
-  return fmt::format("tensor {} ({}): {} of its {} elements lie in no piece", t.name, t.shape.str(), t.shape.elements() - covered,
+  return fmt::format("tensor {} ({}): {} of its {} elements are in no piece", t.name, t.shape.str(), t.shape.elements() - covered,
                      t.shape.elements());
 }
 
@@ -82,10 +82,9 @@ std::string tensor_fault(const CheckpointLayout& layout, const CheckpointTensor&
     if (!lies_in(p.box, t.shape) || (p.box.elements() == 0 && n > 0))
       return fmt::format("tensor {} ({}): its piece {} is empty or reaches out of it", t.name, t.shape.str(), p.box.str());
     auto most = layout.units[static_cast<std::size_t>(p.unit)].elements;
-    if (p.offset < 0 || p.offset > most || p.box.elements() > most - p.offset)
-      return fmt::format("tensor {} lies outside its unit", t.name);
+    if (p.offset < 0 || p.offset > most || p.box.elements() > most - p.offset) return fmt::format("tensor {} is outside its unit", t.name);
     if (layout.units[static_cast<std::size_t>(p.unit)].groups != layout.units[static_cast<std::size_t>(t.pieces.front().unit)].groups)
-      return fmt::format("tensor {} lies in units of unlike groups", t.name);
+      return fmt::format("tensor {} is in units of unlike groups", t.name);
   }
   return tiling_fault(t);
 }
@@ -93,7 +92,7 @@ std::string tensor_fault(const CheckpointLayout& layout, const CheckpointTensor&
 std::string files_fault(const CheckpointLayout& layout) {
   if (layout.files.empty()) return "";
   if (layout.files.size() != static_cast<std::size_t>(layout.shards))
-    return fmt::format("{} shards lie in files and there are {}", layout.files.size(), layout.shards);
+    return fmt::format("{} shards are in files, but there are {}", layout.files.size(), layout.shards);
   const std::set<int> files(layout.files.begin(), layout.files.end());
   if (*files.begin() != 0 || *files.rbegin() != static_cast<int>(files.size()) - 1)
     return "its files are not numbered from 0 without a gap";
@@ -108,9 +107,9 @@ std::string layout_fault(const CheckpointLayout& layout) {
   std::set<std::string> units, groups;
   std::set<std::pair<int, std::string>> tensors;
   for (auto& g : layout.groups)
-    if (!plain(g) || !groups.insert(g).second) return fmt::format("group name '{}' is empty, has a slash or comes twice", g);
+    if (!plain(g) || !groups.insert(g).second) return fmt::format("group name '{}' is empty, has a slash or occurs twice", g);
   for (auto& u : layout.units) {
-    if (!plain(u.name) || !units.insert(u.name).second) return fmt::format("unit name '{}' is empty, has a slash or comes twice", u.name);
+    if (!plain(u.name) || !units.insert(u.name).second) return fmt::format("unit name '{}' is empty, has a slash or occurs twice", u.name);
     if (auto fault = unit_fault(layout, u); !fault.empty()) return fault;
   }
   for (auto& t : layout.tensors) {
@@ -118,7 +117,7 @@ std::string layout_fault(const CheckpointLayout& layout) {
     if (auto fault = tensor_fault(layout, t); !fault.empty()) return fault;
     for (int g = 0; g < static_cast<int>(layout.groups.size()); ++g)
       if (layout.lies_in(t, g) && !tensors.insert({g, t.name}).second)
-        return fmt::format("tensor name '{}' comes twice in group {}", t.name, layout.groups[static_cast<std::size_t>(g)]);
+        return fmt::format("tensor name '{}' occurs twice in group {}", t.name, layout.groups[static_cast<std::size_t>(g)]);
   }
   return "";
 }
@@ -132,13 +131,13 @@ CheckpointLayout parse_layout(const Json& j) {
   for (auto& u : j.at("units")) {
     numbers[u.at("name").get<std::string>()] = static_cast<int>(layout.units.size());
     layout.units.push_back({u.at("name").get<std::string>(), u.at("elements").get<std::int64_t>(), u.value("holders", std::vector<int>())});
-    if (u.contains("holders") && layout.units.back().holders.empty()) throw std::runtime_error("a unit is held by no shard");
+    if (u.contains("holders") && layout.units.back().holders.empty()) throw std::runtime_error("a unit is in no shard");
     for (const std::string& group : u.value("groups", std::vector<std::string>())) {
       const auto found = std::find(layout.groups.begin(), layout.groups.end(), group);
-      if (found == layout.groups.end()) throw std::runtime_error("a unit lies in a group that is not there");
+      if (found == layout.groups.end()) throw std::runtime_error("a unit is in a group that does not exist");
       layout.units.back().groups.push_back(static_cast<int>(found - layout.groups.begin()));
     }
-    if (u.contains("groups") && layout.units.back().groups.empty()) throw std::runtime_error("a unit lies in no group");
+    if (u.contains("groups") && layout.units.back().groups.empty()) throw std::runtime_error("a unit is in no group");
   }
   auto unit_of = [&](const Json& place) { return numbers.at(place.at("unit").get<std::string>()); };
   for (auto& t : j.at("tensors")) {
@@ -252,7 +251,7 @@ auto parsing(const std::string& file, F&& parse) {
   } catch (const Error&) {
     throw;
   } catch (const std::exception& e) {
-    fail(ExitCode::checkpoint, "{}: its directory cannot be understood ({}). Use the version of Tessera that wrote it.", file, e.what());
+    fail(ExitCode::checkpoint, "{}: its directory cannot be parsed ({}). Use the version of Tessera that wrote it.", file, e.what());
   }
 }
 

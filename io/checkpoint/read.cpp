@@ -26,7 +26,7 @@ constexpr std::size_t most_at_hand = 64;  // open shards, and blocks that are re
 constexpr std::int64_t blocks_at_once = 16;                            // a verification's
 constexpr std::int64_t window_elements = blocks_at_once * hash_block;  // what short runs are read together in
 constexpr std::size_t most_runs = 1 << 16;
-constexpr std::string_view reach = "Look at the path's links and permissions and at the file system; a checkpoint may well be there.";
+constexpr std::string_view reach = "Look at the path's links and permissions and at the file system; a checkpoint may be there.";
 /// A verified block that was wanted only in part: the next part is often asked for soon.
 struct BlockAtHand {
   int file = -1;
@@ -55,11 +55,11 @@ std::string resolve_folder(const std::string& path) {
       const Head head = find_head(survey_checkpoints(root.string()));
       if (head.entry) fail(ExitCode::checkpoint, "{}: this folder is not a checkpoint but holds some: use {}.", path, head.entry->path);
       if (!head.fault.empty())
-        fail(ExitCode::checkpoint, "{}: this folder is not a checkpoint, and of those that it holds the newest cannot be read: {}", path,
+        fail(ExitCode::checkpoint, "{}: this folder is not a checkpoint, and the newest checkpoint in it cannot be read: {}", path,
              head.fault);
     }
     if (const std::string instead = instead_of_checkpoint(folder.string()); !instead.empty())
-      fail(ExitCode::checkpoint, "{}: it is no checkpoint.{}", path, instead);
+      fail(ExitCode::checkpoint, "{}: it is not a checkpoint.{}", path, instead);
     fail(ExitCode::checkpoint, "{}: the index {} is missing. {}", folder.string(), index_file, restore_advice);
   }
   return folder.string();
@@ -88,7 +88,7 @@ struct CheckpointReader::Impl {
     envelope = read_envelope(file, "index");
     index = parse_index_directory(envelope.directory, file.path());
     if (envelope.format != checkpoint_format(index.layout))
-      fail(ExitCode::checkpoint, "{}: its first line says format {}, and its layout is of format {}: it was altered. {}", file.path(),
+      fail(ExitCode::checkpoint, "{}: its first line says format {}, but its layout is of format {}: it was altered. {}", file.path(),
            envelope.format, checkpoint_format(index.layout), restore_advice);
   }
 
@@ -106,18 +106,18 @@ struct CheckpointReader::Impl {
       return read();
     } catch (const Error&) {
       if (!gone()) throw;
-      throw CheckpointGone(ExitCode::checkpoint,
-                           fmt::format("{}: it was removed or replaced while it was read, as a run does that saves beside it: its "
-                                       "checkpoint.keep newest stay. Name one that is there, or checkpoints/latest; to keep more, raise "
-                                       "checkpoint.keep or set checkpoint.keep_every.",
-                                       folder));
+      throw CheckpointGone(
+          ExitCode::checkpoint,
+          fmt::format("{}: it was removed or replaced while it was read, because its run keeps only the newest checkpoint.keep. Name one "
+                      "that is there, or checkpoints/latest; to keep more, raise checkpoint.keep or set checkpoint.keep_every.",
+                      folder));
     }
   }
 
   std::size_t group_number(const std::string& group) const {
     auto& groups = index.layout.groups;
     auto it = std::find(groups.begin(), groups.end(), group);
-    if (it == groups.end()) fail(ExitCode::checkpoint, "{}: it holds no group '{}', only {}.", folder, group, fmt::join(groups, ", "));
+    if (it == groups.end()) fail(ExitCode::checkpoint, "{}: it has no group '{}', only {}.", folder, group, fmt::join(groups, ", "));
     return static_cast<std::size_t>(it - groups.begin());
   }
 
@@ -288,7 +288,7 @@ void CheckpointReader::require_shards() const {
 
 bool goes_on_with_next(const CheckpointGone& gone, const std::string& path) {
   if (!look_at(path).exists()) return false;
-  warning("{} Goes on with what {} leads to now.", gone.what(), path);
+  warning("{} Continues with the checkpoint that {} links to now.", gone.what(), path);
   return true;
 }
 
@@ -361,7 +361,7 @@ void CheckpointReader::Impl::verify(const std::function<void(std::int64_t, std::
         const std::span<const float> values = buffer.first(static_cast<std::size_t>(elements));
         if (const std::int64_t bad = first_not_finite(values); bad >= 0) {
           const auto [group, unit] = file.place_of(i);
-          fail(ExitCode::checkpoint, "{}: {}: it was saved after something had gone wrong. Use an older checkpoint of the run.", folder,
+          fail(ExitCode::checkpoint, "{}: {}: it was saved after a fault. Use an older checkpoint of the run.", folder,
                describe_not_finite(layout, group, unit, c.begin + k * hash_block + bad, values[static_cast<std::size_t>(bad)]));
         }
         done += elements * 4;

@@ -54,8 +54,8 @@ std::size_t ShardFile::slice_of(int shard, std::size_t group, int unit) const {
   const Member& member = members_.at(shard);
   const auto wanted = std::pair(static_cast<int>(group), unit);
   auto at = std::ranges::lower_bound(member.held, wanted, {}, [](const GroupSlice& h) { return std::pair(h.group, h.of.unit); });
-  TESSERA_REQUIRE(at != member.held.end() && at->group == wanted.first && at->of.unit == unit, "shard {} holds no unit {} of group {}",
-                  shard, unit, group);
+  TESSERA_REQUIRE(at != member.held.end() && at->group == wanted.first && at->of.unit == unit, "shard {} has no unit {} of group {}", shard,
+                  unit, group);
   return member.first + static_cast<std::size_t>(at - member.held.begin());
 }
 

@@ -33,8 +33,8 @@ std::string staged_run(const std::string& folder, const std::string& root) {
 void make_own(const std::string& path) {
   if (const std::string fault = make_own_folder(path); !fault.empty())
     fail(ExitCode::storage,
-         "{}: cannot make this folder for what is staged (checkpoint.staging): {}. Remove it, or name a folder in which others may not "
-         "write.",
+         "{}: cannot create this folder for staged saves (checkpoint.staging): {}. Remove it, or name a folder that others may not write "
+         "to.",
          path, fault);
 }
 
@@ -52,10 +52,10 @@ int lock_own_folder(const std::string& path) {
 Staging::Staging(const std::string& folder, const std::string& root, int rank) {
   // Not made here: a name that is wrong would take the room of whatever disk it lies on.
   if (const PathState there = look_at(folder); there.kind != PathState::Kind::folder)
-    fail(ExitCode::storage, "{} (checkpoint.staging): {}. Name a folder on a disk of the node that is there on each of them.", folder,
+    fail(ExitCode::storage, "{} (checkpoint.staging): {}. Name a folder on a disk of the node that exists on each of them.", folder,
          there.nothing()   ? "there is no such folder"
          : there.unknown() ? there.reason
-                           : "it is no folder");
+                           : "it is not a folder");
   const std::string run = staged_run(folder, root);
   make_own(run);
   folder_ = fmt::format("{}/rank-{:05}", run, rank);
@@ -95,7 +95,7 @@ void Staging::drain(const std::string& root, std::int64_t step, const Checkpoint
     write_shard(root, step, layout, shard, slices);
   } catch (const Error& error) {
     if (error.code == ExitCode::storage) throw;
-    fail(ExitCode::storage, "what was saved on the node's own disk cannot be read back: {}", error.what());
+    fail(ExitCode::storage, "the save on the node's own disk cannot be read back: {}", error.what());
   }
   discard_checkpoint(folder_, step);
 }
@@ -114,7 +114,7 @@ void remove_left_staging(const std::string& folder, const std::string& root) noe
   }
   fs::remove(run, e);
 } catch (const std::exception& error) {
-  warning("{}: what an earlier start left there (checkpoint.staging) was not removed: {}", folder, error.what());
+  warning("{}: files that an earlier start left there (checkpoint.staging) were not removed: {}", folder, error.what());
 }
 
 }  // namespace tessera::io

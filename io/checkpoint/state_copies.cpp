@@ -24,8 +24,8 @@ constexpr std::string_view start_beginning = "start-", aside_name = "aside";
 void make_copies_folder(const std::string& path) {
   if (const std::string fault = make_own_folder(path); !fault.empty())
     fail(ExitCode::storage,
-         "{}: cannot make this folder for copies of the state (checkpoint.neighbour_folder): {}. Remove it, or name a folder in which "
-         "others may not write.",
+         "{}: cannot create this folder for copies of the state (checkpoint.neighbour_folder): {}. Remove it, or name a folder that others "
+         "may not write to.",
          path, fault);
 }
 
@@ -140,7 +140,7 @@ FoundCopies find_state_copies(const std::string& run) {
         const Envelope head = read_envelope(file, "shard");
         const ShardDirectory directory = parse_shard_directory(head.directory, file.path());
         if (directory.shards.size() != 1 || directory.step > step || name != shard_file(directory.shards.front()))
-          fail(ExitCode::checkpoint, "{}: it is of another step or shard than its name says.", file.path());
+          fail(ExitCode::checkpoint, "{}: it belongs to another step or shard than its name says.", file.path());
         found.shards.push_back({start, step, directory.shards.front(), head.file_bytes, directory.layout, head.hash, file.path()});
       } catch (const Error& error) {
         found.faults.emplace_back(error.what());

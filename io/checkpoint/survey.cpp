@@ -27,7 +27,7 @@ CheckpointEntry read_entry(std::int64_t step, const std::string& path) {
     entry.digest = reader.digest(), entry.lineage = reader.meta().lineage, entry.best_step = best_step_of(reader.meta().values);
     if (step < 0) entry.step = reader.meta().step;
     if (entry.step != reader.meta().step)
-      entry.fault = fmt::format("{}: it holds step {}. Give the folder its own name again.", path, reader.meta().step);
+      entry.fault = fmt::format("{}: it holds step {}. Restore the folder's own name.", path, reader.meta().step);
   } catch (const Error& error) {
     entry.fault = error.what();
   }
@@ -71,7 +71,7 @@ void follow_copy(CheckpointSurvey& survey, const std::string& path) {
   else if (same->digest == copy.digest)
     survey.latest = *same;
   else
-    survey.latest_fault = fmt::format("{}: it is a folder that holds step {}, and {} holds another save of that step. Remove one of them.",
+    survey.latest_fault = fmt::format("{}: it is a folder that holds step {}, but {} holds another save of that step. Remove one of them.",
                                       path, copy.step, same->path);
 }
 
@@ -113,7 +113,7 @@ void follow_latest(CheckpointSurvey& survey) {
   else if (there.kind == PathState::Kind::folder)
     follow_copy(survey, path);
   else if (there.kind == PathState::Kind::file)
-    survey.latest_fault = fmt::format("{}: it is a file, where a link to a step is expected.", path);
+    survey.latest_fault = fmt::format("{}: it is a file, but a link to a step is expected.", path);
   else
     follow_link(survey, path);
 }

@@ -260,7 +260,7 @@ struct ShardWriting {
     out.use_direct();
     write_slices(out, slices_in(file, layout, shard), ordered, [&](std::size_t slice, std::int64_t element, float value) {
       auto& [group, of] = held[slice];
-      fail(ExitCode::numerics, "step {}: {}: what is no number is not saved.", step,
+      fail(ExitCode::numerics, "step {}: {}: values that are not finite are not saved.", step,
            describe_not_finite(layout, layout.groups[static_cast<std::size_t>(group)], of.unit, of.begin + element, value));
     });
   }
@@ -343,7 +343,7 @@ void seal_file(const std::string& root, std::int64_t step, const CheckpointLayou
     const auto read = out.read(s.hashes_at, table.data(), table.size() * 8);
     // No block has the hash 0: a part that is not there reads as a hole.
     if (read != table.size() * 8 || std::any_of(table.begin(), table.end(), [](std::uint64_t word) { return word == 0; }))
-      fail(ExitCode::storage, "{}: what another rank has written into it is not there. Check that all ranks see the same file system.",
+      fail(ExitCode::storage, "{}: data that another rank wrote into it is missing. Check that all ranks see the same file system.",
            file.path);
     s.digest = hash_bytes(table.data(), table.size() * 8);
   }

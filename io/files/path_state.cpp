@@ -32,7 +32,7 @@ PathState look_at(const std::string& path) {
   struct stat s;
   if (::stat(path.c_str(), &s) == 0) return found(s);
   PathState state = not_found(errno);
-  if (state.nothing() && look_at_link(path).exists()) return {.kind = Kind::unknown, .reason = "it is a link that leads nowhere"};
+  if (state.nothing() && look_at_link(path).exists()) return {.kind = Kind::unknown, .reason = "it is a link to nothing"};
   return state;
 }
 

@@ -38,17 +38,17 @@ std::string full_disk(const std::string& path, std::int64_t asked) {
   // A file system that makes them as it needs them says that it has none at all.
   if (s.f_files > 0 && s.f_favail == 0)
     return fmt::format(
-        "The file system holds as many files as it can ({} inodes, none free; {} free for their content): remove files or write to another "
+        "The file system holds as many files as it can ({} inodes, none free; {} free for their content). Remove files or write to another "
         "file system, then run again.",
         s.f_files, room);
   // Looked at after the refusal, whose file may have given room back.
   if (asked > 0 && free >= static_cast<double>(asked))
     return fmt::format(
-        "The disk is full ({} are refused, and {} are counted as free just after that): other files of the save gave room back meanwhile, "
-        "or a quota is used up that this count leaves out (quota -s, lfs quota), or the file system keeps the rest for itself. Free some "
-        "space or write to another file system, then run again.",
+        "The disk is full ({} are refused, and {} are counted as free just after that). Possible causes: other files of the save were "
+        "freed meanwhile, a quota is used up that this count leaves out (quota -s, lfs quota), or the file system reserves the rest. Free "
+        "some space or write to another file system, then run again.",
         human_bytes(static_cast<double>(asked)), room);
-  return fmt::format("The disk is full ({} free for users; what the file system keeps for itself does not count): {}", room, what_to_do);
+  return fmt::format("The disk is full ({} free for users, without the file system's reserve): {}", room, what_to_do);
 }
 
 std::string advice(int error_number, const std::string& path, std::int64_t asked) {
@@ -70,7 +70,7 @@ std::string advice(int error_number, const std::string& path, std::int64_t asked
     case ENOENT:
       return "Check that the folder exists.";
     case ELOOP:
-      return "A symbolic link stands there, and this file is written through none: remove the link, then run again.";
+      return "A symbolic link is there, and this file is never written through one: remove the link, then run again.";
     case ENAMETOOLONG:
       return "Use a shorter name.";
     default:
@@ -100,7 +100,7 @@ PosixFile PosixFile::update(const std::string& path, Readers readers) {
   if (d < 0) fail_storage("open for writing", path, errno);
   PosixFile file(d, path, ExitCode::storage);
   if (const char* other = file.other_than_regular())
-    fail(ExitCode::storage, "{}: this is a {}, where a file of its own is written. Move it away, then run again.", path, other);
+    fail(ExitCode::storage, "{}: this is a {}, but a regular file is written there. Move it away, then run again.", path, other);
   return file;
 }
 
@@ -172,7 +172,7 @@ std::int64_t PosixFile::modified_ns() const {
 
 const char* PosixFile::other_than_regular() const {
   struct stat s;
-  if (::fstat(descriptor_, &s) != 0) fail(on_error_, "{}: cannot read what it is: {}.", path_, std::strerror(errno));
+  if (::fstat(descriptor_, &s) != 0) fail(on_error_, "{}: cannot read its kind: {}.", path_, std::strerror(errno));
   return tessera::other_than_regular(s);
 }
 
@@ -286,7 +286,7 @@ std::size_t PosixFile::read_next(void* data, std::size_t bytes) const {
   ssize_t n;
   do n = ::read(descriptor_, data, bytes);
   while (n < 0 && errno == EINTR);
-  if (n < 0) fail(on_error_, "{}: cannot read on: {}.", path_, std::strerror(errno));
+  if (n < 0) fail(on_error_, "{}: cannot continue reading: {}.", path_, std::strerror(errno));
   return static_cast<std::size_t>(n);
 }
 

@@ -144,14 +144,14 @@ std::string Dataset::missing() const {
     case H5D_COMPACT:
       return "";
     case H5D_CONTIGUOUS: {
-      if (H5Pget_external_count(creation.id()) > 0) return "its elements lie in other files";
+      if (H5Pget_external_count(creation.id()) > 0) return "its elements are in other files";
       const haddr_t at = H5Dget_offset(handle_.id());
       if (at == HADDR_UNDEF) return "none of its elements was ever written";
       hsize_t file_bytes = 0, bytes = 0;
       checked(on_error_, file_, name_, "open", [&] { return H5Fget_filesize(owner.id(), &file_bytes); });
       const bool fits = !__builtin_mul_overflow(elements, static_cast<hsize_t>(H5Tget_size(type.id())), &bytes) && bytes <= file_bytes &&
                         at <= file_bytes - bytes;
-      return fits ? "" : fmt::format("it declares {} elements, and the file has {} bytes", elements, file_bytes);
+      return fits ? "" : fmt::format("it declares {} elements, but the file has {} bytes", elements, file_bytes);
     }
     case H5D_CHUNKED: {
       std::vector<hsize_t> chunk(dims_.size());
@@ -165,7 +165,7 @@ std::string Dataset::missing() const {
       return present >= declared ? "" : fmt::format("{} of its {} chunks are not in the file", declared - present, declared);
     }
     default:
-      return "it is a virtual dataset, whose elements lie in other files";
+      return "it is a virtual dataset, whose elements are in other files";
   }
 }
 

@@ -47,7 +47,7 @@ hid_t open_here(hid_t file, const std::string& name, hid_t access) {
 
 std::string library_reason() {
   if (std::exchange(t_refused_link, false))
-    return "it is a link to another file, and a file must hold all that is its own; copy the dataset itself";
+    return "it is a link to another file, but a file must hold all its data; copy the dataset itself";
   std::string reason;
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first, &reason);
   // "unable to open file: name = ..., errno = 13, error message = 'Permission denied', flags = ..."

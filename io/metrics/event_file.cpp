@@ -108,7 +108,7 @@ EventFile::EventFile(const std::string& folder, double now, const std::string& h
   std::error_code error;
   if (fs::is_symlink(folder, error))
     fail(ExitCode::storage,
-         "{} is a link to {}, where event files of other runs may stand, and this run would remove them. Remove the link, or set "
+         "{} is a link to {}, which may hold event files of other runs, and this run would remove them. Remove the link, or set "
          "metrics.tensorboard = false; `tensorboard --logdir` takes a folder of runs.",
          folder, fs::read_symlink(folder, error).string());
   fs::create_directories(folder, error);

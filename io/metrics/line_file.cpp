@@ -22,7 +22,7 @@ void LineFile::write_anew() {
   for (int n = 1; !look_at_link(path_).nothing(); ++n)
     if (const std::string aside = fmt::format("{}.old-{}", path_, n); look_at_link(aside).nothing()) rename_path(path_, aside);
   replace();
-  warning("{} was moved, removed or replaced while the run writes it: it was written anew with all its rows.", path_);
+  warning("{} was moved, removed or replaced while the run writes it: it was rewritten with all its rows.", path_);
 }
 
 LineFile::LineFile(const std::string& path, const std::function<std::int64_t(const PosixFile&)>& kept)

@@ -74,7 +74,7 @@ std::string with_rows_alone(const std::string& path, std::int64_t first_step) {
     end += std::ssize(whole);
   });
   fresh.commit();
-  warning("{}: line{} {} {} no row{} of JSON. What stood there is in {}.damaged now.", path, damaged.size() > 1 ? "s" : "",
+  warning("{}: line{} {} {} no row{} of JSON. The old content is in {}.damaged now.", path, damaged.size() > 1 ? "s" : "",
           fmt::join(damaged, ", "), damaged.size() > 1 ? "are" : "is", damaged.size() > 1 ? "s" : "", path);
   return path;
 }

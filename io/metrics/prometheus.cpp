@@ -123,10 +123,10 @@ void require_prometheus(const std::string&) {}
 MetricsEndpoint::MetricsEndpoint(const ListenAddress& address, const std::string& key) : impl_(std::make_unique<Impl>()) {
   std::string fault = why_not(address);
   if (fault.empty()) impl_->server = serve(address);
-  if (fault.empty() && !impl_->server) fault = "it was taken in this moment";
+  if (fault.empty() && !impl_->server) fault = "it was taken at this moment";
   if (!fault.empty())
     fail(ExitCode::environment,
-         "{} = \"{}\": nothing can listen there: {}. Choose another port (0: any free one, which the log names), or an address of this "
+         "{} = \"{}\": this address cannot be used: {}. Choose another port (0: any free one, which the log names), or an address of this "
          "node",
          key, address.str(), fault);
   impl_->address = address;

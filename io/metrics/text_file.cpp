@@ -56,7 +56,7 @@ void MetricsTextFile::write() {
     fresh.commit();
     failed_ = false;
   } catch (const Error& error) {
-    if (!failed_) warning("metrics.prometheus_folder: {} The run goes on, and the file is tried again.", error.what());
+    if (!failed_) warning("metrics.prometheus_folder: {} The run continues, and the file is tried again.", error.what());
     failed_ = true;
   }
 }

@@ -38,7 +38,7 @@ Tracker::Tracker(TrackerRun run) : run_(std::move(run)) {
   child_ = start_worker(run_.python, tracker_text, endless_memory);
   try {
     const std::string version = ask_worker(*child_, "open", run_.package, import_patience);
-    info("{}: rows go to {} {} beside the steps; {} holds all of them", run_.key, run_.package, version, run_.history);
+    info("{}: rows are sent to {} {} while steps continue; {} holds all of them", run_.key, run_.package, version, run_.history);
   } catch (const Error& error) {
     fail(ExitCode::environment, "{} = \"{}\": {} Or leave the key out: metrics.jsonl holds every row.", run_.key,
          run_.asked.value("project", ""), error.what());
@@ -60,7 +60,7 @@ void Tracker::write(const MetricRow& row) {
   }
   changed_.notify_all();
   if (first)
-    warning("{}: {} takes rows more slowly than the run makes them. Rows are dropped from now on where {} wait; {} holds all", run_.key,
+    warning("{}: {} takes rows more slowly than the run makes them. From now on rows are dropped while {} wait; {} holds all", run_.key,
             run_.package, most_rows, run_.history);
 }
 
@@ -80,7 +80,7 @@ void Tracker::end(bool well) {
   }
   thread_.join();
   if (dropped_ > 0)
-    warning("{}: {} rows did not go to {} in this start; {} holds all of them", run_.key, dropped_, run_.package, run_.history);
+    warning("{}: {} rows were not sent to {} in this start; {} holds all of them", run_.key, dropped_, run_.package, run_.history);
 }
 
 void Tracker::loop() {
@@ -102,7 +102,8 @@ void Tracker::loop() {
     lock.unlock();
     ask_worker(*child_, "ends", well ? "well" : "badly");
   } catch (const Error& error) {
-    warning("{}: {} The run goes on, and no more rows go to {}; {} holds all of them", run_.key, error.what(), run_.package, run_.history);
+    warning("{}: {} The run continues, and no more rows are sent to {}; {} holds all of them", run_.key, error.what(), run_.package,
+            run_.history);
     const std::lock_guard lock(mutex_);
     failed_ = true, dropped_ += std::ssize(queue_);
     queue_.clear();

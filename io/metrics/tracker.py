@@ -76,7 +76,8 @@ def open_package(request):
     try:
         package = importlib.import_module(name)
     except ImportError as error:
-        raise Fault(f"{sys.executable} cannot import {name} ({error}). Install it there: {sys.executable} -m pip install {name}; or let TESSERA_PYTHON name a Python "
+        raise Fault(f"{sys.executable} cannot import {name} ({error}). Install it there: {sys.executable} -m pip install {name}; or let "
+                    f"TESSERA_PYTHON name a Python "
                     "that has it.", "environment") from error
     return str(getattr(package, "__version__", "")).encode()
 
@@ -92,7 +93,7 @@ def told(what, act):
 def begin(request):
     global tracker
     asked = json.loads(request.data)
-    tracker = told(f"{asked['kind']} did not begin a run", lambda: KINDS[asked["kind"]](package, asked))
+    tracker = told(f"{asked['kind']} did not start a run", lambda: KINDS[asked["kind"]](package, asked))
     return json.dumps(tracker.name()).encode()
 
 

@@ -14,8 +14,8 @@ void require_openssl(bool ok, const char* what) {
   if (ok) return;
   char reason[256];
   ERR_error_string_n(ERR_get_error(), reason, sizeof reason);
-  fail(ExitCode::environment, "OpenSSL cannot {}: {}. Check its installation (openssl list -cipher-algorithms), or do without encryption.",
-       what, reason);
+  fail(ExitCode::environment,
+       "OpenSSL cannot {}: {}. Check its installation (openssl list -cipher-algorithms), or set nvme.encrypt = false.", what, reason);
 }
 
 using Context = std::unique_ptr<EVP_CIPHER_CTX, decltype(&EVP_CIPHER_CTX_free)>;

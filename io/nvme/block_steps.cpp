@@ -39,7 +39,7 @@ bool SpillEngine::begin(Slot& s) {
   const bool whole = s.begin == 0 && s.end >= b.valid;
   if (b.lost && !(s.Request::write && whole)) {
     const std::lock_guard lock(mutex_);
-    fail(ExitCode::storage, "{} cannot be {}: what was to be written there was lost. {}", where(s),
+    fail(ExitCode::storage, "{} cannot be {}: the data to be written there was lost. {}", where(s),
          s.Request::write ? "written in part" : "read", losses_[s.block]);
   }
   return s.Request::write ? begin_write(s) : begin_read(s);
@@ -124,8 +124,8 @@ bool SpillEngine::take_result(Slot& s) {
                  path, reason);
   }
   if (s.result == 0)
-    fail(ExitCode::storage, "{}: it ends at byte {}, in the middle of {}. Something has cut it: go on from the last checkpoint.", path,
-         s.offset, where(s));
+    fail(ExitCode::storage, "{}: it ends at byte {}, in the middle of {}. Something has truncated it: resume from the last checkpoint.",
+         path, s.offset, where(s));
   if (s.result == s.Request::bytes) return go_on(s);
   const std::int64_t moved = s.result / alignment_.offset * alignment_.offset;  // a direct transfer goes on where it may begin
   s.offset += moved, s.memory += moved, s.Request::bytes -= moved;
@@ -160,9 +160,8 @@ void SpillEngine::take_block(Slot& s, std::byte* from) {
   if (found == b.hash) return;
   const auto files = static_cast<std::int64_t>(files_.size());
   fail(ExitCode::storage,
-       "{}: the {} at byte {}, {}, are not what was written there (XXH3 {}, was {}). A disk, its controller or memory has changed them: go "
-       "on from "
-       "the last checkpoint, and not on this disk before it is checked.",
+       "{}: the {} at byte {}, {}, are not what was written there (XXH3 {}, was {}). A disk, its controller or memory has changed them. "
+       "Resume from the last checkpoint, and check this disk before you use it again.",
        files_[static_cast<std::size_t>(s.file)].path(), human_bytes(b.valid), s.block / files * options_.block_bytes, where(s), found.hex(),
        b.hash.hex());
 }

@@ -116,7 +116,7 @@ void FolderFile::reserve(std::int64_t bytes) {
   while (r != 0 && errno == EINTR);
   if (r != 0 && (errno == EOPNOTSUPP || errno == ENOSYS)) {
     notes_.push_back(
-        fmt::format("{} cannot reserve room ({}), so a full disk shows only when it is written to", path_, file_system_of(descriptor_)));
+        fmt::format("{} cannot reserve space ({}), so a full disk shows only when it is written to", path_, file_system_of(descriptor_)));
     do r = ::ftruncate(descriptor_, bytes);
     while (r != 0 && errno == EINTR);
   }
@@ -132,7 +132,7 @@ void FolderFile::go_direct(const std::string& folder) {
     }
     if (::fcntl(descriptor_, F_SETFL, flags) != 0) fail_storage("leave O_DIRECT again", path_, errno);
   }
-  notes_.push_back(fmt::format("{} ({}) refuses O_DIRECT, so what is written there also takes memory of the page cache", folder,
+  notes_.push_back(fmt::format("{} ({}) refuses O_DIRECT, so data written there also takes memory of the page cache", folder,
                                file_system_of(descriptor_)));
 }
 

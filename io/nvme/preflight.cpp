@@ -72,20 +72,19 @@ void count_room(const SpillOptions& options, SpillPreflight& p) {
     const bool said = std::find(devices.begin(), here, *here) != here;
     if (*here && !said && f.free_bytes < f.needed_bytes)
       p.problems.push_back(
-          fmt::format("{}: {} is free and {} is needed: remove files there, or name a folder on a larger file system, or several.",
+          fmt::format("{}: {} is free, but {} is needed: remove files there, or name a folder on a larger file system, or several.",
                       f.folder, human(f.free_bytes), human(f.needed_bytes)));
   }
 }
 
 void note_folder(const SpillFolder& f, std::vector<std::string>& notes) {
   if (!f.direct)
-    notes.push_back(
-        fmt::format("{} ({}) refuses O_DIRECT: what is spilled there also takes memory of the page cache, so it saves none. Name a folder "
-                    "on a local disk.",
-                    f.folder, f.file_system));
+    notes.push_back(fmt::format(
+        "{} ({}) refuses O_DIRECT: spilled data also takes memory of the page cache, so it saves none. Name a folder on a local disk.",
+        f.folder, f.file_system));
   if (!f.nameless)
-    notes.push_back(fmt::format("{} ({}) keeps the names of open files: after a crash the next start there removes what is left.", f.folder,
-                                f.file_system));
+    notes.push_back(
+        fmt::format("{} ({}) keeps the names of open files: after a crash the next start there removes them.", f.folder, f.file_system));
 }
 
 }  // namespace
@@ -103,14 +102,14 @@ SpillPreflight preflight_spill(const SpillOptions& options, std::int64_t trial_b
     }
   }
   if (const auto why = why_no_io_uring(); !why.empty())
-    p.notes.push_back(
-        fmt::format("{}: {} threads take its place, and more processor time. Ask an administrator to allow it.", why, options.queue_depth));
+    p.notes.push_back(fmt::format("{}: {} threads replace it, which takes more processor time. Ask an administrator to allow it.", why,
+                                  options.queue_depth));
   p.memlock_bytes = memlock_bytes();
   p.registered_bytes = (options.queue_depth + options.threads) * options.block_bytes;
   for (const auto& m : options.memory) p.registered_bytes += static_cast<std::int64_t>(m.size());
   if (p.memlock_bytes >= 0 && p.memlock_bytes < p.registered_bytes)
     p.notes.push_back(
-        fmt::format("ulimit -l lets {} be locked, and {} of buffers would be registered with io_uring: raise it (LimitMEMLOCK, "
+        fmt::format("ulimit -l lets {} be locked, but {} of buffers would be registered with io_uring: raise it (LimitMEMLOCK, "
                     "/etc/security/limits.conf), or transfers cost more processor time.",
                     human(p.memlock_bytes), human(p.registered_bytes)));
   return p;

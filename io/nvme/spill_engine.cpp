@@ -30,7 +30,7 @@ void check(const SpillOptions& o) {
 Pages::Pages(std::size_t bytes) {
   void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED)
-    fail(ExitCode::memory, "{} of memory for a disk tier's buffers are not there.", human_bytes(static_cast<double>(bytes)));
+    fail(ExitCode::memory, "{} of memory for a disk tier's buffers are not available.", human_bytes(static_cast<double>(bytes)));
   (void)::madvise(p, bytes, MADV_HUGEPAGE);  // only a hint: fewer pieces for the disk to gather
   all_ = {static_cast<std::byte*>(p), bytes};
 }
@@ -57,7 +57,7 @@ SpillEngine::SpillEngine(const SpillOptions& options)
     alignment_ = {std::max(alignment_.memory, file.alignment().memory), std::max(alignment_.offset, file.alignment().offset)};
     notes_.insert(notes_.end(), file.notes().begin(), file.notes().end());
     if (options_.block_bytes % file.alignment().offset != 0)
-      fail(ExitCode::environment, "{}: direct transfers there come in multiples of {}, and the block size is {}. Set it to a multiple.",
+      fail(ExitCode::environment, "{}: direct transfers there need multiples of {}, but the block size is {}. Set it to a multiple.",
            folder, human_bytes(static_cast<double>(file.alignment().offset)), human_bytes(static_cast<double>(options_.block_bytes)));
   }
   std::optional<CipherKey> key;

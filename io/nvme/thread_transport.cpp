@@ -20,7 +20,7 @@ class ThreadTransport final : public Transport {
     r.result = moved < 0 ? -errno : moved;
     return true;
   }
-  void collect(std::vector<Request*>&) override { TESSERA_REQUIRE(false, "nothing is under way outside of start()"); }
+  void collect(std::vector<Request*>&) override { TESSERA_REQUIRE(false, "no transfer is in flight outside of start()"); }
   void wake() override {}
   bool asynchronous() const override { return false; }
   int threads(int, int queue_depth) const override { return queue_depth; }

@@ -29,7 +29,7 @@ std::string header_text(const std::vector<SafetensorsEntry>& entries) {
   header["__metadata__"] = {{"format", "pt"}};
   std::int64_t at = 0;
   for (auto& e : entries) {
-    TESSERA_REQUIRE(!header.contains(e.name), "tensor {} comes twice", e.name);
+    TESSERA_REQUIRE(!header.contains(e.name), "tensor {} occurs twice", e.name);
     header[e.name] = {{"dtype", format_name(e.dtype)}, {"shape", e.shape.dims}, {"data_offsets", {at, at + bytes_of(e)}}};
     at += bytes_of(e);
   }

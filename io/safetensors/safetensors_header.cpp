@@ -57,7 +57,7 @@ SafetensorsTensor parse_tensor(const std::string& path, const std::string& name,
 void require_cover(const std::string& path, const std::vector<SafetensorsTensor>& tensors, std::int64_t begin, std::int64_t end) {
   std::string before = "the header";
   for (const SafetensorsTensor& t : tensors) {
-    if (t.begin < begin) fail(ExitCode::data, "{}: tensor {} lies over {}. The file is damaged: get it again.", path, t.name, before);
+    if (t.begin < begin) fail(ExitCode::data, "{}: tensor {} overlaps {}. The file is damaged: get it again.", path, t.name, before);
     if (t.begin > begin)
       fail(ExitCode::data, "{}: {} bytes before tensor {} belong to no tensor. The file is damaged: get it again.", path, t.begin - begin,
            t.name);
@@ -79,28 +79,28 @@ std::vector<SafetensorsTensor> read_safetensors_header(const std::string& path) 
   const std::int64_t size = file.size();
   unsigned char raw[8] = {};
   std::uint64_t length = 0;
-  if (file.read(0, raw, 8) != 8) fail(ExitCode::data, "{}: {} bytes are no safetensors file. Get it again.", path, size);
+  if (file.read(0, raw, 8) != 8) fail(ExitCode::data, "{}: {} bytes are not a safetensors file. Get it again.", path, size);
   for (int i = 0; i < 8; ++i) length |= static_cast<std::uint64_t>(raw[i]) << (8 * i);
   if (length > static_cast<std::uint64_t>(size) - 8 || length > most_header_bytes)
-    fail(ExitCode::data, "{}: a header of {} bytes does not fit a file of {}: it is truncated or no safetensors file. Get it again.", path,
-         length, size);
+    fail(ExitCode::data, "{}: a header of {} bytes does not fit a file of {}: it is truncated or not a safetensors file. Get it again.",
+         path, length, size);
   std::string text(length, '\0');
   if (file.read(8, text.data(), length) != length) fail(ExitCode::data, "{}: the file is truncated. Get it again.", path);
   std::vector<SafetensorsTensor> out;
   const std::int64_t data_begin = 8 + static_cast<std::int64_t>(length);
   try {
     const Json header = Json::parse_strict(text);
-    if (!header.is_object()) throw std::runtime_error("it is no object");
+    if (!header.is_object()) throw std::runtime_error("it is not an object");
     for (const auto& [name, j] : header.items())
       if (printable_name(name) != name)
-        fail(ExitCode::data, "{}: the name {} has characters that are none of a name. The file is damaged: get it again.", path,
+        fail(ExitCode::data, "{}: the name {} has characters that no name has. The file is damaged: get it again.", path,
              printable_name(name));
       else if (name != "__metadata__")
         out.push_back(parse_tensor(path, name, j, data_begin, size - data_begin));
   } catch (const Error&) {
     throw;
   } catch (const std::exception& e) {
-    fail(ExitCode::data, "{}: its header cannot be understood ({}). The file is damaged: get it again.", path, e.what());
+    fail(ExitCode::data, "{}: its header cannot be parsed ({}). The file is damaged: get it again.", path, e.what());
   }
   std::ranges::stable_sort(out, {}, [](const SafetensorsTensor& t) { return std::pair(t.begin, t.end); });
   require_cover(path, out, data_begin, size);

@@ -54,17 +54,17 @@ std::vector<std::pair<std::string, std::string>> read_index(const std::string& p
   try {
     const auto index = Json::parse_strict(read_small_file(path, ExitCode::data, most_index_bytes));
     const auto& weights = index.at("weight_map");
-    if (!weights.is_object() || weights.empty()) throw std::runtime_error("its weight_map is no object with tensors");
+    if (!weights.is_object() || weights.empty()) throw std::runtime_error("its weight_map is not an object with tensors");
     for (const auto& [tensor, file] : weights.items()) map.emplace_back(tensor, file.get<std::string>());
   } catch (const Error&) {
     throw;
   } catch (const std::exception& e) {
-    fail(ExitCode::data, "{}: it cannot be understood ({}). The file is damaged: get it again.", path, e.what());
+    fail(ExitCode::data, "{}: it cannot be parsed ({}). The file is damaged: get it again.", path, e.what());
   }
   for (const auto& [tensor, file] : map)
     if (printable_name(tensor) != tensor || printable_name(file) != file || file.empty() || file == "." || file == ".." ||
         file.find('/') != file.npos)
-      fail(ExitCode::data, "{}: it says that tensor {} is in '{}', which is no file of this folder. Get the file again.", path,
+      fail(ExitCode::data, "{}: it names tensor {} in '{}', which is not a file of this folder. Get the file again.", path,
            printable_name(tensor), printable_name(file));
   return map;
 }
@@ -122,7 +122,7 @@ struct SafetensorsModel::Impl {
     std::ranges::stable_sort(tensors, {}, &Tensor::name);
     const auto twice = std::ranges::adjacent_find(tensors, {}, &Tensor::name);
     if (twice != tensors.end())
-      fail(ExitCode::data, "{}: tensor {} stands in {} and in {}. Get the files again.", folder, twice->name, path_of(*twice),
+      fail(ExitCode::data, "{}: tensor {} is in {} and in {}. Get the files again.", folder, twice->name, path_of(*twice),
            path_of(*std::next(twice)));
   }
 
@@ -227,7 +227,7 @@ SafetensorsModel::SafetensorsModel(const std::string& folder, const std::string&
   const PathState one = look_at(single), many = look_at(index);
   if (one.nothing() && many.nothing()) {
     const std::string foreign = stem == "model" ? foreign_weights(folder) : "";
-    fail(ExitCode::data, "{}: it holds neither {} nor {}.{}", folder, single_name, index_name,
+    fail(ExitCode::data, "{}: it has neither {} nor {}.{}", folder, single_name, index_name,
          foreign.empty() ? " Give the folder of a model as transformers saves it." : foreign);
   }
   if (!one.nothing()) {
@@ -251,7 +251,7 @@ SafetensorsModel::SafetensorsModel(const std::string& folder, const std::string&
     if (!found || fs::path(model.path_of(*found)).filename() != file) lacking.push_back(fmt::format("{} in {}", tensor, file));
   }
   if (!lacking.empty())
-    fail(ExitCode::data, "{}: it names tensors that are not there: {}. Get the files of one download again.", index, some_of(lacking));
+    fail(ExitCode::data, "{}: it names tensors that are missing: {}. Get the files of one download again.", index, some_of(lacking));
 }
 SafetensorsModel::~SafetensorsModel() = default;
 SafetensorsModel::SafetensorsModel(SafetensorsModel&&) noexcept = default;
@@ -285,7 +285,7 @@ void SafetensorsModel::read_box(const Tensor& tensor, const Box& box, std::span<
   TESSERA_REQUIRE(lies_in(box, tensor.shape) && begin >= 0 && begin + n <= box.elements(), "{} ({}), box {}: [{}, +{})", tensor.name,
                   tensor.shape.str(), box.str(), begin, n);
   if (tensor.type != "F32" && tensor.type != "BF16" && tensor.type != "F16" && tensor.type != "U8")
-    fail(ExitCode::data, "{}: tensor {} is of type {}; F32, BF16 and F16 can be read. Convert the model.", impl_->path_of(tensor),
+    fail(ExitCode::data, "{}: tensor {} is of type {}, but only F32, BF16 and F16 can be read. Convert the model.", impl_->path_of(tensor),
          tensor.name, tensor.type);
   const Impl::OpenFile file = impl_->file_of(tensor);
   Impl::Window window = impl_->take_window();
@@ -301,8 +301,7 @@ void SafetensorsModel::read_box(const Tensor& tensor, const Box& box, std::span<
 void SafetensorsModel::read_finite(const Tensor& tensor, const Box& box, std::span<float> out, std::int64_t begin) const {
   read_box(tensor, box, out, begin);
   if (const std::int64_t bad = first_not_finite(out); bad >= 0)
-    fail(ExitCode::data,
-         "{}: tensor {}, element {} of {}, is {}: nothing of use comes of such a model. Get it again, or find what made it so.",
+    fail(ExitCode::data, "{}: tensor {}, element {} of {}, is {}, so the model is useless. Get it again, or find the cause.",
          path_of(tensor), tensor.name, element_around(box, begin + bad, tensor.shape), tensor.shape.str(),
          text_not_finite(out[static_cast<std::size_t>(bad)]));
 }

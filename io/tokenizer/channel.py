@@ -44,7 +44,8 @@ class Fault(Exception):
 def require(package, name, error, wanted):
     """`wanted`: what pip is to install."""
     if package is None:
-        raise Fault(f"{sys.executable} cannot import {name} ({error}). Install it there: {sys.executable} -m pip install {wanted}; or run scripts/setup "
+        raise Fault(f"{sys.executable} cannot import {name} ({error}). Install it there: {sys.executable} -m pip install {wanted}; or run "
+                    f"scripts/setup "
                     "--tokenizers; or let TESSERA_PYTHON name a Python that has it.", "environment")
 
 
@@ -107,7 +108,8 @@ def limit_memory(most):
 
 def no_memory(most):
     limit = f": it may take {most / 2**30:.3g} GiB, or the system has no more" if most else ""
-    return (f"{sys.executable} got no more memory{limit}. Look for a text that is very long, or that a chat template makes so; else use fewer --workers, a higher "
+    return (f"{sys.executable} got no more memory{limit}. Look for a very long text, also one that a chat template makes; or use fewer "
+            f"--workers, a higher "
             "--worker-memory, or a machine with more.")
 
 

@@ -28,7 +28,7 @@ def refuse(message):
 
 
 def give_up(signal_number, frame):
-    raise TimeoutError(f"it works for more than {TEMPLATE_SECONDS} s")
+    raise TimeoutError(f"it runs for more than {TEMPLATE_SECONDS} s")
 
 
 @contextlib.contextmanager
@@ -54,8 +54,10 @@ def require_jinja2():
     numbers = tuple(map(int, re.match(r"[\d.]*\d|", version).group().split("."))) if version[:1].isdigit() else ()
     if numbers < OLDEST_JINJA2:
         wanted = ".".join(map(str, OLDEST_JINJA2))
-        raise Fault(f"{sys.executable} has jinja2 {version}, and a chat template, which is a program of somebody else's, can leave its sandbox (CVE-2025-27516). "
-                    f"Install {wanted} or newer there: {sys.executable} -m pip install 'jinja2>={wanted}'; or run scripts/setup --tokenizers; or let "
+        raise Fault(f"{sys.executable} has jinja2 {version}, and a chat template, which is foreign code, can leave its sandbox "
+                    f"(CVE-2025-27516). "
+                    f"Install {wanted} or newer there: {sys.executable} -m pip install 'jinja2>={wanted}'; or run scripts/setup "
+                    f"--tokenizers; or let "
                     "TESSERA_PYTHON name a Python that has it.", "environment")
 
 
@@ -106,11 +108,11 @@ class Template:
         except Exception as error:  # a template's own complaint, or whatever its expressions come to
             advice = ""
             if "'strftime_now' is undefined" in str(error):
-                advice = (". It writes the day on which it is used, and the tokens of a file must not depend on that: copy it to a file, put a date in the place "
-                          "of strftime_now(...), and name that file: --chat-template FILE.")
+                advice = (". It writes the current day, but the tokens of a file must not depend on it. Copy it to a file, replace "
+                          "strftime_now(...) by a date, and name that file: --chat-template FILE.")
             raise Fault(f"{where}: {self.name} fails: {type(error).__name__}: {error}{advice}")
         if not is_text(text):
-            raise Fault(f"{where}: {self.name} makes halves of surrogate pairs, which are no characters. {AGAIN}.")
+            raise Fault(f"{where}: {self.name} makes halves of surrogate pairs, which are not characters. {AGAIN}.")
         return text
 
     def render(self, where, messages, chat, prompt):
@@ -145,8 +147,9 @@ class Template:
         self.check_length(where, text, given)
         if not spans:
             roles = ", ".join(dict.fromkeys(message["role"] for message in chat.messages))
-            silent = " and none of the assistant's is to count" if any(message["role"] == "assistant" for message in chat.messages) else ""
-            raise Fault(f'{where}: nothing of the conversation is the assistant\'s{" that counts" if silent else ""}, so there is nothing to learn: its roles are '
+            answers = any(message["role"] == "assistant" for message in chat.messages)
+            silent = ", but all of the assistant's messages are set not to count" if answers else ""
+            raise Fault(f'{where}: no message of the assistant{" counts" if silent else ""}, so there is nothing to learn: the roles are '
                         f'{roles}{silent}. Remove the line, or call who answers "assistant".')
         return text, spans, unused
 
@@ -154,7 +157,8 @@ class Template:
         """Of what a line has beside messages, nothing is left out without a word. Answers what was of no use."""
         for name, value in (("tools", chat.tools), ("documents", chat.documents)):
             if value and name not in self.variables and name not in ignored:
-                raise Fault(f"{where}: {self.name} does not read {name}, so the model would not see the \"{name}\" of the line. Take a template that does "
+                raise Fault(f"{where}: {self.name} does not read {name}, so the model would not see the \"{name}\" of the line. Take a "
+                            f"template that does "
                             f"(--chat-template FILE), or leave them out: --ignore {name}.")
         unread = [name for name in chat.variables if name not in self.variables]
         if unread:
@@ -162,9 +166,10 @@ class Template:
         unknown = [key for key in chat.left if key not in ABOUT_A_LINE and key not in ignored]
         if unknown:
             given = [key for key in unknown if key in self.variables]
-            advice = f'For the template, say {", ".join(given)} in "chat_template_kwargs".' if given else \
-                'Tools are said as "tools", what the template takes in "chat_template_kwargs".'
-            raise Fault(f"{where}: nothing is known of {quoted(unknown)} beside the messages. {advice} Where it is not for the model: --ignore "
+            advice = f'For the template, put {", ".join(given)} in "chat_template_kwargs".' if given else \
+                'Put tools into "tools", and values for the template into "chat_template_kwargs".'
+            raise Fault(f"{where}: this program does not know {quoted(unknown)} beside the messages. {advice} Where it is not for the "
+                        f"model: --ignore "
                         f"{','.join(unknown)}.")
         return set(chat.left)
 
@@ -176,13 +181,15 @@ class Template:
             if unread and self.without(where, chat, k, {key: value for key, value in message.items() if key not in unread}, prompt) == text:
                 unknown = [key for key in unread if key not in ABOUT_A_MESSAGE and key not in ignored]
                 if unknown:
-                    raise Fault(f"{where}: message {k + 1}: {self.name} does not read {quoted(unknown)}, so the model would not see it. Take a template that does "
+                    raise Fault(f"{where}: message {k + 1}: {self.name} does not read {quoted(unknown)}, so the model would not see it. "
+                                f"Take a template that does "
                                 f"(--chat-template FILE), or leave it out: --ignore {','.join(unknown)}.")
                 unused.update(unread)
             said = message.get("content", "").strip()
             if (said or message.get("tool_calls")) and (message["role"] not in ("user", "assistant") or said not in text) and \
                     self.without(where, chat, k, None, prompt) == text:
-                raise Fault(f"{where}: message {k + 1}, of the role {shown(message['role'])}, leaves no trace in the text that {self.name} makes. Give it a role "
+                raise Fault(f"{where}: message {k + 1}, of the role {shown(message['role'])}, does not occur in the text that {self.name} "
+                            f"makes. Give it a role "
                             "that the template has, or leave the message out.")
         return unused
 
@@ -203,8 +210,9 @@ class Template:
         if answers != counting:
             marked = text.count(BEGIN)
             if marked != len(answers):
-                raise Fault(f"{where}: some of the assistant's messages are not to count, and {self.name} marks {marked} pieces of a text for {len(answers)} of "
-                            "them, so which are theirs is not known. Split the conversation.")
+                raise Fault(f"{where}: some of the assistant's messages must not count, but {self.name} marks {marked} pieces of a text "
+                            f"for {len(answers)} of "
+                            "them, so they cannot be told apart. Split the conversation.")
             turns = iter(answers)
             pieces = [(counts and next(turns) in counting, said) for counts, said in pieces]
         return text.replace(BEGIN, "").replace(END, ""), spans_of(pieces)
@@ -213,8 +221,9 @@ class Template:
         """The characters of message k: between what the model is given before its turn and the text up to its end."""
         before, after = self.render(where, chat.messages[:k], chat, True), self.render(where, chat.messages[: k + 1], chat, False)
         if not text.startswith(before) or not text.startswith(after) or len(after) < len(before):
-            raise Fault(f"{where}: {self.name} renders message {k + 1} otherwise in the whole conversation than as its end, so what the model says there is not "
-                        "known. Split the conversation at that message, or mark the assistant's words in the template with {% generation %}.")
+            raise Fault(f"{where}: {self.name} renders message {k + 1} differently in the whole conversation and at its end, so the "
+                        f"model's words in it cannot be found. Split the conversation at that message, or mark the assistant's words in "
+                        "the template with {% generation %}.")
         return len(before), len(after)
 
 
@@ -230,13 +239,15 @@ class Templates:
         if chosen and chosen in own:
             self.sources = {"default": own[chosen]}
         elif chosen and not text:
-            raise Fault(f"--chat-template {chosen}: {folder} has no chat template of this name ({', '.join(sorted(own)) or 'it has none'}), the program has "
+            raise Fault(f"--chat-template {chosen}: {folder} has no chat template of this name "
+                        f"({', '.join(sorted(own)) or 'it has none'}), the program has "
                         f"{', '.join(ours)}, and there is no such file.", "usage")
         else:
             self.sources = {"default": text} if chosen else own
         self.named = f"the chat template {chosen}" if chosen else f"the chat template of {folder}"
         if not self.sources:
-            raise Fault(f"{folder}: the model has no chat template: neither chat_template.jinja nor \"chat_template\" in tokenizer_config.json. Name one: "
+            raise Fault(f"{folder}: the model has no chat template: neither chat_template.jinja nor \"chat_template\" in "
+                        f"tokenizer_config.json. Name one: "
                         f"--chat-template with {', '.join(ours)}, or a file.", "usage")
         self.tokens = template_tokens(config, os.path.join(folder, "tokenizer_config.json"))
 
@@ -244,7 +255,8 @@ class Templates:
         """The one that transformers takes: where there are tools, that of this name."""
         name = "tool_use" if tools is not None and "tool_use" in self.sources else "default"
         if name not in self.sources:
-            raise Fault(f"{self.folder}: the model has several chat templates, and none is called default: {', '.join(sorted(self.sources))}. Name one: "
+            raise Fault(f"{self.folder}: the model has several chat templates, and none is called default: "
+                        f"{', '.join(sorted(self.sources))}. Name one: "
                         "--chat-template NAME.", "usage")
         if name not in self.made:
             with bounds():
@@ -275,7 +287,8 @@ def own_templates(folder, config):
     sources = {} if source is None else source if isinstance(source, dict) else {"default": source}
     for text in sources.values():
         if not is_text(text):
-            raise Fault(f'{os.path.join(folder, name)}: "chat_template" is {shown(text)}, and must be a text, or a list of objects with "name" and "template". '
+            raise Fault(f'{os.path.join(folder, name)}: "chat_template" is {shown(text)}, and must be a text, or a list of objects with '
+                        f'"name" and "template". '
                         f"{AGAIN}.")
     return sources
 

@@ -113,9 +113,9 @@ void Child::fail_silent() {
   const pid_t process = process_;
   end();
   fail(ExitCode::environment,
-       "{} (process {}) has not answered for {} s and was ended. Look whether this machine has memory left, and whether the disk of that "
+       "{} (process {}) has not answered for {} s and was ended. Check whether this machine has free memory, and whether the disk of that "
        "Python's packages answers; then run again{}",
-       name_, process, patience_.count(), last_words(". What it said:\n"));
+       name_, process, patience_.count(), last_words(". Its output:\n"));
 }
 
 void Child::set_patience(std::chrono::seconds patience) {

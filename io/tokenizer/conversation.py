@@ -4,15 +4,20 @@ import re
 
 BEGIN, END = "\ufdd0", "\ufdd1"  # no characters: they mark in a rendered text what a template has between {% generation %} and {% endgeneration %}
 MARKS = re.compile("[\ufdd0\ufdd1]|\\\\u[fF][dD][dD][01]")
-WANTED = ('Every line must be an object with "messages" of "role" and "content", with "conversations" of "from" and "value", with "instruction", maybe "input", '
+WANTED = ('Every line must be an object with "messages" of "role" and "content", with "conversations" of "from" and "value", with '
+          '"instruction", maybe "input", '
           'and "output", or with "prompt" and "completion".')
 LISTS = ("messages", "conversations")  # keys under which messages stand
 PAIRS = (("instruction", "output"), ("prompt", "completion"))
 # What says something of a line, or of a message, and is not for the model.
-ABOUT_A_LINE = frozenset("id idx index uuid guid key row hash md5 sha256 source sources dataset dataset_name subset split origin url uri license meta metadata category "
-                         "categories domain topic topics tag tags task task_name task_type type language lang locale model model_name generator created created_at "
-                         "timestamp date version author annotator score scores rating quality num_turns num_tokens token_count length".split())
-ABOUT_A_MESSAGE = frozenset("name tool_call_id id uuid index turn timestamp created created_at date source model model_name author language lang score rating "
+ABOUT_A_LINE = frozenset("id idx index uuid guid key row hash md5 sha256 source sources dataset dataset_name subset split origin url uri "
+                         "license meta metadata category "
+                         "categories domain topic topics tag tags task task_name task_type type language lang locale model model_name "
+                         "generator created created_at "
+                         "timestamp date version author annotator score scores rating quality num_turns num_tokens token_count "
+                         "length".split())
+ABOUT_A_MESSAGE = frozenset("name tool_call_id id uuid index turn timestamp created created_at date source model model_name author "
+                            "language lang score rating "
                             "num_tokens token_count".split())
 SPEAKERS = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "chatgpt": "assistant", "bard": "assistant", "bing": "assistant",
             "model": "assistant", "system": "system", "tool": "tool", "observation": "tool", "function_response": "tool", "function_call": "function_call"}
@@ -39,7 +44,7 @@ def read_line(where, data):
     except (RecursionError, ValueError) as error:  # what reads it first takes numbers of any length, and any depth
         raise Fault(f"{where}: it cannot be read: {error}. Remove the line.")
     if MARKS.search(data) and any(mark in json.dumps(line, ensure_ascii=False) for mark in (BEGIN, END)):
-        raise Fault(f"{where}: a message holds U+FDD0 or U+FDD1, which are no characters. Remove them.")
+        raise Fault(f"{where}: a message holds U+FDD0 or U+FDD1, which are not characters. Remove them.")
     return line
 
 
@@ -58,7 +63,7 @@ def from_text(where, what, value, kind):
             pass
     if not isinstance(value, kind):
         wanted = "a list" if kind is list else "an object"
-        raise Fault(f"{where}: {what} is {shown(given)}, and must be {wanted}, or one as a text of JSON.")
+        raise Fault(f"{where}: {what} is {shown(given)}, but must be {wanted}, or one as a text of JSON.")
     return value
 
 
@@ -94,11 +99,11 @@ def known_forms():
 def set_system(where, chat, text):
     """A system's message that stands beside the others."""
     if not isinstance(text, str):
-        raise Fault(f"{where}: \"system\" is {shown(text)}, and must be a text. {WANTED}")
+        raise Fault(f"{where}: \"system\" is {shown(text)}, but must be a text. {WANTED}")
     if not text:
         return
     if chat.messages[0]["role"] == "system":
-        raise Fault(f"{where}: the object has a \"system\" beside a message of the system. Leave one of them out.")
+        raise Fault(f"{where}: the object has a \"system\" and also a system message. Leave one of them out.")
     for messages in (chat.messages, chat.as_given or []):
         messages.insert(0, {"role": "system", "content": text})
     chat.counts.insert(0, True)
@@ -111,14 +116,14 @@ def paired(where, left):
             continue
         for key in (asked, answered):
             if not isinstance(left.get(key), str):
-                raise Fault(f"{where}: the object has no string \"{key}\" beside its other one. {WANTED}")
+                raise Fault(f"{where}: the object has no string \"{key}\" with its other one. {WANTED}")
         more = left.pop("input", "") if asked == "instruction" else ""
         if not isinstance(more, str):
-            raise Fault(f"{where}: the \"input\" of the object is no string. {WANTED}")
+            raise Fault(f"{where}: the \"input\" of the object is not a string. {WANTED}")
         turns = earlier_turns(where, left.pop("history", []))
         question = left.pop(asked) + (f"\n\n{more}" if more else "")
         return [*turns, {"role": "user", "content": question}, {"role": "assistant", "content": left.pop(answered)}]
-    raise Fault(f"{where}: the object is no conversation. {WANTED}")
+    raise Fault(f"{where}: the object is not a conversation. {WANTED}")
 
 
 def earlier_turns(where, history):
@@ -126,7 +131,7 @@ def earlier_turns(where, history):
     turns = []
     for pair in from_text(where, '"history"', history, list):
         if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(text, str) for text in pair):
-            raise Fault(f"{where}: \"history\" must be a list of pairs of texts: what was asked, and what was answered.")
+            raise Fault(f"{where}: \"history\" must be a list of pairs of texts: question and answer.")
         turns += [{"role": "user", "content": pair[0]}, {"role": "assistant", "content": pair[1]}]
     return turns
 
@@ -139,7 +144,7 @@ def messages_of(where, turns):
     for k, turn in enumerate(turns):
         place = f"{where}: message {k + 1}"
         if not isinstance(turn, dict):
-            raise Fault(f"{place} is no object. {WANTED}")
+            raise Fault(f"{place} is not an object. {WANTED}")
         message = spoken(place, without_nulls(turn))
         counts.append(counts_of(place, message))
         given, made = with_calls(place, message)
@@ -153,7 +158,7 @@ def spoken(place, message):
     if "role" not in message and "from" in message:
         speaker = message.pop("from")
         if speaker not in SPEAKERS:
-            raise Fault(f'{place}: "from" is {shown(speaker)}, and who speaks must be one of {", ".join(SPEAKERS)}.')
+            raise Fault(f'{place}: "from" is {shown(speaker)}, but the speaker must be one of {", ".join(SPEAKERS)}.')
         message["role"] = SPEAKERS[speaker]
         if "content" not in message and "value" in message:
             message["content"] = message.pop("value")
@@ -182,12 +187,13 @@ def counts_of(place, message):
     said = {key: message.pop(key) for key in COUNTS if key in message}
     for key, value in said.items():
         if value not in (0, 1):  # True and 1.0 are 1
-            raise Fault(f"{place}: \"{key}\" is {shown(value)}, and a message counts (1, true) or not (0, false).")
+            raise Fault(f"{place}: \"{key}\" is {shown(value)}, but a message counts (1, true) or not (0, false).")
     if len({bool(value) for value in said.values()}) > 1:
         raise Fault(f"{place}: {' and '.join(said)} contradict each other.")
     counts = all(said.values())
     if said and counts and message["role"] != "assistant":
-        raise Fault(f"{place}: \"{next(iter(said))}\" says that it counts, and it is of the role {shown(message['role'])}: the assistant's turns alone can count.")
+        raise Fault(f"{place}: \"{next(iter(said))}\" says that it counts, but its role is {shown(message['role'])}: only the assistant's "
+                    f"turns can count.")
     return counts
 
 

@@ -31,7 +31,7 @@ std::future<std::vector<Encoded>> EncoderPool::submit(Work work) {
     if (!tokenizer) {
       tokenizer.emplace(source_);
       if (tokenizer->facts().digest != facts_.digest)
-        fail(ExitCode::data, "{}/tokenizer.json changed while it was in use. Run again when it is complete.", source_.folder);
+        fail(ExitCode::data, "{}/tokenizer.json changed while it was used. Run again when it is complete.", source_.folder);
     }
     try {
       return work(*tokenizer);

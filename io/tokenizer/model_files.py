@@ -15,7 +15,7 @@ def read_text(path):
     """All of a file. Others than regular ones may have no end, or never begin."""
     with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ValueError("it is a folder, pipe or device, and no regular file")
+            raise ValueError("it is a folder, pipe or device, not a regular file")
         data = file.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
         raise ValueError(f"it is larger than {MOST_BYTES >> 20} MiB")
@@ -34,7 +34,7 @@ def read_json(folder, name):
     except (OSError, ValueError) as error:
         raise Fault(f"{path}: it cannot be read: {error}. {AGAIN}.")
     if not isinstance(read, dict):
-        raise Fault(f"{path}: it is {shown(read)}, and must be an object of JSON. {AGAIN}.")
+        raise Fault(f"{path}: it is {shown(read)}, but must be an object of JSON. {AGAIN}.")
     return read
 
 
@@ -42,10 +42,14 @@ def read_json(folder, name):
 # tokenizers. What ends with _token or _token_id is a special token's.
 CONFIG_USED = frozenset("chat_template added_tokens_decoder extra_special_tokens additional_special_tokens split_special_tokens".split())
 CONFIG_HARMLESS = frozenset(
-    "tokenizer_class model_max_length max_len max_length padding padding_side pad_to_multiple_of pad_token_type_id truncation_side truncation_strategy stride "
-    "clean_up_tokenization_spaces spaces_between_special_tokens name_or_path use_fast legacy from_slow sp_model_kwargs add_bos_token add_eos_token add_prefix_space "
-    "auto_map processor_class special_tokens_map_file tokenizer_file vocab_file merges_file vocab_size errors use_default_system_prompt do_lower_case do_basic_tokenize "
-    "lowercase strip_accents tokenize_chinese_chars never_split model_input_names model_type response_schema backend is_local local_files_only init_inputs "
+    "tokenizer_class model_max_length max_len max_length padding padding_side pad_to_multiple_of pad_token_type_id truncation_side "
+    "truncation_strategy stride "
+    "clean_up_tokenization_spaces spaces_between_special_tokens name_or_path use_fast legacy from_slow sp_model_kwargs add_bos_token "
+    "add_eos_token add_prefix_space "
+    "auto_map processor_class special_tokens_map_file tokenizer_file vocab_file merges_file vocab_size errors use_default_system_prompt "
+    "do_lower_case do_basic_tokenize "
+    "lowercase strip_accents tokenize_chinese_chars never_split model_input_names model_type response_schema backend is_local "
+    "local_files_only init_inputs "
     "device_map trust_remote_code remove_space keep_accents do_lowercase_text transformers_version".split())
 NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")  # in the order in which they get numbers
 TOKEN_SIDES = ("lstrip", "rstrip", "single_word", "normalized")
@@ -62,7 +66,8 @@ def listed_tokens(config, path):
     rows = listed.items() if isinstance(listed, dict) else [("", listed)]
     for number, token in rows:
         if not number.isdecimal() or not isinstance(token, dict) or not is_text(token.get("content")):
-            raise Fault(f'{path}: "added_tokens_decoder" has {shown(number)}: {shown(token)}, and must have objects with "content" by the numbers of tokens. {AGAIN}, '
+            raise Fault(f'{path}: "added_tokens_decoder" has {shown(number)}: {shown(token)}, but must have objects with "content" by the '
+                        f'numbers of tokens. {AGAIN}, '
                         "or correct it.")
     return [token_parts(token) for _, token in sorted(rows, key=lambda row: int(row[0]))]
 
@@ -120,7 +125,8 @@ def special_token(config, key, path):
     token = config.get(key)
     text = token.get("content") if isinstance(token, dict) else token
     if token is not None and not is_text(text):
-        raise Fault(f'{path}: "{key}" is {shown(token)}, and must be the text of a token, or an object with that as "content". {AGAIN}, or correct it.')
+        raise Fault(f'{path}: "{key}" is {shown(token)}, but must be the text of a token, or an object with that as "content". {AGAIN}, '
+                    f'or correct it.')
     return text or ""
 
 
@@ -129,7 +135,8 @@ def end_ids(config, path):
     ids = [] if ids is None else ids if isinstance(ids, list) else [ids]
     for one in ids:
         if type(one) is not int or not 0 <= one < MOST_VOCAB:  # True is an int too
-            raise Fault(f'{path}: "eos_token_id" has {shown(one)}, and must be the number of a token, a list of such, or null. {AGAIN}, or correct it.')
+            raise Fault(f'{path}: "eos_token_id" has {shown(one)}, but must be the number of a token, a list of such, or null. {AGAIN}, '
+                        f'or correct it.')
     return ids
 
 

@@ -76,7 +76,7 @@ std::vector<Encoded> take_encoded(Answer answer, bool masked) {
     one.counts.resize(one.ids.size());
     answer.take(one.counts.data(), one.counts.size());
   }
-  TESSERA_REQUIRE(answer.done(), "an answer goes on after its end");
+  TESSERA_REQUIRE(answer.done(), "an answer has more after its end");
   return all;
 }
 

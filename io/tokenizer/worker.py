@@ -65,7 +65,8 @@ class Model:
         except (Fault, MemoryError, SystemExit):
             raise
         except BaseException as error:
-            raise Fault(f"{self.path}: the tokenizers package {tokenizers.__version__} cannot {doing}: {error}. {AGAIN}, or a newer package.")
+            raise Fault(f"{self.path}: the tokenizers package {tokenizers.__version__} cannot {doing}: {error}. {AGAIN}, or a newer "
+                        f"package.")
 
     def ids(self, text, special=False):
         with self.faults(f"tokenize {text[:40]!r}"):
@@ -97,7 +98,8 @@ class Model:
                 texts.add(parts["content"])
         new = [token.content for token in wanted if self.tokenizer.token_to_id(token.content) is None]
         if new:
-            self.notes.append(f"{self.config_path}: tokens that tokenizer.json has not get the numbers after its last, as in transformers: {', '.join(new)}")
+            self.notes.append(f"{self.config_path}: tokens that tokenizer.json lacks get the numbers after its last, as in transformers: "
+                              f"{', '.join(new)}")
         unused = unused_keys(self.config)
         if unused:
             self.notes.append(f"{self.config_path}: not used: {', '.join(unused)}")
@@ -119,13 +121,15 @@ class Model:
         if name:
             found = self.tokenizer.token_to_id(name)
             if found is None:
-                raise Fault(f"{source} names the end token {name!r}, which is no token of {self.folder}/tokenizer.json. Name another: --end-token NAME.",
+                raise Fault(f"{source} names the end token {name!r}, which is not a token of {self.folder}/tokenizer.json. Name another: "
+                            f"--end-token NAME.",
                             "usage")
             return found
         for ids in declared:
             if len(ids) == 1 and ids[0] < self.vocab and self.tokenizer.id_to_token(ids[0]) is not None:
                 return ids[0]
-        raise Fault(f"{self.folder}: which token ends a document is not clear: none of {', '.join(known)} names one alone. Say --end-token NAME.", "usage")
+        raise Fault(f"{self.folder}: the token that ends a document is not clear: none of {', '.join(known)} names exactly one. Give "
+                    f"--end-token NAME.", "usage")
 
     def find_frame(self, numbers):
         """What the tokenizer puts around each text, and whether a text may be cut after the end of a line with no token changed."""
@@ -140,7 +144,8 @@ class Model:
             if bare and len(places) < 2:
                 break
         if not bare:
-            raise Fault(f"{self.path}: it has no tokens for any text: {', '.join(map(repr, PROBES))} and the texts of its own tokens come to nothing. {AGAIN}.")
+            raise Fault(f"{self.path}: it has no tokens for any text: {', '.join(map(repr, PROBES))} and the texts of its own tokens come "
+                        f"to nothing. {AGAIN}.")
         self.cuts = self.frame is not None and self.cuts_at_lines()
 
     def probes(self, numbers):
@@ -164,7 +169,8 @@ class Model:
         back = self.decoded(self.ids(text), False)
         if back != text:
             lost = next((c for c, d in zip(text, back) if c != d), text[-1])
-            raise Fault(f"{self.path}: its tokens are of bytes, and {lost!r} does not come back from them: not all bytes have a token. {AGAIN}.")
+            raise Fault(f"{self.path}: its tokens are of bytes, and {lost!r} cannot be restored from them: not all bytes have a token. "
+                        f"{AGAIN}.")
 
     def cuts_at_lines(self):
         for token in self.tokenizer.get_added_tokens_decoder().values():
@@ -211,7 +217,7 @@ class Model:
             ids = encoding.ids
             mask = mask_of(encoding.offsets, spans_of(pieces)) if masked else b""
             if part in (1, 2) and self.frame is None:
-                raise Fault(f"{self.folder}: what the tokenizer puts around a text is not clear, so none can be continued.")
+                raise Fault(f"{self.folder}: the tokens that the tokenizer adds around a text are not clear, so no text can be continued.")
             if part & 1 and part != 3:
                 ids, mask = self.frame[0] + ids, b"\0" * len(self.frame[0]) + mask
             if part & 2:

@@ -22,8 +22,7 @@ BinLayout with_header(const PosixFile& file, const LayoutKind& kind, std::int32_
   const std::int64_t bytes = file.size();
   if (version != kind.version)
     fail(ExitCode::data,
-         "{}: its header is that of llm.c's {} tokens in version {}; version {} is the one that can be read. Write it with a version of "
-         "llm.c "
+         "{}: its header is that of llm.c's {} tokens in version {}, but only version {} can be read. Write it with a version of llm.c "
          "that makes this one, or write HDF5.",
          file.path(), kind.name, version, kind.version);
   const std::int64_t expected = header_bytes + tokens * static_cast<std::int64_t>(kind.token_bytes);
@@ -103,18 +102,16 @@ void refuse_others(const PosixFile& file) {
                    path, type, path)
              : std::string("Set data.bin_ids = \"uint32\"");
     fail(ExitCode::data,
-         "{}: it looks like ids of {}, in all of {} places that were looked at, and a .bin without a header is read as uint16. {}. Where "
-         "the "
-         "ids are of 16 bits for all that, set data.bin_ids = \"uint16\" (evaluate: --bin-ids).",
+         "{}: it looks like ids of {}, in all of {} places that were checked, but a .bin without a header is read as uint16. {}. If the "
+         "ids do have 16 bits, set data.bin_ids = \"uint16\" (evaluate: --bin-ids).",
          path, is, sample.size(), convert);
   };
   constexpr double ids = 1LL << 32, exact_floats = 1 << 24;
   if (all_text(sample))
-    fail(
-        ExitCode::data,
-        "{}: it looks like text, and a .bin holds token ids of 16 bits. Make tokens of it with `tessera tokenize`; where these are ids for "
-        "all that, set data.bin_ids = \"uint16\".",
-        path);
+    fail(ExitCode::data,
+         "{}: it looks like text, but a .bin holds token ids of 16 bits. Make tokens from it with `tessera tokenize`; if these are ids, "
+         "set data.bin_ids = \"uint16\".",
+         path);
   if (bytes % 8 == 0 && all_ids<std::int64_t>(sample, ids)) refuse("64 bits (int64)", "<i8");
   if (bytes % 8 == 0 && all_ids<double>(sample, ids)) refuse("float64", "<f8");
   if (bytes % 4 == 0 && all_ids<float>(sample, exact_floats)) refuse("float32", "<f4");
@@ -127,7 +124,7 @@ void refuse_numpy(const PosixFile& file) {
   if (!begin.starts_with("\x93NUMPY")) return;
   const bool narrow = begin.find("'<u2'") != begin.npos;
   fail(ExitCode::data,
-       "{0}: this is an array of NumPy, and a .bin holds the ids alone. Convert it: python3 -c \"import numpy; "
+       "{0}: this is an array of NumPy, but a .bin holds only ids. Convert it: python3 -c \"import numpy; "
        "numpy.load('{0}').astype('{1}').tofile('{0}.{2}.bin')\"{3}.",
        file.path(), narrow ? "<u2" : "<u4", narrow ? "u16" : "u32", narrow ? "" : ", and set data.bin_ids = \"uint32\"");
 }
@@ -158,7 +155,7 @@ BinLayout bin_layout(const PosixFile& file, BinIds ids) {
   if (file.read(0, header, sizeof header) == sizeof header) {
     if (const LayoutKind* kind = kind_of(header[0])) return with_header(file, *kind, header[1], header[2]);
     if (header[0] == evaluation_magic)
-      fail(ExitCode::data, "{}: this is a file of multiple-choice questions of llm.c, no text to train on. Give a file of tokens.",
+      fail(ExitCode::data, "{}: this is a file of multiple-choice questions of llm.c, not text to train on. Give a file of tokens.",
            file.path());
   }
   refuse_numpy(file);

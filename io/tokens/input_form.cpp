@@ -31,10 +31,9 @@ constexpr Foreign foreign[] = {
     {"\0\0\xfe\xff"sv, 0, "UTF-32", "iconv -f UTF-32 -t UTF-8"},
     {"\xff\xfe"sv, 0, "UTF-16", "iconv -f UTF-16 -t UTF-8"},
     {"\xfe\xff"sv, 0, "UTF-16", "iconv -f UTF-16 -t UTF-8"},
-    {"\x89HDF\r\n\x1a\n"sv, 0, "HDF5", "",
-     "A file of tokens is named in data.train; texts in it are written as JSON lines or Parquet first."},
+    {"\x89HDF\r\n\x1a\n"sv, 0, "HDF5", "", "Name a file of tokens in data.train; write its texts as JSON lines or Parquet first."},
     {"\x93NUMPY"sv, 0, "an array of NumPy", "",
-     "Token ids are named in data.train, as .bin: numpy.load(FILE).astype(numpy.uint16).tofile(NAME)."},
+     "Name token ids in data.train, as .bin: numpy.load(FILE).astype(numpy.uint16).tofile(NAME)."},
     {"ARROW1"sv, 0, "Arrow", "", "Write it as Parquet (datasets: to_parquet) or as JSON lines."},
 };
 constexpr std::string_view parquet_magic = "PAR1";
@@ -55,10 +54,10 @@ void refuse_foreign(const InputHead& head) {
   for (const Foreign& f : foreign) {
     if (!head.bytes.substr(std::min(f.at, head.bytes.size())).starts_with(f.magic)) continue;
     if (f.at == 4 && !head.bytes.starts_with("BZh")) continue;
-    if (*f.program == '\0') fail(ExitCode::data, "{}: this is {}, and no text. {}", head.name, f.name, f.advice);
+    if (*f.program == '\0') fail(ExitCode::data, "{}: this is {}, not text. {}", head.name, f.name, f.advice);
     const bool characters = std::string_view(f.program).starts_with("iconv");
     fail(ExitCode::data, "{}: this is {}, {} on the way: {}", head.name, f.name,
-         characters ? "and text is read as UTF-8. Convert it" : "which is not unpacked here. Unpack it", passed_through(head, f.program));
+         characters ? "but text must be UTF-8. Convert it" : "which is not unpacked here. Unpack it", passed_through(head, f.program));
   }
 }
 
@@ -94,7 +93,7 @@ std::string as_objects(const InputHead& head) {
   const char* filter = first == '"' ? "'.[] | {text: .}'" : first == '[' ? "'.[][]'" : "";
   return *filter == '\0'
              ? ""
-             : fmt::format(" An array of these becomes documents so: {}", passed_through(head, fmt::format("jq -c {}", filter)));
+             : fmt::format(" To make documents from an array of these:  {}", passed_through(head, fmt::format("jq -c {}", filter)));
 }
 
 InputForm form_by_bytes(const InputHead& head, bool documents) {
@@ -105,13 +104,13 @@ InputForm form_by_bytes(const InputHead& head, bool documents) {
     return named_json || documents ? InputForm::lines : InputForm::text;  // whose reader says in which line there is no JSON
   if (look.objects && named_text && !documents)
     fail(ExitCode::data,
-         "{}: its name says text, and it holds JSON. Say which it is: --format {} takes an object as a document, --format text the file as "
-         "it stands.",
+         "{}: its name says text, but it holds JSON. Name its format: --format {} takes an object as a document, --format text the file as "
+         "it is.",
          head.name, look.lines ? "jsonl" : "json");
   if (look.objects) return look.lines ? InputForm::lines : InputForm::json;
   if (named_json && head.bytes[head.bytes.find_first_not_of(blanks)] == '{') return InputForm::lines;  // as above
-  fail(ExitCode::data, "{}: it begins as JSON does and is none that holds documents ({}). Where it is text, say so: --format text.{}",
-       head.name, look.fault, as_objects(head));
+  fail(ExitCode::data, "{}: it begins like JSON but holds no documents ({}). If it is text, give --format text.{}", head.name, look.fault,
+       as_objects(head));
 }
 
 }  // namespace
@@ -121,7 +120,7 @@ bool ends_with_any(const std::string& path, std::initializer_list<std::string_vi
 }
 
 void refuse_piped_parquet(const std::string& name) {
-  fail(ExitCode::usage, "{}: Parquet is read from its end, and this is a pipe. Give a file.", name);
+  fail(ExitCode::usage, "{}: Parquet is read from its end, but this is a pipe. Give a file.", name);
 }
 
 std::string passed_through(const InputHead& head, const std::string& program) {
@@ -139,11 +138,10 @@ InputForm form_of(const InputHead& head, const std::string& format, bool documen
   if (head.piped && (wanted || parquet)) refuse_piped_parquet(head.name);
   if (wanted && !parquet && !head.bytes.empty())
     fail(ExitCode::data,
-         "{}: {} says Parquet, and the file does not begin as Parquet does. Get it again, or say what it is: --format text, jsonl or json.",
+         "{}: {} says Parquet, but the file does not begin like Parquet. Get it again, or name its format: --format text, jsonl or json.",
          head.name, format == "auto" ? "its name" : "--format");
   if (wanted || (parquet && format == "auto")) return InputForm::parquet;
-  if (parquet && format != "text")
-    fail(ExitCode::data, "{}: this is Parquet, and --format says {}. Leave --format out.", head.name, format);
+  if (parquet && format != "text") fail(ExitCode::data, "{}: this is Parquet, but --format is {}. Leave --format out.", head.name, format);
   if (format == "text") return InputForm::text;
   if (format == "jsonl") return InputForm::lines;
   if (format == "json") return InputForm::json;

@@ -23,7 +23,7 @@ std::vector<std::string> files_of(const std::string& path) {
   globfree(&found);
   if (fault != 0 && fault != GLOB_NOMATCH)
     fail(ExitCode::data, "{}: a folder of this pattern cannot be read. Give the files by their names.", path);
-  if (files.empty()) fail(ExitCode::data, "{}: there is no such file, and none that this pattern meets.", path);
+  if (files.empty()) fail(ExitCode::data, "{}: no file has this name or matches this pattern.", path);
   return files;
 }
 
@@ -35,7 +35,7 @@ Inputs::Inputs(const TokenizeOptions& options, const std::string& spool_folder)
     : options_(options), spool_folder_(spool_folder), parquet_(options, unused_) {
   if (options.inputs.empty()) fail(ExitCode::usage, "there is no INPUT. Name at least one.");
   if (std::ranges::count(options.inputs, "-") > 1)
-    fail(ExitCode::usage, "- stands among the inputs more than once, and standard input can be read once. Name it once.");
+    fail(ExitCode::usage, "- is among the inputs more than once, but standard input can be read only once. Name it once.");
   for (const std::string& path : options.inputs)
     for (const std::string& file : files_of(path)) add(file);
   label_ = inputs_.size() == 1 ? name_of(inputs_[0].path) : fmt::format("{} inputs", inputs_.size());
@@ -55,7 +55,7 @@ InputForm Inputs::look_at_form(TextInput& text) const {
   const InputForm form = form_of(text.head(), options_.format, options_.chat || !options_.field.empty());
   if (options_.document == 0) return form;
   if (form == InputForm::parquet || options_.format == "text" || options_.format == "jsonl")
-    fail(ExitCode::data, "{}: --document takes one of several JSON documents in a file, and this is {}. Leave it out.", text.name(),
+    fail(ExitCode::data, "{}: --document takes one of several JSON documents in a file, but this is {}. Leave it out.", text.name(),
          form == InputForm::parquet ? "Parquet" : fmt::format("read as {}", options_.format));
   return InputForm::json;  // lines of JSON are documents too
 }

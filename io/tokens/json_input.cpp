@@ -35,7 +35,7 @@ class ObjectReader {
     if (prompt.kind == JsonField::Kind::missing && completion.kind == JsonField::Kind::missing)
       return give(place, "", text_of(place, text));
     if (text.kind != JsonField::Kind::missing)
-      fail(ExitCode::data, "{}: the object has a \"text\" beside a \"prompt\" or \"completion\". {} Or say which: --field text.", place,
+      fail(ExitCode::data, "{}: the object has \"text\" and also \"prompt\" or \"completion\". {} Or choose: --field text.", place,
            wanted());
     const std::string &before = text_of(place, prompt), &after = text_of(place, completion);
     if (after.empty()) fail(ExitCode::data, "{}: \"completion\" is empty, so there is nothing to learn. Remove the {}.", place, one_);
@@ -50,8 +50,8 @@ class ObjectReader {
                            ? fmt::format("Every {} must {} a string \"text\", or strings \"prompt\" and \"completion\".", one_, be)
                            : fmt::format("Every {} must {} a string \"{}\".", one_, be, rules_.field);
     if (rules_.guessed)
-      text +=
-          rules_.chat ? " Or say what the input is: --format jsonl or json." : " Or say what the input is: --format text, jsonl or json.";
+      text += rules_.chat ? " Or name the input's format: --format jsonl or json."
+                          : " Or name the input's format: --format text, jsonl or json.";
     return text;
   }
   [[noreturn]] void refuse(const std::string& place, const std::string& why) const {
@@ -65,13 +65,13 @@ class ObjectReader {
     const bool pairs = chosen.kind != JsonField::Kind::missing || rejected.kind != JsonField::Kind::missing;
     if (pairs && text.kind == JsonField::Kind::missing)
       fail(ExitCode::data,
-           "{}: the object has \"chosen\" or \"rejected\": preference pairs, on which this version does not train. To learn the chosen "
-           "answers alone, write each as \"prompt\" and \"completion\", or name one key: --field chosen.",
+           "{}: the object has \"chosen\" or \"rejected\": preference pairs, on which this version does not train. To learn only the "
+           "chosen answers, write each as \"prompt\" and \"completion\", or name one key: --field chosen.",
            place);
     if (label.kind != JsonField::Kind::missing && completes)
       fail(ExitCode::data,
-           "{}: the object has a \"label\" beside its \"completion\": preference data as KTO takes them, on which this version does not "
-           "train. A completion whose label is false would be learnt too. Keep the lines whose label is true, and take \"label\" out.",
+           "{}: the object has a \"label\" with its \"completion\": preference data for KTO, on which this version does not train. A "
+           "completion whose label is false would be learnt too. Keep the lines whose label is true, and take \"label\" out.",
            place);
     for (const JsonField* field : {&chosen, &rejected, &label})
       if (field->kind != JsonField::Kind::missing && rules_.unused) rules_.unused->add(field->key);
@@ -82,13 +82,13 @@ class ObjectReader {
     fail(ExitCode::data,
          "{}: the object has no \"{}\" but \"{}\": it is {}, which --chat renders with a chat template. Give --tokenizer MODEL --chat{}.",
          place, missing, conversation_, alpaca ? "an instruction with its answer, as in Alpaca" : "a conversation",
-         alpaca ? ", and --chat-template alpaca where the model has no template of its own" : "");
+         alpaca ? ", and --chat-template alpaca if the model has no template of its own" : "");
   }
   const std::string& text_of(const std::string& place, const JsonField& field) const {
     if (field.kind == JsonField::Kind::missing && !conversation_.empty()) refuse_conversation(place, field.key);
     if (field.kind == JsonField::Kind::missing) refuse(place, fmt::format("the object has no \"{}\"", field.key));
     if (field.kind == JsonField::Kind::null) refuse(place, fmt::format("\"{}\" is null, and no string", field.key));
-    if (field.kind != JsonField::Kind::text) refuse(place, fmt::format("\"{}\" is no string", field.key));
+    if (field.kind != JsonField::Kind::text) refuse(place, fmt::format("\"{}\" is not a string", field.key));
     return field.text;
   }
   void give(const std::string& place, std::string_view before, std::string_view text) const {
@@ -119,8 +119,8 @@ void UnusedKeys::add(const std::string& key) {
 
 void refuse_long(const std::string& place, const std::string& what, std::int64_t longest) {
   fail(ExitCode::data,
-       "{}: the {} has more than {}, and takes a worker up to 260 times its bytes of memory. Cut it into several documents, or "
-       "raise --longest-line and, with the tokenizer of a model, --worker-memory.",
+       "{}: the {} has more than {}, and needs up to 260 times its bytes of memory in a worker. Cut it into several documents, or raise "
+       "--longest-line and, with the tokenizer of a model, --worker-memory.",
        place, what, human_bytes(static_cast<double>(longest)));
 }
 
@@ -168,9 +168,9 @@ void scan_objects(TextInput& input, const JsonRules& rules, const TextVisitor& v
     if (too_long(objects.object().size(), rules.longest)) refuse_long(place(), "object", rules.longest);
   }
   if (auto fault = checker.finish()) refuse_utf8(input, *fault);
-  if (!objects.may_end()) reader.refuse(place(), "the input ends before the object or the array does: it is cut, or no JSON");
+  if (!objects.may_end()) reader.refuse(place(), "the input ends before the object or the array does: it is truncated, or not JSON");
   if (objects.documents() < rules.document)
-    fail(ExitCode::data, "{}: --document {} is asked for, and the input holds {}.", input.name(), rules.document,
+    fail(ExitCode::data, "{}: --document {} is requested, but the input holds {}.", input.name(), rules.document,
          objects.documents() == 1 ? "one JSON document" : fmt::format("{} JSON documents", objects.documents()));
 }
 

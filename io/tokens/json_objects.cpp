@@ -35,7 +35,7 @@ class FirstLevel : public JsonEvents {
     field_ = asked == fields_.end() ? nullptr : &*asked;
     if (!field_) return unused_(name), true;
     if (field_->kind == JsonField::Kind::missing) return true;
-    fault_ = fmt::format("{} stands there twice", printable_name(name));
+    fault_ = fmt::format("{} occurs twice", printable_name(name));
     return false;
   }
   bool fault(std::size_t byte, const std::string& reason, bool syntax) override {
@@ -92,21 +92,21 @@ void JsonObjects::between_objects(char c) {
       if (c == '{') return begin_object();
       if (c == ']' && state_ == State::first) return void(state_ = State::end);
       fault_ = c == ']' ? here + ": a comma stands before the end of the array"
-                        : fmt::format("{}: element {} of the array is no object", here, number_ + 1);
+                        : fmt::format("{}: element {} of the array is not an object", here, number_ + 1);
       return;
     case State::after:
       if (c == ',') return void(state_ = State::value);
       if (c == ']') return void(state_ = State::end);
-      fault_ = fmt::format("{}: neither , nor ] stands after object {}", here, number_);
+      fault_ = fmt::format("{}: neither , nor ] follows object {}", here, number_);
       return;
     case State::between:
       if (wanted_ > 0) return begin_document(c, here);
       if (c == '{') return begin_object();
-      fault_ = fmt::format("{}: what stands after object {} is no object", here, number_);
+      fault_ = fmt::format("{}: the text after object {} is not an object", here, number_);
       return;
     default:
       if (wanted_ > 0) return begin_document(c, here);
-      fault_ = here + ": something stands after the end of the array";
+      fault_ = here + ": there is more after the end of the array";
       if (c == '[' || c == '{')
         fault_ = fmt::format(
             "{}: a second JSON document begins, after an array of {} objects. Take one by its number: --document 1 is the first, "

@@ -61,17 +61,17 @@ class Rows:
         plain = kind.value_type if pyarrow.types.is_dictionary(kind) else kind
         texts = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view")
         if text and str(plain) not in texts:
-            self.refuse(f'the column "{name}" is of {kind}, and no text')
+            self.refuse(f'the column "{name}" is of {kind}, not text')
 
     def choose_text(self, field):
         """As of JSON lines: the field, or "text", or "prompt" and "completion"."""
         pair = [name for name in ("prompt", "completion") if name in self.names]
         if not field and pair and "text" in self.names:
-            self.refuse('there is a column "text" beside a "prompt" or "completion"')
+            self.refuse('there is a column "text" and also a "prompt" or "completion"')
         if not field and ("chosen" in self.names or "rejected" in self.names):
             self.refuse('there is a column "chosen" or "rejected": preference pairs, on which this version does not train')
         if not field and pair and "label" in self.names:
-            self.refuse('there is a column "label" beside a "completion": preference data as KTO takes them, on which this version does not train')
+            self.refuse('there is a column "label" with a "completion": preference data for KTO, on which this version does not train')
         columns = [field] if field else ["prompt", "completion"] if pair else ["text"]
         for name in columns:
             self.require_column(name, True)
@@ -83,7 +83,8 @@ class Rows:
         else:
             columns = next(([*kind] for kind in CONVERSATION if kind[0] in self.names or kind[-1] in self.names), None)
             if columns is None:
-                self.refuse('there is no column "messages" or "conversations", nor "instruction" and "output", nor "prompt" and "completion"')
+                self.refuse('there is no column "messages" or "conversations", nor "instruction" and "output", nor "prompt" and '
+                            '"completion"')
         for name in columns:
             self.require_column(name, False)
         return columns + [name for name in self.names if name not in columns and name not in ABOUT_A_LINE]
@@ -106,7 +107,8 @@ class Rows:
             self.number += 1
             for name, value in zip(self.columns, row):
                 if value is None:
-                    raise Fault(f'{self.path}: row {self.number}: "{name}" is null. Take such rows out, or name another column: --field NAME.')
+                    raise Fault(f'{self.path}: row {self.number}: "{name}" is null. Remove such rows, or name another column: --field '
+                                f'NAME.')
             if len(row) == 2 and not row[1]:
                 raise Fault(f'{self.path}: row {self.number}: "completion" is empty, so there is nothing to learn. Remove the row.')
             yield (row[0], row[1]) if len(row) == 2 else (b"", row[0])
@@ -119,7 +121,7 @@ class Rows:
                 row = without_any_nulls({name: column[i].as_py() for name, column in columns})
                 yield b"", json.dumps(row, ensure_ascii=False, allow_nan=False).encode()
             except (TypeError, ValueError) as error:
-                raise Fault(f"{self.path}: row {self.number}: it cannot be said as JSON: {error}. Remove the row.")
+                raise Fault(f"{self.path}: row {self.number}: it cannot be written as JSON: {error}. Remove the row.")
 
     def next(self):
         """Rows of about ANSWER_BYTES, none at the end; each (before, text)."""

@@ -15,13 +15,12 @@ constexpr std::size_t piece_bytes = 1 << 20;
 void refuse_utf8(const TextInput& input, const Utf8Fault& f) {
   fail(ExitCode::data, "{}:{}: not UTF-8 at byte offset {}: {}. Convert the file, for example with iconv -t UTF-8.", input.name(), f.line,
        input.mark_bytes() + f.offset,
-       f.cut ? std::string("the text ends inside a character") : fmt::format("byte 0x{:02x} cannot stand here", f.byte));
+       f.cut ? std::string("the text ends inside a character") : fmt::format("byte 0x{:02x} is not allowed here", f.byte));
 }
 
 TextInput::TextInput(const std::string& path, const std::string& spool_folder) : buffer_(piece_bytes) {
   std::error_code ignored;  // what cannot be looked at cannot be opened either, and that says why
-  if (path != "-" && std::filesystem::is_fifo(path, ignored))
-    info("{}: this is a pipe; what comes is read once something writes to it", path);
+  if (path != "-" && std::filesystem::is_fifo(path, ignored)) info("{}: this is a pipe; it is read when something writes to it", path);
   source_ = PosixFile::open_stream(path, ExitCode::data);
   const char* other = source_.other_than_regular();
   const std::string_view kind = other ? other : "file";

@@ -54,8 +54,7 @@ struct TokenFile::Impl {
     hdf5::Dataset dataset = file.open_dataset(name);
     if (const std::int64_t bytes = dataset.filtered_chunk_bytes(); bytes > hdf5::most_filtered_chunk_bytes)
       fail(ExitCode::data,
-           "{}: the dataset '{}' is compressed in chunks of {}, of which one must be unpacked for any token in it, and {} is the most. "
-           "Write "
+           "{}: the dataset '{}' is compressed in chunks of {}. One chunk must be unpacked for any token in it, and {} is the limit. Write "
            "it again in smaller chunks, or without compression (h5repack -l {}:CHUNK=262144).",
            path, name, human_bytes(static_cast<double>(bytes)), human_bytes(static_cast<double>(hdf5::most_filtered_chunk_bytes)), name);
     return dataset;
@@ -65,7 +64,7 @@ struct TokenFile::Impl {
     std::string text = file.text_attribute(name).value_or("");
     Utf8Checker checker;
     if (checker.feed(text) || checker.finish())
-      fail(ExitCode::data, "{}: its attribute '{}' is no text in UTF-8. The file is damaged: restore it, or write the attribute again.",
+      fail(ExitCode::data, "{}: its attribute '{}' is not text in UTF-8. The file is damaged: restore it, or write the attribute again.",
            path, name);
     return text;
   }
@@ -122,8 +121,8 @@ struct TokenFile::Impl {
     }
     if (!whole)
       fail(ExitCode::data,
-           "{}: its facts and checksums are not those of its tokens: the file was damaged, or changed after it was written. Restore it or "
-           "tokenize again; where it was changed on purpose, remove its dataset '{}', and it is checked anew at the next start.",
+           "{}: its facts and checksums do not match its tokens: the file was damaged, or changed after it was written. Restore it or "
+           "tokenize again. If it was changed on purpose, remove its dataset '{}', and the next start checks it again.",
            path, checksums_name);
   }
 
@@ -133,7 +132,7 @@ struct TokenFile::Impl {
     if (dataset) {
       dataset->read_box({{begin}, {count}}, layout.token_bytes == 2 ? hdf5::Element::u16 : hdf5::Element::u32, to);
     } else if (raw.read(layout.begin + begin * static_cast<std::int64_t>(layout.token_bytes), to, bytes) != bytes) {
-      fail(ExitCode::data, "{}: the file ends before token {}: it was cut after it was opened. Restore it.", path, begin + count);
+      fail(ExitCode::data, "{}: the file ends before token {}: it was truncated after it was opened. Restore it.", path, begin + count);
     }
   }
 
@@ -157,8 +156,8 @@ struct TokenFile::Impl {
     block.mask = load_mask(begin, count);
     if (block_checksum(block.ids.data(), block.ids.size(), block.mask) != sums.blocks[static_cast<std::size_t>(number)])
       fail(ExitCode::data,
-           "{}: tokens {} to {} (block {} of {}) are not what they were when the file was {}: their checksum differs, so the file was "
-           "changed since, or it or its disk is damaged. Restore the file from a copy, or make it again.",
+           "{}: tokens {} to {} (block {} of {}) have changed since the file was {}: their checksum differs, so the file was changed, or "
+           "it or its disk is damaged. Restore the file from a copy, or make it again.",
            path, begin, begin + count - 1, number, sums.blocks.size(), sums_of_writer ? "written" : "checked");
     block.number = number;
     return block;
@@ -186,8 +185,8 @@ struct TokenFile::Impl {
 
   [[noreturn]] void refuse_id(std::int64_t id, std::int64_t at, std::int64_t limit) const {
     fail(ExitCode::data,
-         "{}: token {} at position {} is outside the vocabulary of {}.{} Set model.vocab to that of the tokenizer, or tokenize again.",
-         path, id, at, limit, vocab > 0 ? fmt::format(" The file declares a vocabulary of {}.", vocab) : "");
+         "{}: token {} at position {} is outside the vocabulary of {}.{} Set model.vocab to the tokenizer's, or tokenize again.", path, id,
+         at, limit, vocab > 0 ? fmt::format(" The file declares a vocabulary of {}.", vocab) : "");
   }
 
   static constexpr const char *checksums_name = "tokens.xxh3", *mask_name = "loss_mask";
@@ -198,7 +197,7 @@ TokenFile::TokenFile(const std::string& path, BinIds bin_ids) : impl_(std::make_
   std::error_code unknown;
   if (!std::filesystem::exists(path, unknown) && !unknown)
     fail(ExitCode::data,
-         "{}: there is no such file. Correct the path (in a deck data.train or data.validation), or make token files of texts: tessera "
+         "{}: the file is missing. Correct the path (in a deck data.train or data.validation), or make token files from texts: tessera "
          "tokenize TEXTS FOLDER --tokenizer MODEL",
          path);
   impl_->raw = PosixFile::open(path, ExitCode::data);  // says why, where the file is closed to us
@@ -210,9 +209,8 @@ TokenFile::TokenFile(const std::string& path, BinIds bin_ids) : impl_(std::make_
     impl_->layout = bin_layout(impl_->raw, bin_ids);
   } else if (ends_with_any(path, {".h5", ".hdf5"})) {
     fail(ExitCode::data,
-         "{}: cannot open as HDF5: it does not begin as HDF5 does, so it is damaged, or another format. Copy or make it again; ids alone, "
-         "of "
-         "16 bits, are named .bin.",
+         "{}: cannot open as HDF5: it does not begin like HDF5, so it is damaged, or in another format. Copy or make it again; files of "
+         "16-bit ids alone are named .bin.",
          path);
   } else {
     fail(ExitCode::data, "{}: a token file ends in .h5, .hdf5 or .bin. Make one from text with `tessera tokenize`.", path);
@@ -242,10 +240,8 @@ std::vector<std::int64_t> TokenFile::read_documents() const {
   if (!tokens.empty()) begins.read<std::int64_t>(0, tokens);
   if (!impl_->documents_digest.empty() && hash_bytes(tokens.data(), tokens.size() * sizeof(std::int64_t)).hex() != impl_->documents_digest)
     fail(ExitCode::data,
-         "{}: the dataset 'documents' is not what it was when the file was written: its digest differs, so the file was changed since, or "
-         "it "
-         "or its disk is damaged. Restore the file from a copy, or tokenize again; where it was changed on purpose, remove the attribute "
-         "'{}'.",
+         "{}: the dataset 'documents' has changed since the file was written: its digest differs, so the file was changed, or it or its "
+         "disk is damaged. Restore the file from a copy, or tokenize again. If it was changed on purpose, remove the attribute '{}'.",
          path(), documents_digest_name);
   return tokens;
 }

@@ -172,28 +172,28 @@ class Outputs {
 /// What --train-bpe goes with.
 void check_training(const TokenizeOptions& o) {
   if (o.tokenizer != "byte")
-    fail(ExitCode::usage, "--train-bpe makes a tokenizer, and --tokenizer {} names one: leave one of them out.", o.tokenizer);
-  if (o.chat) fail(ExitCode::usage, "--chat renders conversations with a model's template, and --train-bpe makes a tokenizer without one.");
+    fail(ExitCode::usage, "--train-bpe makes a tokenizer, but --tokenizer {} names one: leave one of them out.", o.tokenizer);
+  if (o.chat) fail(ExitCode::usage, "--chat renders conversations with a model's template, but --train-bpe makes a tokenizer without one.");
   if (o.train_bpe < least_bpe_vocab)
-    fail(ExitCode::usage, "--train-bpe {}: the bytes alone and the end of a document are {} tokens. Give more.", o.train_bpe,
+    fail(ExitCode::usage, "--train-bpe {}: the bytes and the end of a document alone are {} tokens. Give more.", o.train_bpe,
          least_bpe_vocab);
 }
 
 void check_options(const TokenizeOptions& o) {
   if (o.train_bpe != 0) check_training(o);
   if (o.tokenizer != "byte" && look_at(o.tokenizer + "/tokenizer.json").nothing())
-    fail(ExitCode::usage, "--tokenizer {}: there is no {}/tokenizer.json. Give byte, or the folder of a Hugging Face model.{}", o.tokenizer,
+    fail(ExitCode::usage, "--tokenizer {}: {}/tokenizer.json is missing. Give byte, or the folder of a Hugging Face model.{}", o.tokenizer,
          o.tokenizer, foreign_tokenizer(o.tokenizer) + instead_of_model(o.tokenizer));
   if (!o.chat && (!o.chat_template.empty() || !o.ignored.empty()))
-    fail(ExitCode::usage, "{} goes with --chat. Give that too, or leave it out.", o.chat_template.empty() ? "--ignore" : "--chat-template");
+    fail(ExitCode::usage, "{} works only with --chat. Give that too, or leave it out.",
+         o.chat_template.empty() ? "--ignore" : "--chat-template");
   if (o.tokenizer == "byte" && o.chat)
-    fail(ExitCode::usage, "--chat renders conversations with a model's template, and the byte tokenizer has none. Give --tokenizer DIR.");
-  if (o.chat && o.format == "text") fail(ExitCode::usage, "--chat takes JSON or Parquet, and --format says text. Leave --format out.");
+    fail(ExitCode::usage, "--chat renders conversations with a model's template, but the byte tokenizer has none. Give --tokenizer DIR.");
+  if (o.chat && o.format == "text") fail(ExitCode::usage, "--chat takes JSON or Parquet, but --format is text. Leave --format out.");
   if (o.format == "text" && !o.field.empty())
-    fail(ExitCode::usage, "--field {} names what a line or row has its text under, and --format says text. Leave one of them out.",
-         o.field);
+    fail(ExitCode::usage, "--field {} names the text's key in a line or row, but --format is text. Leave one of them out.", o.field);
   if (o.tokenizer == "byte" && o.train_bpe == 0 && !o.end_token.empty())
-    fail(ExitCode::usage, "--end-token {} goes with the tokenizer of a model; the byte tokenizer has one of its own.", o.end_token);
+    fail(ExitCode::usage, "--end-token {} works with the tokenizer of a model; the byte tokenizer has its own.", o.end_token);
   if (std::ranges::find(input_formats, o.format) == std::end(input_formats))
     fail(ExitCode::usage, "--format {} does not exist; there are {}.", o.format, fmt::join(input_formats, ", "));
   if (!(o.validation >= 0 && o.validation < 1)) fail(ExitCode::usage, "--validation {} is not in [0, 1).", o.validation);

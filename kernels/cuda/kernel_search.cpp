@@ -36,7 +36,7 @@ Json object_in(const std::string& file) {
 }  // namespace
 
 KernelSearch::KernelSearch(std::string file, Wanted wanted) : file_(std::move(file)), machine_(this_machine()), wanted_(wanted) {
-  TESSERA_REQUIRE(!g_active, "a search is under way already");
+  TESSERA_REQUIRE(!g_active, "a search is running already");
   const Json all = object_in(file_);
   if (const Json* mine = all.find(machine_); mine && mine->is_object())
     for (const auto& [operation, choice] : mine->items())

@@ -59,7 +59,7 @@ constexpr Way to_input{.name = "gradient of the input"};
 constexpr Way to_weights{.name = "gradient of weights", .a_transposed = true, .accumulate = true};
 constexpr Way of_packed{.name = "forward of packed weights", .b_transposed = true, .packed = true};
 constexpr Way with_bias{.name = "forward with a bias", .b_transposed = true, .bias = true};
-constexpr Way scaled_columns{.name = "scaled, beside a scaled addend, into columns of a wider matrix",
+constexpr Way scaled_columns{.name = "scaled, with a scaled addend, into columns of a wider matrix",
                              .b_transposed = true,
                              .wide = true,
                              .scale = 0.75f,

@@ -1,4 +1,4 @@
-"""Where the built programs are, and the environment that they need: a bundle's, or a build folder's."""
+"""Finds the built programs, and the environment that they need: a bundle's, or a build folder's."""
 
 import hashlib
 import json

@@ -57,13 +57,12 @@ class Report:
                 setattr(report, key, kept[key])
             return report
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise SystemExit(f"gpu_check: {path} is no report that can be continued: {error!r}")
+            raise SystemExit(f"gpu_check: {path} is not a report that can be continued: {error!r}")
 
     def take(self, other):
         """Adds another call's report. Of a job that both have, the one that has come to its end counts; of two such, the other's, which is the later."""
         if other.identity() != self.identity():
-            raise SystemExit(f"gpu_check: {other.path} is of another GPU or another program ({other.identity()}, here {self.identity()}); reports of "
-                             "one GPU and one program alone make one report")
+            raise SystemExit(f"gpu_check: {other.path} is of another GPU or another program ({other.identity()}, here {self.identity()}); only reports of one GPU and one program can be merged")
         for key in other.planned:
             if key in self.finished and key not in other.finished:
                 continue
@@ -136,7 +135,7 @@ class Report:
         totals = self.totals()
         print(f"{self.verdict()}: {', '.join(f'{totals[result]} {result}' for result in RESULTS)}; {self.path}")
         if self.left_over():
-            print(f"not run to the end: {', '.join(self.left_over())}\ngo on with --continue {self.path}")
+            print(f"not run to the end: {', '.join(self.left_over())}\ncontinue with --continue {self.path}")
         sys.stdout.flush()
 
 
@@ -175,7 +174,7 @@ def show_benchmarks(rows, emulated):
             if key in r and r.get(compared) is not None:
                 # A lower bound can miss such a target, but not meet it.
                 good = "not decided" if r.get("lower_bound") else "met"
-                verdict = "emulated, so it says nothing" if emulated else good if met(r[compared], r[key]) else "missed"
+                verdict = "emulated, so it means nothing" if emulated else good if met(r[compared], r[key]) else "missed"
                 line += f" ({words.format(r[key], unit=r['unit'])}: {verdict})"
         if r.get("value") is not None and r.get("note"):
             line += f"; {r['note']}"

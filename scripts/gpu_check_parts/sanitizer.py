@@ -1,8 +1,8 @@
-"""compute-sanitizer over the tests of what launches kernels, each binary whole: its tests are small, and each meets kernels that others do not.
+"""compute-sanitizer over the tests of sources that launch kernels, each binary whole: its tests are small, and each runs kernels that others do not.
 
-Only kernels with the program's namespace in their name are instrumented: those of cuBLASLt and cuDNN are not ours to mend, and take most of the time.
-For the same reason errors of calls to CUDA are not counted: libraries ask for what may not be there, and our own calls are all checked. A row says how
-many of a binary's tests it covers. Racecheck sees races over shared memory alone; those over global memory no tool finds."""
+Only kernels with the program's namespace in their name are instrumented. Those of cuBLASLt and cuDNN are not ours to fix, and take most of the time.
+Errors of calls to CUDA are not counted either: libraries query optional features, and our own calls are all checked. A row says how many of a
+binary's tests it covers. Racecheck sees races over shared memory alone; no tool finds those over global memory."""
 
 import glob
 import os

@@ -130,7 +130,7 @@ class Training:
         whole = self.train("resumed", *saves)[0]
         part, said = self.train("resumed", *saves, "run.resume=resumed/checkpoints/step-00000003", "zero.stage=3")
         if "step 3 of 6" not in said:
-            return f"the run did not go on from step 3:\n{said}"
+            return f"the run did not resume from step 3:\n{said}"
         return None if part[-3:] == whole[-3:] else f"losses after the resume {part[-3:]} are not {whole[-3:]}"
 
     def host(self):

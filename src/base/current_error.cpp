@@ -20,21 +20,18 @@ Error current_error() {
   } catch (const Error& error) {
     return error;
   } catch (const std::bad_alloc&) {
-    return Error(ExitCode::memory,
-                 fmt::format("the system gave no more memory: the machine's is used up, or the limit of this process (ulimit -v, the job's "
-                             "request). Ask for less, or for more memory.{}",
-                             address_space_text()));
+    return Error(ExitCode::memory, fmt::format("the system gives no more memory: the machine's is used up, or this process's limit is "
+                                               "reached (ulimit -v, the job's request). Ask for less, or for more memory.{}",
+                                               address_space_text()));
   } catch (const std::system_error& error) {
     if (error.code() != std::errc::resource_unavailable_try_again) return defect(error.what());
-    return Error(
-        ExitCode::memory,
-        fmt::format("the system starts no more threads for this process ({}): raise its limits of memory and of processes (ulimit -v, "
-                    "ulimit -u, the job's request), or ask for fewer threads (run.threads).{}",
-                    error.what(), address_space_text()));
+    return Error(ExitCode::memory, fmt::format("the system starts no more threads for this process ({}): raise its limits of memory and of "
+                                               "processes (ulimit -v, ulimit -u, the job's request), or use fewer threads (run.threads).{}",
+                                               error.what(), address_space_text()));
   } catch (const std::exception& error) {
     return defect(error.what());
   } catch (...) {
-    return defect("something was thrown that is no std::exception");
+    return defect("an exception that is not a std::exception");
   }
 }
 

@@ -34,7 +34,7 @@ Hash128 digest_of_file(const char* path, std::size_t bytes) {
   if (file >= 0) close(file);
   if (data == MAP_FAILED && error == ENOMEM) throw std::bad_alloc();
   if (data == MAP_FAILED)
-    fail(ExitCode::environment, "{}: the program's own file cannot be read: {}. Ranks compare it; let it be readable for who runs it.",
+    fail(ExitCode::environment, "{}: the program's own file cannot be read: {}. Ranks compare it, so its user needs permission to read it.",
          path, std::strerror(error));
   const Hash128 digest = hash_bytes(data, bytes);
   munmap(data, bytes);
@@ -68,11 +68,11 @@ std::string differing(const Identity& first, const Identity& other, bool of_proc
     if (field.of_processor != of_processor) continue;
     const auto same = std::ranges::find(first, field.name, &IdentityField::name);
     const std::string before = same == first.end() ? "nothing" : same->value;
-    if (before != field.value) text += fmt::format("{}{} {} and not {}", text.empty() ? "" : "; ", field.name, field.value, before);
+    if (before != field.value) text += fmt::format("{}{} {}, not {}", text.empty() ? "" : "; ", field.name, field.value, before);
   }
   for (const IdentityField& field : first)
     if (field.of_processor == of_processor && std::ranges::find(other, field.name, &IdentityField::name) == other.end())
-      text += fmt::format("{}{} nothing and not {}", text.empty() ? "" : "; ", field.name, field.value);
+      text += fmt::format("{}{} nothing, not {}", text.empty() ? "" : "; ", field.name, field.value);
   return text;
 }
 
@@ -84,7 +84,7 @@ std::string lines_of(std::span<const Member> members, bool of_processor) {
     if (!difference.empty() && ++found <= shown_members)
       lines += fmt::format("\n  rank {} on {}: {}", member.rank, member.host, difference);
   }
-  if (found > shown_members) lines += fmt::format("\n  and {} ranks more", found - shown_members);
+  if (found > shown_members) lines += fmt::format("\n  and {} more ranks", found - shown_members);
   return lines;
 }
 
@@ -110,7 +110,7 @@ Hash128 program_digest() {
     constexpr const char* path = "/proc/self/exe";
     struct stat status = {};
     if (stat(path, &status) != 0)
-      fail(ExitCode::environment, "{}: the program's own file cannot be looked at: {}", path, std::strerror(errno));
+      fail(ExitCode::environment, "{}: the program's own file cannot be accessed: {}", path, std::strerror(errno));
     const std::string id = build_id();
     return id.empty() ? digest_of_file(path, static_cast<std::size_t>(status.st_size))
                       : hash_text(fmt::format("{} {}", id, status.st_size));
@@ -147,14 +147,13 @@ std::string identity_differences(std::span<const Member> members, bool mixed_pro
   const Member& first = members.front();
   if (const std::string lines = lines_of(members, false); !lines.empty())
     return fmt::format(
-        "not all ranks run the program that rank {} on {} runs, so their numbers would not fit together:{}\n  Start one and the "
-        "same file on all nodes, with the same libraries.",
+        "not all ranks run the same program as rank {} on {}, so their numbers would not match:{}\n  Start the same file on all nodes, "
+        "with the same libraries.",
         first.rank, first.host, lines);
   if (const std::string lines = lines_of(members, true); !lines.empty() && !mixed_processors)
     return fmt::format(
-        "not all ranks compute as rank {} on {} does, because their processors differ:{}\n  Take nodes of one kind, or set "
-        "ONEDNN_MAX_CPU_ISA everywhere to what all of them have, or allow it with topology.mixed_processors=true, which "
-        "run.reproducible does not take.",
+        "not all ranks compute like rank {} on {}, because their processors differ:{}\n  Use nodes of one kind, or set ONEDNN_MAX_CPU_ISA "
+        "everywhere to an instruction set that all of them have. topology.mixed_processors=true allows it, but not with run.reproducible.",
         first.rank, first.host, lines);
   return "";
 }

@@ -122,7 +122,7 @@ class JsonTree : public JsonEvents {
     for (std::size_t i = 0, first = 0; i < order.size(); ++i) {
       if (members[order[i]].key != members[order[first]].key) first = i;
       if (i == first) continue;
-      if (strict_) throw JsonError(fmt::format("{} stands there twice", printable_name(members[order[i]].key)));
+      if (strict_) throw JsonError(fmt::format("{} is there twice", printable_name(members[order[i]].key)));
       members[order[first]].value = std::move(members[order[i]].value);
       gone.push_back(order[i]);
     }
@@ -266,7 +266,7 @@ std::int64_t Json::integer(std::int64_t least, std::int64_t most) const {
     value = held ? static_cast<std::int64_t>(of_.real) : 0;
   }
   if (!is_number()) refuse("number");
-  if (!held || value < least || value > most) throw JsonError(fmt::format("{} is no whole number from {} to {}", dump(), least, most));
+  if (!held || value < least || value > most) throw JsonError(fmt::format("{} is not a whole number from {} to {}", dump(), least, most));
   return value;
 }
 
@@ -278,7 +278,7 @@ std::uint64_t Json::natural(std::uint64_t most) const {
   const std::uint64_t value = !held                    ? 0
                               : kind_ == Kind::integer ? static_cast<std::uint64_t>(of_.integer)
                                                        : static_cast<std::uint64_t>(of_.real);
-  if (!held || value > most) throw JsonError(fmt::format("{} is no whole number from 0 to {}", dump(), most));
+  if (!held || value > most) throw JsonError(fmt::format("{} is not a whole number from 0 to {}", dump(), most));
   return value;
 }
 

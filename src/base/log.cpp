@@ -102,7 +102,7 @@ void log_line(LogLevel level, const std::string& message) {
   flush_output();
   write_line(level, message);
   if (!std::ferror(stderr) || !turn_to_file()) return;
-  write_line(LogLevel::warning, "standard error could no longer be written, since its reader has ended: the log goes on here");
+  write_line(LogLevel::warning, "standard error can no longer be written, because its reader has ended: the log continues here");
   write_line(level, message);
 }
 

@@ -8,8 +8,8 @@ const char* mfu_name(bool of_peak) { return of_peak ? "MFU" : "of the measured p
 
 std::string mfu_numbers(const Mfu& mfu) {
   const char* why = mfu.causal <= 1 ? ""
-                    : mfu.of_peak   ? ": no share, since the profile's peak is not this machine's"
-                                    : ": no share, since the product was measured on a busy machine";
+                    : mfu.of_peak   ? ": no share, because the profile's peak is not this machine's"
+                                    : ": no share, because the product was measured on a busy machine";
   return fmt::format("{:.1f} % ({:.1f} % causal{})", 100 * mfu.full, 100 * mfu.causal, why);
 }
 

@@ -30,7 +30,7 @@ std::string open_advice(int error_number) {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return "This process has as many files open as it may (ulimit -n): raise the limit.";
   return fmt::format(
       "This process may have {} files open, and the system lets it have {} (RLIMIT_NOFILE). Raise the limit before the start, for example "
-      "ulimit -n {} (the administrator or the job's request sets what lies beyond the system's), or name fewer files.",
+      "ulimit -n {} (the administrator or the job's request sets more), or name fewer files.",
       limit.rlim_cur, limit.rlim_max, std::max<rlim_t>(4096, 4 * limit.rlim_max));
 }
 

@@ -39,11 +39,11 @@ std::string make_own_folder(const std::string& path) {
   struct stat found;
   std::string fault;
   if (folder < 0 || fstat(folder, &found) != 0)
-    fault = errno == ENOTDIR || errno == ELOOP ? "a file or a link stands there" : std::strerror(errno);
+    fault = errno == ENOTDIR || errno == ELOOP ? "a file or a link is there already" : std::strerror(errno);
   else if (found.st_uid != geteuid())
     fault = fmt::format("it belongs to another user (number {})", found.st_uid);
   else if ((found.st_mode & others) != 0 && fchmod(folder, ours) != 0)
-    fault = fmt::format("others may look into it: {}", std::strerror(errno));
+    fault = fmt::format("other users may read it: {}", std::strerror(errno));
   if (folder >= 0) close(folder);
   return fault;
 }

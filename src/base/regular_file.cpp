@@ -27,8 +27,8 @@ int open_regular(const std::string& path, std::string& why) {
   if (descriptor < 0 || ::fstat(descriptor, &what) != 0) {
     why = fmt::format("cannot open: {}. {}", std::strerror(errno), open_advice(errno));
   } else if (const char* other = other_than_regular(what)) {
-    why =
-        fmt::format("this is a {}, and a regular file is needed, whose size is known and which is read at any place. Give a file.", other);
+    why = fmt::format(
+        "this is a {}, but a regular file is needed, because its size must be known and it is read at any place. Give a file.", other);
   } else {
     return descriptor;
   }
@@ -55,7 +55,7 @@ bool read_regular(const std::string& path, std::int64_t most, std::string& bytes
   }
   if (n < 0) why = fmt::format("cannot be read: {}. Check the file system.", std::strerror(errno));
   if (done > static_cast<std::size_t>(most))
-    why = fmt::format("it is larger than {}, the most that is read here. Is this the right file?", human_bytes(static_cast<double>(most)));
+    why = fmt::format("it is larger than {}, the limit here. Is this the right file?", human_bytes(static_cast<double>(most)));
   ::close(descriptor);
   bytes.resize(done);
   return n >= 0 && done <= static_cast<std::size_t>(most);

@@ -170,7 +170,7 @@ Option add_worker_memory(const Command& command, std::int64_t& bytes, const std:
   return command
       .option(
           "--worker-memory", [&bytes](double gib) { bytes = static_cast<std::int64_t>(gib * gibibyte); },
-          "GiB that " + who + " may take before its work is given up; 0: what there is")
+          "GiB that " + who + " may take before its work is stopped; 0: all free memory")
       .between(0.0, 1e6)
       .shows_default(fmt::format("{:g}", static_cast<double>(bytes) / gibibyte));
 }

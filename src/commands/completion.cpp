@@ -161,7 +161,7 @@ std::string fish_completion(const std::vector<CommandRow>& rows) {
 }
 
 void add_completion(const Command& app) {
-  const Command command = app.command("completion", "Print what a shell needs to complete commands, options and keys; or the manual page");
+  const Command command = app.command("completion", "Print a shell's completion of commands, options and keys; or the manual page");
   auto shell = std::make_shared<std::string>();
   command.option("SHELL", *shell, "bash, zsh, fish; or man for the manual page tessera(1)")
       .required()

@@ -49,7 +49,7 @@ void add_consolidate(const Command& app) {
   auto options = std::make_shared<ConsolidateOptions>();
   auto dtype = std::make_shared<std::string>("fp32");
   command.option("CHECKPOINT", options->checkpoint, checkpoint_help).required();
-  command.option("OUT", options->output, "Folder to write; made where it does not exist").required();
+  command.option("OUT", options->output, "Folder to write; created if missing").required();
   command.option("--format", options->format, "safetensors (with config.json, for transformers) or hdf5")
       .one_of({"safetensors", "hdf5"})
       .shows_default();
@@ -58,17 +58,16 @@ void add_consolidate(const Command& app) {
       .positive()
       .shows_default();
   command.option("--tensor", options->tensors,
-                 "Only tensors of this pattern (* any run of characters), by our names or the export's; may be given again");
+                 "Only tensors that match this pattern (* any run of characters), by our names or the export's; may be repeated");
   command.flag("--adapter", options->adapter,
-               "The adapter of a run with [lora] alone, as PEFT reads it; without, the model has it in its weights");
+               "Write only the adapter of a run with [lora], as PEFT reads it; without it the adapter is merged into the model's weights");
   command.flag("--optimizer", options->optimizer,
-               "With --format hdf5: the optimizer's state too, a group of tensors each: of AdamW /adam_m/NAME and /adam_v/NAME");
+               "With --format hdf5: also the optimizer's state, a group for each tensor (AdamW: /adam_m/NAME and /adam_v/NAME)");
   command.footer(
-      "Example:\n  tessera consolidate runs/quickstart/checkpoints/latest out/\n  tessera consolidate runs/a/checkpoints/latest "
-      "head/ --tensor 'head*' --format hdf5 --optimizer\n  mpiexec -n 4 tessera consolidate runs/a/checkpoints/latest out/\n\nA fixed "
-      "buffer, any model "
-      "size; values are checked against their checksums. Several ranks share the files of safetensors. One that was interrupted goes on "
-      "where it was: give the same command again.");
+      "Example:\n  tessera consolidate runs/quickstart/checkpoints/latest out/\n  tessera consolidate runs/a/checkpoints/latest head/ "
+      "--tensor 'head*' --format hdf5 --optimizer\n  mpiexec -n 4 tessera consolidate runs/a/checkpoints/latest out/\n\nIt needs one fixed "
+      "buffer for any model size, and compares values with their checksums. Several ranks share the files of safetensors. After an "
+      "interruption, give the same command again: it continues.");
   command.does([options, dtype] {
     options->dtype = float_type_of(*dtype).value();
     options->progress = true;

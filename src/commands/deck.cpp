@@ -178,7 +178,7 @@ int import_files(ImportRequest request, const std::string& machine) {
          "name DeepSpeed's JSON file, for example ds_config.json, or --trainer and the Trainer's arguments\n  try: tessera deck import "
          "--help");
   if (request.model.empty())
-    fail(ExitCode::usage, "such a file does not hold the model: add --model, one of {}; or a deck (FILE.toml), or a config.json",
+    fail(ExitCode::usage, "such a file does not describe the model: add --model, one of {}; or a deck (FILE.toml), or a config.json",
          known_models());
   return print_imported_for(request, import_configuration(request), machine);
 }
@@ -192,21 +192,20 @@ void add_from_deepspeed(const Command& deck) {
   auto options = std::make_shared<Options>();
   options->request.own_head = has_own_head;
   const Command app =
-      deck.command("import", "Print the deck that a DeepSpeed configuration or the Trainer's arguments make, or every fault of them");
+      deck.command("import", "Print the deck that a DeepSpeed configuration or the Trainer's arguments give, or all their faults");
   app.option("FILE", options->request.path, "DeepSpeed's JSON, with comments and \"auto\", or the configuration of Accelerate as JSON");
   app.option("--trainer", options->request.trainer,
-             "JSON of transformers' TrainingArguments, as to_json_string() writes it: makes a deck alone, or says what FILE, or the "
-             "configuration that it names, leaves to \"auto\"");
-  app.option("key=value", options->request.overrides, "Keys of the deck that the configuration does not hold, or holds otherwise");
+             "JSON of transformers' TrainingArguments, as to_json_string() writes it. Alone it gives a deck; with FILE it replaces "
+             "\"auto\" in FILE or in the configuration that FILE names");
+  app.option("key=value", options->request.overrides, "Keys of the deck that the configuration lacks, or other values for them");
   app.option("--model", options->request.model,
-             fmt::format("{}; or a deck (FILE.toml), whose [model] is taken; or the config.json of a model on Hugging Face, or its folder",
+             fmt::format("{}; or a deck (FILE.toml) with a [model]; or the config.json of a model on Hugging Face, or its folder",
                          known_models()));
   const Option ranks =
-      app.option("--ranks", options->request.ranks, "Ranks of the launch, where the global batch does not follow without them")
-          .between(1, 10000000);
+      app.option("--ranks", options->request.ranks, "Ranks of the launch, if the global batch depends on them").between(1, 10000000);
   app.option("--machine", options->machine, machine_help).needs(ranks);
   app.flag("--keys", options->keys,
-           "Print the tables of DeepSpeed's keys, the Trainer's arguments and Accelerate's keys, and of what becomes of each");
+           "Print the tables of DeepSpeed's keys, the Trainer's arguments and Accelerate's keys, each with its key of the deck");
   app.footer(
       "Example:\n  tessera deck import ds_config.json --model llama3-8b --ranks 8 data.train=data/train.h5 > mine.toml\n  tessera plan "
       "mine.toml --ranks 8");
@@ -217,7 +216,7 @@ Command add_reader(const Command& deck, const char* name, const char* what, cons
   const Command app = deck.command(name, what);
   app.option("DECK", o->path, "TOML file").required();
   app.option("key=value", o->overrides, "Overrides, for example model.layers=4; applied in order");
-  app.option("--ranks", o->ranks, "Ranks of the launch: checks what depends on them too").between(1, 10000000);
+  app.option("--ranks", o->ranks, "Ranks of the launch: also checks rules that depend on them").between(1, 10000000);
   app.footer(fmt::format("Example:\n  {}", example));
   return app;
 }
@@ -226,12 +225,12 @@ Command add_reader(const Command& deck, const char* name, const char* what, cons
 
 void add_deck(const Command& app) {
   const Command deck = app.command(
-      "deck", "Check or print a deck, make one of a DeepSpeed configuration or a Hugging Face model, or print the reference of all keys");
+      "deck", "Check or print a deck, make one from a DeepSpeed configuration or a Hugging Face model, or print the reference of all keys");
   deck.requires_command();
   deck.footer("Example:\n  tessera deck check inputs/quickstart.toml --ranks 2");
   auto options = std::make_shared<DeckOptions>();
 
-  const Command checker = add_reader(deck, "check", "Print every fault of a deck, or the values that auto became",
+  const Command checker = add_reader(deck, "check", "Print every fault of a deck, or the values that replace auto",
                                      "tessera deck check inputs/quickstart.toml batch.global=60 --ranks 4", options);
   checker.option("--machine", options->machine, machine_help);
   checker.flag("--json", options->json, "Print faults, or all values, as JSON");
@@ -249,8 +248,8 @@ void add_deck(const Command& app) {
 
   const Command reference = deck.command("reference", "Print the table of all keys as Markdown");
   reference.flag("--json", options->json,
-                 "Print it as JSON: of each key type, unit, choices, limits, default (as a deck has it), refused values, and whether "
-                 "it is part of a run's identity, which a resume must not change");
+                 "Print it as JSON. Each key has its type, unit, choices, limits, default (as written in a deck) and refused values. It "
+                 "also has whether the key is part of a run's identity, which a resume must not change");
   reference.footer("Example:\n  tessera deck reference > docs/deck.md");
   reference.does([options] {
     put("{}", options->json ? reference_json() : deck_reference());

@@ -34,8 +34,8 @@ TuningData data_in(const std::string& folder, bool chat) {
   data.longest = longest_document(file);
   if (chat && !data.masked)
     fail(ExitCode::usage,
-         "--chat: every token of {} counts in the loss, so it was not made of conversations. Write it with: tessera tokenize "
-         "--chat, or leave --chat out here",
+         "--chat: every token of {} counts in the loss, so it was not made from conversations. Write it with: tessera tokenize --chat, or "
+         "leave --chat out here",
          data.train);
   if (io::look_at(data.validation).nothing())
     data.validation.clear();
@@ -49,7 +49,7 @@ TuningData data_in(const std::string& folder, bool chat) {
 int print_imported(const std::string& path, const ImportedDeck& imported) {
   for (const std::string& note : imported.notes) info("{}", note);
   if (imported.faults.empty()) return put("{}", imported.text), 0;
-  std::string all = fmt::format("{} makes no deck, for {}:", path,
+  std::string all = fmt::format("{} was not made into a deck. It has {}:", path,
                                 imported.faults.size() == 1 ? "a fault" : fmt::format("{} faults", imported.faults.size()));
   for (const Fault& f : imported.faults) all += "\n  " + f.str();
   throw Error(ExitCode::usage, all);
@@ -59,22 +59,20 @@ void add_from_hf(const Command& deck) {
   auto request = std::make_shared<ImportRequest>();
   auto data = std::make_shared<std::string>();
   request->own_head = has_own_head;
-  const Command app = deck.command("from-hf", "Print the deck of a run that begins from a Hugging Face model");
-  app.option(
-         "DIR", request->path,
-         "The model's folder, in Hugging Face's cache or in Mistral's own layout too, or its config.json alone; or a checkpoint of llm.c, "
-         "FILE.bin")
+  const Command app = deck.command("from-hf", "Print the deck of a run that starts from a Hugging Face model");
+  app.option("DIR", request->path,
+             "The model's folder (also in Hugging Face's cache, or in Mistral's own layout), or only its config.json; or a checkpoint of "
+             "llm.c, FILE.bin")
       .required();
-  app.option("key=value", request->overrides, "Keys of the deck, which the model's folder does not hold");
-  app.option(
-      "--data", *data,
-      "Folder of `tessera tokenize`: the deck takes its train.h5 and val.h5, and a sequence length, batch, evaluations and saves that "
-      "suit them");
+  app.option("key=value", request->overrides, "Keys of the deck that the model's folder does not give");
+  app.option("--data", *data,
+             "Folder of `tessera tokenize`. The deck takes its train.h5 and val.h5, and a sequence length, batch, evaluations and saves "
+             "that suit them");
   app.flag("--chat", request->tuning.chat, "The data are conversations: sequences hold whole ones, which do not see each other");
-  app.option("--lora", request->tuning.lora, "Train low-rank adapters of this rank beside a model that stays as it is; 0: the whole model")
+  app.option("--lora", request->tuning.lora, "Train low-rank adapters of this rank and leave the model unchanged; 0: train the whole model")
       .between(0, 4096)
       .shows_default();
-  app.option("--ranks", request->ranks, "Ranks of the launch: checks what depends on them too").between(1, 10000000);
+  app.option("--ranks", request->ranks, "Ranks of the launch: also checks rules that depend on them").between(1, 10000000);
   app.footer(
       "Examples:\n  tessera deck from-hf models/Llama-3.2-1B --data data > llama.toml\n  tessera deck from-hf models/Llama-3.2-1B-Instruct "
       "--chat --lora 16 --data data/chats > chat.toml\n  mpiexec -n 4 tessera train llama.toml");

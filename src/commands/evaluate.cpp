@@ -109,33 +109,31 @@ int evaluate(const EvaluateOptions& o) {
 
 void add_evaluate(const Command& app) {
   const Command command =
-      app.command("evaluate", "Mean loss per token and perplexity of a checkpoint on a token file, or how it does a task of questions");
+      app.command("evaluate", "Mean loss per token and perplexity of a checkpoint on a token file, or its score on a task of questions");
   auto options = std::make_shared<EvaluateOptions>();
   command.option("CHECKPOINT", options->checkpoint, checkpoint_help).required();
   const Option data = command.option("--data", options->data, "Token file: .h5 or .bin");
-  command.option("--bin-ids", options->bin_ids, "Of --data without a header: data.bin_ids; without, the checkpoint's")
+  command.option("--bin-ids", options->bin_ids, "For --data without a header: its data.bin_ids; by default the checkpoint's")
       .one_of({enum_words<BinIds>.begin(), enum_words<BinIds>.end()})
       .needs(data);
-  const Option task =
-      command
-          .option("--task", options->task,
-                  "JSON lines of {\"context\", \"choices\", \"answer\"}: the likeliest choice is compared with the answer, which is its "
-                  "number; or of {\"text\"}: how well each document is foreseen")
-          .excludes(data);
-  command.option("--details", options->details, "A file for what came of each line of the task, as JSON lines").needs(task);
+  const Option task = command
+                          .option("--task", options->task,
+                                  "JSON lines of {\"context\", \"choices\", \"answer\"}: the most likely choice is compared with answer, "
+                                  "the number of the right one; or of {\"text\"}: measures how well the model predicts each document")
+                          .excludes(data);
+  command.option("--details", options->details, "File for the result of each line of the task, as JSON lines").needs(task);
   command
       .option("--tokenizer", options->tokenizer.folder,
-              "Folder of the model whose tokenizer the task's texts pass; without, the one beside the run (RUN/tokenizer), or bytes")
+              "Folder of the model whose tokenizer encodes the task's texts; by default the run's (RUN/tokenizer), or bytes")
       .needs(task);
-  command
-      .option("--chat-template", options->tokenizer.chat_template, "Template for \"messages\" in the place of the run's: a name, or a file")
+  command.option("--chat-template", options->tokenizer.chat_template, "Template for \"messages\" instead of the run's: a name, or a file")
       .needs(task);
   add_worker_memory(command, options->tokenizer.memory, "the process of the task's tokenizer").needs(task);
   command.option("--samples", options->samples, "Only the first N samples of batch.sequence_length tokens; 0: all")
       .not_negative()
       .excludes(task)
       .shows_default();
-  command.option("--device", options->device, "host, cuda, or auto: a GPU where this build has kernels for one and sees one")
+  command.option("--device", options->device, "host, cuda, or auto: a GPU if this build has kernels for one and finds one")
       .one_of({enum_words<RunDevice>.begin(), enum_words<RunDevice>.end()})
       .shows_default();
   command.flag("--json", options->json, "Print one JSON object");

@@ -45,7 +45,7 @@ std::vector<std::int32_t> parse_tokens(const std::string& text, std::int64_t voc
     std::int32_t token = 0;
     auto [next, error] = std::from_chars(at, end, token);
     if (error != std::errc() || (next < end && *next != ','))
-      fail(ExitCode::usage, "--prompt-tokens takes numbers with commas between them, and {} is none", std::string(at, end));
+      fail(ExitCode::usage, "--prompt-tokens takes numbers with commas between them, and {} is not one", std::string(at, end));
     if (token < 0 || token >= vocab) fail(ExitCode::data, "--prompt-tokens: {} is not in the vocabulary (0 to {})", token, vocab - 1);
     tokens.push_back(token);
     at = next + 1;
@@ -90,18 +90,17 @@ Conversation conversation_of(const GenerateOptions& o, const Deck& deck) {
   for (const std::string& text : {o.prompt, o.chat, o.system}) {
     io::Utf8Checker checker;
     if (checker.feed(text) || checker.finish())
-      fail(ExitCode::data, "the prompt is no UTF-8. Convert it, for example with iconv -t UTF-8.");
+      fail(ExitCode::data, "the prompt is not UTF-8. Convert it, for example with iconv -t UTF-8.");
   }
   if (!o.prompt_tokens.empty()) return with(std::make_unique<Ids>(parse_tokens(o.prompt_tokens, deck.model.vocab)), "");
   const std::string folder = choose_tokenizer(o.tokenizer, o.checkpoint);
   if (!folder.empty()) return with_words(o, folder, deck.model.vocab);
   if (!o.chat.empty())
     fail(ExitCode::usage,
-         "--chat needs a chat template, and no tokenizer lies beside this checkpoint's run. Give --tokenizer DIR, the model's folder.");
+         "--chat needs a chat template, but this checkpoint's run has no tokenizer. Give --tokenizer DIR, the model's folder.");
   if (deck.model.vocab != byte_tokenizer_vocab)
     fail(ExitCode::usage,
-         "this model has a vocabulary of {}, which is not the byte tokenizer's ({}), and no tokenizer lies beside its run: give "
-         "--tokenizer DIR, or the "
+         "this model has a vocabulary of {}, not the byte tokenizer's ({}), and its run has no tokenizer. Give --tokenizer DIR, or the "
          "prompt as --prompt-tokens 1,2,3",
          deck.model.vocab, byte_tokenizer_vocab);
   return with(std::make_unique<ByteLanguage>(), o.prompt);
@@ -134,7 +133,8 @@ int generate(const GenerateOptions& o) {
   const TextSize text{.prompt = length, .capacity = length + o.tokens, .likeliest = o.temperature == 0};
   if (const std::int64_t most = deck.model.learned_positions; most > 0 && text.capacity - 1 > most)
     fail(ExitCode::usage,
-         "a prompt of {} tokens and {} more (--tokens) take {} positions, and the model has a vector of {} (model.learned_positions): {}",
+         "a prompt of {} tokens and {} more (--tokens) need {} positions, and the model has {} position vectors (model.learned_positions): "
+         "{}",
          length, o.tokens, text.capacity - 1, most,
          length <= most ? fmt::format("give --tokens {} at most", most + 1 - length) : "give a shorter prompt");
   // 2. The model.
@@ -159,7 +159,7 @@ class Watching {
     load_newest();
     const std::vector<std::int32_t> prompt = tokens_of(line);
     if (prompt.empty() || std::ssize(prompt) > capacity_ - o_.tokens)
-      return warning("a line of {} tokens is left out: there is room for 1 to {}", prompt.size(), capacity_ - o_.tokens);
+      return warning("a line of {} tokens is skipped: a line may have 1 to {}", prompt.size(), capacity_ - o_.tokens);
     language_->begin(prompt);
     Decoder decoder(*model_.engine);
     for (const std::int32_t token : prompt) decoder.next(token);
@@ -169,13 +169,13 @@ class Watching {
     const io::Head head = io::find_head(io::survey_checkpoints(run_ + "/checkpoints"));
     if (!head.fault.empty()) fail(ExitCode::checkpoint, "{}", head.fault);
     if (!head.entry)
-      fail(ExitCode::checkpoint, "{}: this run has no checkpoint yet. It makes one every checkpoint.every steps and at its end.", run_);
+      fail(ExitCode::checkpoint, "{}: this run has no checkpoint yet. It saves one every checkpoint.every steps and at its end.", run_);
     if (head.entry->digest == loaded_) return;
     if (!language_) begin(head.entry->path);
     model_ = {};  // two may have no room
     model_ = load_model(run_ + "/checkpoints/latest", device_, {.text = {.capacity = capacity_, .likeliest = o_.temperature == 0}});
     loaded_ = head.entry->digest;
-    info("answers are those of step {}", model_.step);
+    info("answers now come from step {}", model_.step);
   }
 
  private:
@@ -184,7 +184,7 @@ class Watching {
     capacity_ = deck.batch.sequence_length + o_.tokens;
     if (const std::int64_t most = deck.model.learned_positions; most > 0) capacity_ = std::min(capacity_, most + 1);
     if (capacity_ <= o_.tokens)
-      fail(ExitCode::usage, "--tokens {} leave no room for a message: the model has {} positions. Give fewer", o_.tokens, capacity_ - 1);
+      fail(ExitCode::usage, "--tokens {} leaves no space for a message: the model has {} positions. Give fewer", o_.tokens, capacity_ - 1);
     GenerateOptions first = o_;
     first.checkpoint = checkpoint;
     language_ = conversation_of(first, deck).language;
@@ -196,7 +196,7 @@ class Watching {
       return model->encode_question(o_.system, line);
     } catch (const Error& error) {
       if (error.code != ExitCode::usage) throw;
-      info("lines are texts to continue, and no messages: {}", error.what());
+      info("lines are texts to continue, not messages: {}", error.what());
       chats_ = false;
       return language_->encode(line);
     }
@@ -228,31 +228,30 @@ void add_generate(const Command& app) {
   const Command command = app.command("generate", "Continue a text with a checkpoint's model");
   auto options = std::make_shared<GenerateOptions>();
   command.option("CHECKPOINT", options->checkpoint, checkpoint_help).required();
-  command.option("--prompt", options->prompt, "Text to continue, by the tokenizer that lies beside the run (RUN/tokenizer), or by bytes");
+  command.option("--prompt", options->prompt, "Text to continue, encoded by the run's tokenizer (RUN/tokenizer), or as bytes");
   const Option chat =
       command.option("--chat", options->chat, "A message to answer, in the chat template of the run's tokenizer; prints the answer")
           .excludes("--prompt");
-  command.option("--system", options->system, "A system's message before it").needs(chat);
-  command.option("--chat-template", options->chat_template, "Template in the place of that of the run: a name, or a file").needs(chat);
-  command.option("--tokenizer", options->tokenizer, "Folder of the model whose tokenizer is taken instead");
-  command.option("--end-token", options->end_token, "Ends the text, by name, beside those that the tokenizer's files name");
+  command.option("--system", options->system, "A system message before it").needs(chat);
+  command.option("--chat-template", options->chat_template, "Template instead of the run's: a name, or a file").needs(chat);
+  command.option("--tokenizer", options->tokenizer, "Folder of the model whose tokenizer is used instead");
+  command.option("--end-token", options->end_token, "Token that ends the text, by name, besides those in the tokenizer's files");
   add_worker_memory(command, options->worker_memory, "the process of the tokenizer");
   command.option("--prompt-tokens", options->prompt_tokens, "Token ids to continue, 1,2,3 (any model); prints ids")
       .excludes("--prompt")
       .excludes(chat);
   command
       .flag("--watch", options->watch,
-            "Answers lines of standard input, each a message of its own, with the newest checkpoint of a run, which may be at work: a "
-            "newer one "
-            "is read before the next answer")
+            "Answer lines of standard input, each as a separate message, with the newest checkpoint of a run. The run may still be "
+            "training: a newer checkpoint is read before the next answer")
       .excludes("--prompt")
       .excludes("--prompt-tokens")
       .excludes(chat);
   command.option("--tokens", options->tokens, "Tokens to add").between(1, 1000000000).shows_default();
-  command.option("--temperature", options->temperature, "0 takes the likeliest token each time").between(0.0, 1e6).shows_default();
-  command.option("--top-k", options->top_k, "Draw from the k likeliest tokens; 0: from all").not_negative().shows_default();
+  command.option("--temperature", options->temperature, "0 takes the most likely token each time").between(0.0, 1e6).shows_default();
+  command.option("--top-k", options->top_k, "Draw from the k most likely tokens; 0: from all").not_negative().shows_default();
   command.option("--seed", options->seed, "The same seed gives the same text").shows_default();
-  command.option("--device", options->device, "host, cuda, or auto: a GPU where this build has kernels for one and sees one")
+  command.option("--device", options->device, "host, cuda, or auto: a GPU if this build has kernels for one and finds one")
       .one_of({enum_words<RunDevice>.begin(), enum_words<RunDevice>.end()})
       .shows_default();
   command.footer(
@@ -262,7 +261,7 @@ void add_generate(const Command& app) {
     require_one_process("generate");
     if (options->watch) {
       if (!std::filesystem::is_directory(options->checkpoint + "/checkpoints"))
-        fail(ExitCode::usage, "--watch takes the folder of a run, with checkpoints/ in it, and {} is none", options->checkpoint);
+        fail(ExitCode::usage, "--watch takes the folder of a run, with checkpoints/ in it, and {} is not one", options->checkpoint);
       return watch(*options, options->checkpoint);
     }
     options->checkpoint = named_checkpoint(options->checkpoint);

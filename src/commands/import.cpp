@@ -25,23 +25,21 @@ int run_import(const ImportModelOptions& options) {
 }  // namespace
 
 void add_import(const Command& app) {
-  const Command command = app.command("import", "Make a checkpoint of a Hugging Face model, of Mistral's own layout, or of llm.c's");
+  const Command command = app.command("import", "Make a checkpoint from a Hugging Face model, from Mistral's own layout, or from llm.c's");
   auto options = std::make_shared<ImportModelOptions>();
   command
-      .option(
-          "DIR", options->model,
-          "The model's folder, with config.json and safetensors, or in Mistral's own layout; or a model in Hugging Face's cache, or its "
-          "name ORG/NAME there; or a checkpoint of llm.c, FILE.bin")
+      .option("DIR", options->model,
+              "The model's folder, with config.json and safetensors or in Mistral's own layout; or a model in Hugging Face's cache, or its "
+              "name ORG/NAME there; or a checkpoint of llm.c, FILE.bin")
       .required();
-  command.option("RUN", options->run, "Folder to write: RUN/checkpoints/step-00000000, to which latest leads; made where it does not exist")
+  command.option("RUN", options->run, "Folder to write: RUN/checkpoints/step-00000000, to which latest links; created if missing")
       .required();
-  command.option("key=value", options->overrides, "Keys of the deck that the checkpoint holds, for example batch.sequence_length=2048");
+  command.option("key=value", options->overrides, "Keys of the deck that the checkpoint stores, for example batch.sequence_length=2048");
   command.footer(
-      "Example:\n  tessera import models/Llama-3.2-1B runs/base\n\nOne process, a fixed buffer, any model size. The checkpoint holds "
-      "weights "
-      "alone: evaluate, generate,\nconsolidate and inspect take it, and a run begins with it by run.resume=runs/base/checkpoints/latest. A "
-      "run "
-      "that begins\nwith the model itself needs no import: run.init=models/Llama-3.2-1B.");
+      "Example:\n  tessera import models/Llama-3.2-1B runs/base\n\nOne process with a fixed buffer imports any model size. The checkpoint "
+      "holds only weights: evaluate, generate,\nconsolidate and inspect read it, and a run starts from it with "
+      "run.resume=runs/base/checkpoints/latest. A run can also\nstart from the model itself, without an import: "
+      "run.init=models/Llama-3.2-1B.");
   command.does([options] {
     require_one_process("import");
     options->progress = true;

@@ -92,7 +92,7 @@ std::vector<Row> rows_of(const io::CheckpointReader& reader, const InspectOption
   }
   auto* tensor = reader.find(o.tensor);
   if (!tensor)
-    fail(ExitCode::usage, "{}: it holds no tensor '{}'. `tessera inspect {} --brief` lists them.", reader.folder(), o.tensor, o.path);
+    fail(ExitCode::usage, "{}: it has no tensor '{}'. `tessera inspect {} --brief` lists them.", reader.folder(), o.tensor, o.path);
   for (auto& g : layout.groups)
     if (auto* of_group = reader.find(g, o.tensor)) rows.push_back({g, of_group, {}});
   return rows;
@@ -215,7 +215,7 @@ void print_places(const io::CheckpointLayout& layout, const io::CheckpointTensor
   for (auto& piece : t.pieces) {
     const std::string& unit = layout.units[static_cast<std::size_t>(piece.unit)].name;
     if (t.whole())
-      put("\n{} lies in unit {} at element {}:\n", t.name, unit, piece.offset);
+      put("\n{} is in unit {} from element {}:\n", t.name, unit, piece.offset);
     else
       put("{} in unit {} at element {}:\n", piece.box.str(), unit, piece.offset);
     for (auto& p : io::parts_of(layout, piece))
@@ -256,7 +256,7 @@ void print_text(const io::CheckpointReader& reader, const InspectOptions& o, con
   put("{}\n  step {}, {} samples seen, seed {}\n  written by Tessera {}, format {}, identity {}\n", reader.folder(), meta.step,
       meta.sample_cursor, meta.seed, meta.version, io::checkpoint_format(layout), meta.identity);
   if (const io::CheckpointLine& line = meta.lineage.back(); !line.from.empty())
-    put("  line {} of the run, begun at step {} from {}\n", line.number, line.from_step, line.from);
+    put("  line {} of the run, started at step {} from {}\n", line.number, line.from_step, line.from);
   print_values(meta.values, o.brief);
   for (const io::CheckpointData& file : meta.data)
     put("  trained on {}{}: {} tokens, digest {}\n", printable_name(file.path),
@@ -270,9 +270,9 @@ void print_text(const io::CheckpointReader& reader, const InspectOptions& o, con
   print_rows(rows, !o.tensor.empty());
   if (o.deck) put("\n{}", meta.deck);
   if (o.verify) {
-    put("\nchecksums: every byte of the index and of {} shard{} is as it was written\n", layout.shards, layout.shards == 1 ? "" : "s");
+    put("\nchecksums: every byte of the index and of {} shard{} is correct\n", layout.shards, layout.shards == 1 ? "" : "s");
   } else if (!o.brief && !rows.empty()) {
-    put("\nchecksums: what is shown was verified; --verify checks everything\n");
+    put("\nchecksums: the values shown are verified; --verify checks everything\n");
   }
 }
 
@@ -298,7 +298,7 @@ int run_inspect(const InspectOptions& o) {
 }  // namespace
 
 void add_inspect(const Command& app) {
-  const Command command = app.command("inspect", "Show what a checkpoint holds and check that it is whole");
+  const Command command = app.command("inspect", "Show the content of a checkpoint and check that it is complete");
   auto o = std::make_shared<InspectOptions>();
   command.option("CHECKPOINT", o->path, std::string(checkpoint_help) + ", or a checkpoint.h5").required();
   command.flag("--json", o->json, "Print JSON");
@@ -308,8 +308,8 @@ void add_inspect(const Command& app) {
   command.option("--tensor", o->tensor, "Only this tensor, in every group (weights and optimizer state)");
   command
       .option("--diff", o->other,
-              "Another checkpoint, of any layout, or an exported model (weights alone): which tensors differ, and by how much; status "
-              "4 where one does")
+              "Another checkpoint, of any layout, or an exported model (only weights): lists tensors that differ, and by how much; status "
+              "4 if one does")
       .excludes("--verify")
       .excludes("--deck")
       .excludes("--brief");

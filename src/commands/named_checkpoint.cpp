@@ -18,7 +18,7 @@ std::string named_checkpoint(const std::string& path) {
   const io::Head head = io::find_head(io::survey_checkpoints(is_run ? inside : path));
   if (!head.fault.empty()) fail(ExitCode::checkpoint, "{} Name one of its steps instead.", head.fault);
   if (!head.entry)
-    fail(ExitCode::checkpoint, "{}: this run has no checkpoint yet. It makes one every checkpoint.every steps and at its end.", path);
+    fail(ExitCode::checkpoint, "{}: this run has no checkpoint yet. It saves one every checkpoint.every steps and at its end.", path);
   info("{}: its newest checkpoint is {}", path, head.entry->path);
   return head.entry->path;
 }

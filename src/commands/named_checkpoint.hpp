@@ -4,7 +4,7 @@
 
 namespace tessera {
 
-inline constexpr const char* checkpoint_help = "Step folder, or a run's folder: there the checkpoint from which the run would go on";
+inline constexpr const char* checkpoint_help = "Step folder, or a run's folder: then the checkpoint from which the run would resume";
 
 /// The step folder of `path`: itself, or of a run's folder (or its checkpoints) the checkpoint from which the run would go on, which the
 /// log names. Error(checkpoint) where the run has none, or that one cannot be read. What is none of these stays as it is.

@@ -8,8 +8,8 @@ namespace tessera {
 void require_one_process(std::string_view command) {
   if (!launched_as_several()) return;
   fail(ExitCode::usage,
-       "tessera {} works in one process, and the launcher started {}: each would do the whole work. Start it without mpiexec or srun, or "
-       "with -n 1",
+       "tessera {} works in one process, but the launcher started {}, and each would do the whole work. Start it without mpiexec or srun, "
+       "or with -n 1",
        command, launch_of_environment().ranks);
 }
 

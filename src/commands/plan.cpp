@@ -219,8 +219,8 @@ void print_limits(const Planned& p) {
     std::string text;
     if (!limit)
       text = fmt::format("{}; {}", human(needed),
-                         kind == MemoryKind::nvme ? "what the disks have room for is known where they are"
-                                                  : fmt::format("the deck says no limit (memory.{})", name_of(kind)));
+                         kind == MemoryKind::nvme ? "the space on disks is known only on the machine itself"
+                                                  : fmt::format("the deck sets no limit (memory.{})", name_of(kind)));
     else
       text = fmt::format("{} of {}, {} {}: {}", human(needed), human(limit->bytes), human(std::abs(limit->bytes - needed)),
                          needed > limit->bytes ? "too much" : "left", limit->source);
@@ -234,9 +234,9 @@ void print_limits(const Planned& p) {
 void print_machine_part(const Planned& p) {
   const int nodes = p.prediction->nodes;
   put("machine   {} ({}): {} ranks on {}, lanes {}\n", p.machine->name, p.options.machine, p.prediction->ranks,
-      nodes == 1 ? "a node" : fmt::format("{} nodes", nodes), p.lanes == LaneMode::threads ? "side by side" : "one after the other");
+      nodes == 1 ? "a node" : fmt::format("{} nodes", nodes), p.lanes == LaneMode::threads ? "in parallel" : "one after the other");
   if (p.machine->threads > 0 && p.machine->threads != p.threads)
-    put("note      the profile is of ranks with {} threads, and these have {}\n", p.machine->threads, p.threads);
+    put("note      the profile was measured with {} threads a rank, and these ranks have {}\n", p.machine->threads, p.threads);
   put("predicted{}\n", print_prediction(*p.prediction));
   if (const std::string assumed = describe_assumed(p.figures); !assumed.empty()) put("assumed   {}\n", assumed);
 }
@@ -319,12 +319,12 @@ void print_plan(const Planned& p) {
     if (const std::string others = published_line(p.request.deck, *p.machine); !others.empty()) put("published {}\n", others);
     print_advice(p);
     if (!p.options.verbose && !p.figures.assumed.empty())
-      put("assumed   {} of the {} figures that this step rests on\n", p.figures.assumed.size(), p.figures.used.size());
+      put("assumed   {} of the {} figures behind this prediction\n", p.figures.assumed.size(), p.figures.used.size());
   }
   if (p.options.verbose) {
     print_details(p);
   } else {
-    put("more      --verbose: memory by tier, lanes, what the step waits for and rests on; --json has all of it\n");
+    put("more      --verbose: memory by tier, lanes, and what the step waits for and assumes; --json has all of it\n");
   }
   if (p.options.map) put("map       ranks on nodes of {}\n{}", p.per_node, print_map(p.request.mesh, p.per_node));
   if (p.options.schedule) put("\n{}", print_schedule(p.schedule));
@@ -335,13 +335,12 @@ MemoryLimits limits_of_auto(const Deck& deck, const MemoryLimits& stated, int pe
   const bool gpu = deck.run.device == RunDevice::cuda;
   if (stated[static_cast<std::size_t>(kernel_memory(deck))]) return stated;
   if (gpu)
-    fail(
-        ExitCode::usage,
-        "activation.recompute = \"auto\" chooses by the memory of a GPU, and a plan looks for none: say it, for example memory.device=\"80 "
-        "GB\"");
+    fail(ExitCode::usage,
+         "activation.recompute = \"auto\" needs a GPU's memory, and a plan does not look for a GPU: set it, for example memory.device=\"80 "
+         "GB\"");
   MemoryLimits limits = stated;
   lower(limits[static_cast<std::size_t>(kernel_memory(deck))],
-        {static_cast<std::int64_t>(node_memory().available) / per_node, "this machine's free memory over the ranks of a node"});
+        {static_cast<std::int64_t>(node_memory().available) / per_node, "this machine's free memory divided by the ranks of a node"});
   return with_room_left(limits, stated);
 }
 
@@ -355,7 +354,7 @@ void write_trace(const Planned& p) {
   if (p.options.json) return;
   const std::int64_t left_out = p.prediction->step.left_out;
   put("trace     {}, for ui.perfetto.dev{}\n", p.options.trace,
-      left_out > 0 ? fmt::format("; {} micro-batches like those before them are left out", left_out) : "");
+      left_out > 0 ? fmt::format("; {} micro-batches like the earlier ones are left out", left_out) : "");
   if (!p.stages.empty()) put("          without waits for other stages\n");
 }
 
@@ -401,7 +400,7 @@ void add_prediction(Planned& p, const Mesh& mesh) {
 int run(const PlanOptions& asked) {
   const PlanOptions o = with_parameters(with_model(asked));
   if (o.meshes && !o.recommend && o.sweep.empty())
-    fail(ExitCode::usage, "--meshes says among what --recommend or --sweep looks: give one of them");
+    fail(ExitCode::usage, "--meshes extends the search of --recommend or --sweep: give one of them");
   if (!o.tokens.empty()) read_tokens(o.tokens);
   if (!o.shape.empty() && !o.json && (o.recommend || !o.sweep.empty())) put("shape     {}\n", o.shape);
   if (o.recommend || !o.sweep.empty()) return o.meshes ? recommend_meshes(o) : recommend(o);
@@ -452,66 +451,66 @@ int run(const PlanOptions& asked) {
 
 void add_plan(const Command& app) {
   const Command command = app.command(
-      "plan", "Memory, FLOPs, traffic and tasks of a run, before it runs and for any machine; allocates nothing and needs no MPI or GPU");
+      "plan",
+      "Memory, FLOPs, traffic and tasks of a run before it starts, for any machine; needs no GPU, no MPI and no memory of its size");
   auto options = std::make_shared<PlanOptions>();
   const Option deck =
       command.option("DECK", options->path, "TOML file, or the name of a model (llama3-70b); may be left out with --parameters");
   command.option("key=value", options->overrides, "Overrides, for example zero.stage=3; applied in order");
   const Option parameters =
       command.option("--parameters", options->parameters,
-                     "Plan a dense model of about so many parameters (7e9 or 7B), of a usual shape, in place of the deck's");
+                     "Plan a dense model of a usual shape with about this many parameters (7e9 or 7B), instead of the deck's model");
   const Option ranks =
-      command.option("--ranks,--gpus", options->ranks, "Ranks of the launch, one a GPU").between(1, 1000000).shows_default();
+      command.option("--ranks,--gpus", options->ranks, "Ranks of the launch, one for each GPU").between(1, 1000000).shows_default();
   command
       .option("--ranks-per-node", options->ranks_per_node,
-              "Ranks that share a node's cores and host memory; 0: what the machine profile says, else all")
+              "Ranks that share a node's cores and host memory; 0: as in the machine profile, else all")
       .between(0, 1000000)
       .shows_default();
   command
       .option("--threads", options->threads,
-              "Threads a rank computes with (workspace depends on it); 0: what the machine profile says, else this machine's cores "
-              "over the ranks "
+              "Threads of a rank (workspace depends on it); 0: as in the machine profile, else this machine's cores divided by the ranks "
               "of a node")
       .between(0, most_threads)
       .shows_default();
   command
       .option("--rank", options->rank,
-              "The rank whose plan it is: those of a pipeline's stages differ. Memory of all stages is shown in any case")
+              "Rank to plan for; ranks of different pipeline stages differ. Memory of all stages is shown in any case")
       .between(0, 999999)
       .shows_default();
-  const Option machine = command.option("--machine", options->machine,
-                                        "Machine profile (a file, as of `tessera report --measure`, or the name of one of inputs/machines, "
-                                        "for example h100_8): predicts time, tokens/s and "
-                                        "MFU, and says memory and ranks of a node where nothing else does");
+  const Option machine =
+      command.option("--machine", options->machine,
+                     "Machine profile (a file, as of `tessera report --measure`, or the name of one of inputs/machines, for example "
+                     "h100_8): predicts time, tokens/s and MFU. It also gives memory and ranks of a node, if nothing else does");
   command
       .option("--network", options->network,
-              "Bytes a second into a node (\"1.25 GB/s\", \"10 Gbit/s\"), in place of the profile's collectives.network.bandwidth")
+              "Bytes a second into a node (\"1.25 GB/s\", \"10 Gbit/s\"), instead of the profile's collectives.network.bandwidth")
       .needs(machine);
-  command.option("--power", options->power, "Watts that each GPU may take (\"500 W\"), in place of the profile's power.limit")
+  command.option("--power", options->power, "Watts that each GPU may take (\"500 W\"), instead of the profile's power.limit")
       .needs(machine);
   command
       .option("--efficiency", options->efficiency,
-              "Share of the profile's rates of kernels that is reached in a step, in place of the profile's efficiency")
+              "Share of the profile's kernel rates that a step reaches, instead of the profile's efficiency")
       .between(0.01, 1.5)
       .needs(machine);
-  command.option("--tokens", options->tokens, "Tokens of a whole run (15T): says its days, GPU-hours and cost").needs(machine);
+  command.option("--tokens", options->tokens, "Tokens of a whole run (15T): adds its days, GPU-hours and cost").needs(machine);
   const Option trace =
       command.option("--trace", options->trace, "Write the predicted step as a trace that ui.perfetto.dev opens").needs(machine);
   const Option schedule = command.flag("--schedule", options->schedule, "Print every task with its lane and buffers");
   const Option map =
-      command.flag("--map", options->map, "Print which ranks sit on which node, and over how many nodes the groups of each axis are");
+      command.flag("--map", options->map, "Print the ranks of each node, and over how many nodes the groups of each axis are spread");
   command.flag("--json", options->json, "Print one JSON object");
-  command.flag("--verbose", options->verbose, "Print all that is known of the plan, after the one screen");
+  command.flag("--verbose", options->verbose, "Print everything about the plan, not only the summary");
   const Option recommend =
       command
           .flag("--recommend", options->recommend,
-                "Search stage, offload, recompute, batch.micro, prefetch and reuse for the most predicted tokens/s that fit")
+                "Search stage, offload, recompute, batch.micro, prefetch and reuse for the highest predicted tokens/s that fits")
           .needs(machine)
           .excludes(trace)
           .excludes(map)
           .excludes(schedule);
   command.option("--write", options->write, "Write the deck that --recommend has found").needs(recommend);
-  command.option("--sweep", options->sweep, "The recommendation for each of these numbers of ranks: 8,16,32")
+  command.option("--sweep", options->sweep, "Print the recommendation for each of these numbers of ranks: 8,16,32")
       .parted_by(',')
       .one_word()
       .between(1, 1000000)
@@ -522,10 +521,10 @@ void add_plan(const Command& app) {
       .excludes(recommend)
       .excludes(ranks);
   command.flag("--meshes", options->meshes,
-               "With --recommend or --sweep: search the axes of the mesh too, beside stage, recompute and batch.micro");
+               "With --recommend or --sweep: also search the axes of the mesh, together with stage, recompute and batch.micro");
   command
       .option("--price", options->price,
-              "Price of a rank for an hour, in any currency, in place of the profile's machine.price: says what tokens cost")
+              "Price of a rank for an hour, in any currency, instead of the profile's machine.price: adds the cost of tokens")
       .between(1e-9, 1e9)
       .needs(machine);
   command.footer(

@@ -65,7 +65,7 @@ Json found_json(const SearchedMeshes& s, int ranks) {
 }
 
 std::string least_text(const SearchedMeshes& s, int ranks) {
-  if (s.found.meshes == 0) return fmt::format("the deck's rules allow no mesh of {} ranks that all have work", ranks);
+  if (s.found.meshes == 0) return fmt::format("the deck's rules allow no mesh of {} ranks that gives each rank work", ranks);
   return fmt::format("none of {} meshes fits; the smallest plan needs {}", s.found.meshes,
                      memory_text(s.found.least, limits_with(s.deck, ranks)));
 }
@@ -94,7 +94,7 @@ void print_found(const SearchedMeshes& s, const PlanOptions& o, const MachinePro
 int recommend_mesh(const PlanOptions& o, const MachineProfile& machine) {
   const SearchedMeshes s = search(o, machine, o.ranks);
   if (s.found.choices.empty())
-    fail(ExitCode::memory, "{}. More ranks, a smaller batch.sequence_length or offloading needs less.", least_text(s, o.ranks));
+    fail(ExitCode::memory, "{}. More ranks, a smaller batch.sequence_length or offloading needs less memory.", least_text(s, o.ranks));
   const MeshChoice& first = s.found.choices.front();
   const Prediction& p = first.choice.prediction;
   if (!o.write.empty())

@@ -66,10 +66,10 @@ PlanOptions with_model(PlanOptions o) {
   std::vector<Fault> faults;
   const ModelSource source = read_model(o.path, faults);
   if (!faults.empty())
-    fail(ExitCode::usage, "{}. Nor is it a file: `tessera plan` takes a deck (FILE.toml) or such a name.", faults.front().message);
+    fail(ExitCode::usage, "{}. It is not a file either: `tessera plan` takes a deck (FILE.toml) or such a name.", faults.front().message);
   const std::int64_t length = std::min(source.context > 0 ? source.context : usual_length, usual_length);
   o.text = usual_deck(section_of(source.model), length, most_ranks(o));
-  o.shape = fmt::format("{}: ZeRO stage 3, all layers made again, a million tokens a step in sequences of {}; any key changes it",
+  o.shape = fmt::format("{}: ZeRO stage 3, all layers recomputed, a million tokens a step in sequences of {}; any key changes it",
                         source.from.empty() ? o.path : source.from, length);
   return o;
 }
@@ -87,8 +87,7 @@ ParsedDeck without_needless_keys(const ParsedDeck& parsed, const std::function<P
 
 double read_tokens(const std::string& text) {
   const double tokens = read_count(text, "KMBT");
-  if (!(tokens >= 1 && tokens <= 1e18))
-    fail(ExitCode::usage, "--tokens {}: a number from 1 to 1e18 is asked for, for example 15T or 15e12", text);
+  if (!(tokens >= 1 && tokens <= 1e18)) fail(ExitCode::usage, "--tokens {}: give a number from 1 to 1e18, for example 15T or 15e12", text);
   return tokens;
 }
 

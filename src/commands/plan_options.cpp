@@ -25,10 +25,10 @@ void limit_power(MachineProfile& machine, const PlanOptions& o) {
   if (const std::string wrong = read_quantity(o.power, MachineValue::watts, watts); !wrong.empty())
     fail(ExitCode::usage, "--power: {}", wrong);
   if (machine.power.rated == 0)
-    fail(ExitCode::usage, "--power {} takes the place of power.limit, and {} has no [power]: add limit, rated and exponent to it", o.power,
+    fail(ExitCode::usage, "--power {} replaces power.limit, but {} has no [power]: add limit, rated and exponent to it", o.power,
          o.machine);
   if (watts > machine.power.rated)
-    fail(ExitCode::usage, "--power {} is above the {:g} W at which the rates of {} are said (power.rated)", o.power, machine.power.rated,
+    fail(ExitCode::usage, "--power {} is above the {:g} W at which the rates of {} were given (power.rated)", o.power, machine.power.rated,
          o.machine);
   machine.power.limit = watts;
   machine.name += fmt::format(", {:g} W", watts);
@@ -59,8 +59,8 @@ std::optional<MachineProfile> machine_of(const PlanOptions& o) {
     fail(ExitCode::usage, "--network: {}", wrong);
   if (machine.network.bandwidth == 0)
     fail(ExitCode::usage,
-         "--network {} takes the place of collectives.network.bandwidth, and {} is of one node: add [collectives.network] with latency and "
-         "bandwidth to it",
+         "--network {} replaces collectives.network.bandwidth, but {} has one node: add [collectives.network] with latency and bandwidth "
+         "to it",
          o.network, o.machine);
   machine.network.bandwidth = bandwidth;
   machine.name += fmt::format(", {} into a node", print_quantity(bandwidth, MachineValue::traffic));
@@ -96,7 +96,7 @@ ParsedDeck parse_for(const PlanOptions& o, const std::optional<MachineProfile>& 
   parsed.resolved.insert(parsed.resolved.end(), said.begin(), said.end());
   if (parsed.faults.empty() && word_of(parsed.deck.run.device) != machine->device)
     fail(ExitCode::usage,
-         "run.device = \"{}\", and ranks of {} compute on \"{}\": leave run.device out, or name a profile of such a machine",
+         "run.device = \"{}\", but ranks of {} compute on \"{}\": leave run.device out, or name a profile of such a machine",
          word_of(parsed.deck.run.device), o.machine, machine->device);
   return parsed;
 }

@@ -19,7 +19,7 @@ constexpr const char* shape_keys[] = {"layers", "width", "heads", "kv_heads", "h
 std::int64_t read_parameters(const std::string& text) {
   const double number = read_count(text, "MBT");
   if (!(number >= 1e4 && number <= 1e14))
-    fail(ExitCode::usage, "--parameters {}: a number from 1e4 to 1e14 is asked for, for example 7e9 or 7B", text);
+    fail(ExitCode::usage, "--parameters {}: give a number from 1e4 to 1e14, for example 7e9 or 7B", text);
   return std::llround(number);
 }
 
@@ -48,7 +48,7 @@ PlanOptions with_parameters(PlanOptions o) {
   if (o.path.empty()) o.text = deck_of_any_shape(o), o.path = "--parameters " + o.parameters;
   const ModelKeys like = require_deck(read_deck(o, o.overrides, 0)).model;
   if (like.experts > 0)
-    fail(ExitCode::usage, "--parameters makes shapes of dense models, and {} has model.experts = {}: give its shape by its keys", o.path,
+    fail(ExitCode::usage, "--parameters makes dense models, but {} has model.experts = {}: give the shape by its keys", o.path,
          like.experts);
   for (const char* key : shape_keys)
     for (const std::string& said : o.overrides)

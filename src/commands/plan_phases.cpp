@@ -57,7 +57,7 @@ void print_phases(const std::vector<PhasePlan>& phases, const TierBytes& last) {
         phase.seconds ? fmt::format("; a step takes {}, predicted", time_text(*phase.seconds)) : "");
     begin = phase.until_step + 1;
   }
-  put("phases    from step {} on as below; the run allocates what the largest phase needs of each tier, {} on each rank\n", begin,
+  put("phases    from step {} on as below; the run allocates the memory of the largest phase of each tier, {} on each rank\n", begin,
       human(room_of(phases, last)));
 }
 

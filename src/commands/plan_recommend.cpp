@@ -85,8 +85,8 @@ Searched search(const PlanOptions& options, const MachineProfile& machine) {
   const Deck deck = require_deck(parse_for(options, machine));
   if (deck.mesh.pp > 1)
     fail(ExitCode::usage,
-         "--recommend and --sweep search layouts without stages of a pipeline unless --meshes lets them search the mesh too: add it, set "
-         "mesh.pp = 1, or ask for the plan of this deck alone");
+         "--recommend and --sweep search layouts with pipeline stages only with --meshes: add it, set mesh.pp = 1, or ask for the plan of "
+         "this deck without them");
   return {.options = options, .machine = machine, .deck = deck, .placement = placement_of(options, deck, machine, options.ranks)};
 }
 
@@ -184,7 +184,7 @@ void print_recommendation(const Searched& s, const std::optional<Choice>& now, c
       first.prediction.ranks == 1 ? "" : "s", first.prediction.nodes == 1 ? "a node" : fmt::format("{} nodes", first.prediction.nodes));
   put("searched  {} choices: {} planned, {} simulated\n", r.choices, r.planned, r.simulated);
   put("choose    {}\n", words(first));
-  if (first.recompute) put("          makes again {}\n", describe(*first.recompute, {.layers = {{0, first.deck.model.layers}}}));
+  if (first.recompute) put("          recomputes {}\n", describe(*first.recompute, {.layers = {{0, first.deck.model.layers}}}));
   for (const std::string& note : notes_of(first, s.deck)) put("note      {}\n", note);
   put("batch     {}\n", describe_batch(first.deck, data_ranks(first)));
   put("memory    {}\n", memory_text(first));
@@ -274,7 +274,7 @@ std::string memory_text(const TierBytes& bytes, const MemoryLimits& limits) {
 }
 
 std::string slowdown_line(double slowdown) {
-  constexpr const char* plain = "the step without ZeRO and offload, were memory no limit";
+  constexpr const char* plain = "the step without ZeRO and offload, if memory had no limit";
   constexpr double as_written = 0.995;  // what is "1.00 times" is no speed-up
   return slowdown < as_written ? fmt::format("speed-up  {:.2f} times as fast as {}", 1 / slowdown, plain)
                                : fmt::format("slowdown  {:.2f} times {}", slowdown, plain);
@@ -287,7 +287,7 @@ void write_recommended(const PlanOptions& o, const std::vector<Change>& changes,
   Deck deck = require_deck(read_deck(o, o.overrides, 0));
   for (const Change& change : changes) change.apply(deck);
   std::string text =
-      fmt::format("# What `tessera plan {} --recommend{}` found for {} ranks of {}:\n# {}\n# {}.\n#\n#   tessera plan {} --ranks {} {}\n\n",
+      fmt::format("# Found by `tessera plan {} --recommend{}` for {} ranks of {}:\n# {}\n# {}.\n#\n#   tessera plan {} --ranks {} {}\n\n",
                   o.path, o.meshes ? " --meshes" : "", ranks, machine, words_of(changes), found, o.write, ranks, machine_words(o));
   text += print_deck(deck);
   io::AtomicFile out(o.write);

@@ -67,7 +67,7 @@ Json stages_json(const BuildRequest& request, const std::vector<StagePlan>& stag
 void print_stages(const BuildRequest& request, const std::vector<StagePlan>& stages) {
   const std::int64_t A = accumulation_steps(request.deck, request.data.size);
   const int each = request.mesh.ranks() / request.mesh.size(Axis::pp);
-  put("pipeline  {} stages, {}: {:.1f} % of a stage's time is bubble where stages are even and transfers take none\n", stages.size(),
+  put("pipeline  {} stages, {}: {:.1f} % of a stage's time is bubble if stages are equal and transfers take no time\n", stages.size(),
       word_of(request.deck.pipeline.schedule), 100 * even_bubble(request.deck.pipeline, static_cast<int>(stages.size()), A));
   for (const StagePlan& s : stages) {
     const Stage& stage = s.plan.request.stage;
@@ -82,7 +82,7 @@ void print_stages(const BuildRequest& request, const std::vector<StagePlan>& sta
         human_bytes(static_cast<double>(memory_bytes(s.plan.memory.bytes))));
   }
   const StagePlan& most = fullest(stages);
-  put("  the fullest is stage {}; what follows is of rank {}, on stage {} (--rank)\n", most.plan.request.stage.number, request.rank,
+  put("  the fullest is stage {}; the following is of rank {}, on stage {} (--rank)\n", most.plan.request.stage.number, request.rank,
       request.stage.number);
   if (request.deck.zero.stage >= 2 && request.data.size > 1)
     put("note      ZeRO stage {} on {} data-parallel ranks: each of the {} micro-batches {}reduces all gradients of a stage; stage 1 does "

@@ -40,7 +40,7 @@ std::string fits_line(const PlanSummary& s) {
   return fmt::format("fits      {}: {} on each {}\n",
                      !s.fits ? "no"
                      : known ? "yes"
-                             : "not known without a limit",
+                             : "unknown without a limit",
                      fmt::join(parts, ", "), rank_word(s));
 }
 
@@ -61,7 +61,7 @@ std::string step_line(const PlanSummary& s) {
 }
 
 std::string cost_line(const PlanSummary& s) {
-  if (!s.prediction) return "cost      not known without a step\n";
+  if (!s.prediction) return "cost      unknown without a step\n";
   return fmt::format("cost      {}\n", run_cost_text(s.options, *s.machine, s.prediction->ranks, s.prediction->tokens_per_second));
 }
 
@@ -95,8 +95,8 @@ std::string run_cost_text(const PlanOptions& o, const MachineProfile& machine, i
   const char* hours = machine.device == "cuda" ? "GPU-hours" : "rank-hours";
   return fmt::format("{} tokens: {:.{}f} days, {} {}{}{}", human_count(tokens), cost.days, cost.days < 10 ? 2 : 0,
                      with_commas(cost.rank_hours), hours,
-                     price > 0 ? fmt::format(", {} at {} each", with_commas(cost.money), price) : "; --price says what they cost",
-                     asked ? "" : "; --tokens 15T tells of another run");
+                     price > 0 ? fmt::format(", {} at {} each", with_commas(cost.money), price) : "; --price adds the cost",
+                     asked ? "" : "; --tokens 15T adds another run");
 }
 
 }  // namespace tessera

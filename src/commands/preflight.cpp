@@ -51,24 +51,24 @@ int preflight(const PreflightCommand& c) {
 }  // namespace
 
 void add_preflight(const Command& app) {
-  const Command command = app.command("preflight",
-                                      "Before a run, under mpiexec or srun of all its ranks: products, copies, exchanges and disks of each "
-                                      "rank for some seconds; names first "
-                                      "who is slower than the others, then what is not well and how nodes differ");
+  const Command command =
+      app.command("preflight",
+                  "Measure products, copies, exchanges and disks of each rank for some seconds before a run, under mpiexec or srun of all "
+                  "its ranks. It names slow ranks first, then faults of nodes and differences between nodes");
   auto options = std::make_shared<PreflightCommand>();
-  command.option("DECK", options->deck, "TOML file: its [preflight] has the limits, and the folders that a run of it writes to are tried");
+  command.option("DECK", options->deck,
+                 "TOML file: its [preflight] has the limits, and the folders that its run would write to are tested");
   command.option("key=value", options->overrides, "Overrides of the deck, for example preflight.slower=0.05");
-  command.option("--folder", options->folders, "Folder to write to and read from besides; without any, and without a deck, this one")
+  command.option("--folder", options->folders, "Another folder to write to and read from; without any, and without a deck, the current one")
       .one_word();
   command.option("--seconds", options->seconds, "Seconds of measuring").between(0.1, 3600.0).shows_default();
-  command.option("--device", options->device, "What is measured; auto: what the deck says, or a GPU where there is one")
+  command.option("--device", options->device, "Device to measure; auto: the deck's, or a GPU if there is one")
       .one_of({enum_words<RunDevice>.begin(), enum_words<RunDevice>.end()})
       .shows_default();
   command.flag("--json", options->json, "Print one JSON object");
   command.footer(
       "Examples:\n  mpiexec -n 2 tessera preflight\n  srun -n 64 tessera preflight inputs/quickstart.toml\n  tessera preflight --folder "
-      "/tmp "
-      "--seconds 2 --json\n\nExit status 0: nothing is wrong. 6: a rank is slower than the deck allows, or a node is not well. 7: a folder "
+      "/tmp --seconds 2 --json\n\nExit status 0: no fault. 6: a rank is slower than the deck allows, or a node has a fault. 7: a folder "
       "cannot be used.");
   command.does([options] { return preflight(*options); });
 }

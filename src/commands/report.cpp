@@ -77,10 +77,10 @@ int report(const ReportOptions& o) {
 }  // namespace
 
 void add_report(const Command& app) {
-  const Command command = app.command(
-      "report",
-      "Versions, cores, memory, limits, devices, links and disks of this node, and what lacks for which feature; under mpiexec or srun of "
-      "all ranks, what differs between them apart; --measure: a machine profile");
+  const Command command =
+      app.command("report",
+                  "Print versions, cores, memory, limits, devices, links and disks of this node, and what is missing for which feature. "
+                  "Under mpiexec or srun of all ranks it also prints differences between nodes. --measure prints a machine profile");
   auto options = std::make_shared<ReportOptions>();
   const Option json = command.flag("--json", options->json, "Print one JSON object");
   const Option measured =
@@ -88,16 +88,16 @@ void add_report(const Command& app) {
                    "Measure products, passes over memory, copies, AdamW and, under mpiexec, collectives; print a profile "
                    "for `tessera plan --machine` (about 20 s on two cores)");
   measured.excludes(json);
-  command.option("--threads", options->how.threads, "Threads a rank is measured with; 0: its share of the cores")
+  command.option("--threads", options->how.threads, "Threads of a rank while measuring; 0: its share of the cores")
       .between(0, 512)
       .needs(measured)
       .shows_default();
-  command.option("--device", options->device, "What kernels are measured on; auto: a GPU where there is one")
+  command.option("--device", options->device, "Device to measure; auto: a GPU if there is one")
       .one_of({enum_words<RunDevice>.begin(), enum_words<RunDevice>.end()})
       .needs(measured)
       .shows_default();
   command.option("--disk", options->how.disks,
-                 "Folder on a local disk to look at or, with --measure, to write 512 MiB to and read; several are used at once");
+                 "Folder on a local disk to report or, with --measure, to write 512 MiB to and read; several are used at once");
   command.footer(
       "Examples:\n  tessera report --disk /tmp\n  srun tessera report\n  tessera report --measure > here.toml\n  mpiexec -n 2 tessera "
       "report --measure > "

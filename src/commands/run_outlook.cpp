@@ -95,7 +95,7 @@ std::string simulated(const std::string& deck, int ranks, const OutlookOptions& 
     const std::optional<Choice> choice = choice_as_is(changed.deck, *changed.machine, changed.placement, changed.limits());
     if (!choice) return "The simulator: it does not fit into memory.";
     const double after = choice->prediction.step.seconds;
-    if (std::abs(after / now - 1) < 0.005) return fmt::format("The simulator: a step of {} as it is, no shorter.", span_text(after));
+    if (std::abs(after / now - 1) < 0.005) return fmt::format("The simulator: a step of {} as now, no shorter.", span_text(after));
     return fmt::format("The simulator: a step of {} for {}, {} {}.", span_text(after), span_text(now), percent(std::abs(after / now - 1)),
                        after < now ? "shorter" : "longer");
   } catch (const Error& error) {
@@ -124,16 +124,16 @@ void take_planned(std::vector<TierUse>& memory, const std::vector<io::Event>& ev
 void add_plan_and_forecast(PageInput& in, const OutlookOptions& options) {
   const int ranks = std::max(1, static_cast<int>(in.run.ranks()));
   const int rank = in.traced && in.traced->shown < ranks ? in.traced->shown : 0;
-  in.no_memory = "Not known: deck.toml is not there.";
+  in.no_memory = "Not known: deck.toml is missing.";
   in.no_forecast =
       "Nothing is predicted: `tessera runs report RUN --machine PROFILE` does it (inputs/machines, or `tessera report --measure`).";
   if (in.run.deck.empty()) {
-    if (!options.machine.empty()) in.no_forecast = "Nothing is predicted: deck.toml is not there.";
+    if (!options.machine.empty()) in.no_forecast = "Nothing is predicted: deck.toml is missing.";
     return;
   }
   const ParsedDeck stored = parse_stored_deck(in.run.deck, "deck.toml");
   if (!stored.faults.empty()) {
-    in.no_memory = fmt::format("Not known: this program does not read deck.toml ({}).", stored.faults.front().str());
+    in.no_memory = fmt::format("Not known: this program cannot read deck.toml ({}).", stored.faults.front().str());
     if (!options.machine.empty()) in.no_forecast = in.no_memory;
     return;
   }

@@ -22,7 +22,7 @@ int list(const RunsOptions& o) {
   if (o.json)
     put("{}\n", runs_json(runs, now).dump(2, BadText::replace));
   else if (runs.empty())
-    put("{}: there is no run in it\n", o.folder);
+    put("{}: no run in it\n", o.folder);
   else
     put("{}", print_runs(runs, now));
   return 0;
@@ -35,7 +35,7 @@ void add_runs(const Command& app) {
   auto options = std::make_shared<RunsOptions>();
   runs.option("FOLDER", options->folder, "A folder of runs, or a run").shows_default();
   runs.flag("--json", options->json, "Print JSON");
-  runs.flag("--verify", options->verify, "Read checkpoints, the newest first, until one is what was written to the last byte");
+  runs.flag("--verify", options->verify, "Read checkpoints, newest first, until one passes all checksums");
   runs.footer("Examples:\n  tessera runs\n  tessera runs runs/quickstart --json\n  tessera runs compare runs/a runs/b");
   runs.does([options] { return list(*options); });
   add_runs_compare(runs);

@@ -24,8 +24,7 @@ int compare(const CompareOptions& o) {
 }  // namespace
 
 void add_runs_compare(const Command& runs) {
-  const Command command =
-      runs.command("compare", "Runs side by side: keys that differ, losses at equal tokens, speed, planned memory, goodput");
+  const Command command = runs.command("compare", "Compare runs: keys that differ, losses at equal tokens, speed, planned memory, goodput");
   auto options = std::make_shared<CompareOptions>();
   command.option("RUN", options->folders, "Folders of runs").required().at_least(2);
   command.flag("--json", options->json, "Print JSON");

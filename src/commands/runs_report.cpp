@@ -66,9 +66,9 @@ WrittenPage page_of_runs(const ReportOfRunOptions& o, double now) {
 
 void require_fitting_options(const ReportOfRunOptions& o) {
   if (o.runs.size() > 1 && !o.outlook.machine.empty())
-    fail(ExitCode::usage, "--machine is of one run, and {} are named: leave it out, or name one run", o.runs.size());
-  if (o.runs.size() > 1 && o.out.empty() && !o.json) fail(ExitCode::usage, "of several runs: name the file to write (-o runs.html)");
-  if (o.watch && o.json) fail(ExitCode::usage, "--watch writes a page again and again, and --json writes none: leave one of them out");
+    fail(ExitCode::usage, "--machine works for one run, and {} are named: leave it out, or name one run", o.runs.size());
+  if (o.runs.size() > 1 && o.out.empty() && !o.json) fail(ExitCode::usage, "for several runs, name the file to write (-o runs.html)");
+  if (o.watch && o.json) fail(ExitCode::usage, "--watch writes the page repeatedly, and --json writes no page: leave one of them out");
 }
 
 int report_of_run(const ReportOfRunOptions& o) {
@@ -82,7 +82,7 @@ int report_of_run(const ReportOfRunOptions& o) {
     file.commit();
     if (first) put("{}\n", path);
     if (!o.watch || !page.goes_on) return 0;
-    if (first) put("written again every {} s until the run ends; open it in a browser, which follows\n", o.every), std::fflush(stdout);
+    if (first) put("rewritten every {} s until the run ends; an open browser page follows\n", o.every), std::fflush(stdout);
     std::this_thread::sleep_for(std::chrono::seconds(o.every));
   }
 }
@@ -91,20 +91,19 @@ int report_of_run(const ReportOfRunOptions& o) {
 
 void add_runs_report(const Command& runs) {
   const Command command = runs.command(
-      "report", "One HTML page of a run, or of several, which opens without a network: curves, time and memory, ranks, events, and advice");
+      "report",
+      "Write one HTML page of one or several runs, which opens without a network: curves, time and memory, ranks, events, and advice");
   auto options = std::make_shared<ReportOfRunOptions>();
-  command.option("RUN", options->runs, "Folder of the run (run.output_dir); several are drawn over each other").required();
-  command.option("-o,--output", options->out, "File to write; RUN/report.html where it is left out");
-  command.flag("--watch", options->watch,
-               "Write the page again until no run of it goes on; a browser that shows it loads it again by itself");
+  command.option("RUN", options->runs, "Folder of the run (run.output_dir); several runs share the diagrams").required();
+  command.option("-o,--output", options->out, "File to write; by default RUN/report.html");
+  command.flag("--watch", options->watch, "Rewrite the page until all its runs have ended; a browser that shows it reloads it");
   command.option("--every", options->every, "With --watch: seconds between two pages").between(1, 86400).shows_default();
   command.option("--machine", options->outlook.machine,
                  "Machine profile (a file, as of `tessera report --measure`, or the name of one of inputs/machines, for example h100_8): "
-                 "predicts the step, and what advice comes to; "
-                 "run.machine of the deck where it is left out");
+                 "predicts the step and the gain of each advice; by default the deck's run.machine");
   command
       .option("--ranks-per-node", options->outlook.ranks_per_node,
-              "Ranks that share a node, for the prediction; 0: what the profile says, else all")
+              "Ranks that share a node, for the prediction; 0: as in the profile, else all")
       .between(0, 1000000)
       .shows_default();
   command.flag("--json", options->json, "Print what the page shows as one JSON object, and write no page");

@@ -55,7 +55,7 @@ Sized size(const PlanOptions& o, const Deck& deck, int per_node, int threads) {
   const MemoryLimits limits = stated_limits(deck, o.ranks);
   if (deck.activation.recompute == Recompute::automatic && !limits[static_cast<std::size_t>(kernel_memory(deck))])
     fail(ExitCode::usage,
-         "activation.recompute = \"auto\" chooses by memory, which is not known here: give --machine PROFILE, or memory.{}=\"80 GB\"",
+         "activation.recompute = \"auto\" depends on memory, which is not known here: give --machine PROFILE, or memory.{}=\"80 GB\"",
          name_of(kernel_memory(deck)));
   const auto settle = [&](BuildRequest& of) { settle_recompute(of, limits); };
   settle(request);
@@ -158,9 +158,8 @@ Sized size_of_job(PlanOptions& o, const std::optional<MachineProfile>& machine) 
   }
   if (!largest) require_deck(*faulty);
   fail(ExitCode::memory,
-       "{}No number of nodes from 1 to {}, in powers of two, holds this deck with {} ranks each. `tessera plan {} --ranks N` names changes "
-       "with "
-       "which it fits",
+       "{}No number of nodes from 1 to {}, in powers of two, has enough memory for this deck with {} ranks each. `tessera plan {} --ranks "
+       "N` names changes with which it fits",
        print_shortfalls(largest->lacking), most_nodes, per_node, o.path);
 }
 
@@ -194,13 +193,13 @@ int run(const SlurmOptions& asked) {
         s.limits[static_cast<std::size_t>(limiting)]
             ? "nodes: the fewest, in powers of two, that hold the plan; --ranks asks for more"
             : fmt::format(
-                  "nodes: the fewest on which the deck is whole, since no memory is stated: give --machine PROFILE, memory.{} or --ranks",
+                  "nodes: the fewest on which the deck is valid, because no memory is stated: give --machine PROFILE, memory.{} or --ranks",
                   name_of(limiting)));
   if (chosen && o.ranks < needs.per_node)
     needs.notes.push_back(fmt::format("tasks: a step of {} sequences in micro-batches of {} keeps no more than {} ranks busy",
                                       s.deck.batch.global, s.deck.batch.micro, o.ranks));
   if (!machine && o.ranks_per_node == 0)
-    needs.notes.push_back(fmt::format("{} ranks a node are assumed: --ranks-per-node, or --machine PROFILE, says it", needs.per_node));
+    needs.notes.push_back(fmt::format("{} ranks a node are assumed: --ranks-per-node, or --machine PROFILE, sets it", needs.per_node));
   if (s.deck.run.device == RunDevice::automatic)
     needs.notes.emplace_back("run.device = \"auto\" is planned for the host: run.device=cuda, or --machine PROFILE, asks for GPUs");
   const JobHeader header = job_header(needs);
@@ -216,27 +215,27 @@ int run(const SlurmOptions& asked) {
 
 void add_slurm(const Command& app) {
   const Command command = app.command(
-      "slurm", "The Slurm job script of a deck: nodes, tasks and memory from its plan, time from the simulator; submits nothing");
+      "slurm", "Print the Slurm job script of a deck: nodes, tasks and memory from its plan, time from the simulator; submits nothing");
   auto options = std::make_shared<SlurmOptions>();
   PlanOptions& plan = options->plan;
   plan.ranks = 0;
   command.option("DECK", plan.path, "TOML file").required();
   command.option("key=value", plan.overrides, "Overrides, which the script keeps");
-  command.option("--ranks,--gpus", plan.ranks, "Ranks of the run, one a GPU; 0: those of the fewest nodes that hold the plan")
+  command.option("--ranks,--gpus", plan.ranks, "Ranks of the run, one for each GPU; 0: those of the fewest nodes that hold the plan")
       .between(0, 1000000)
       .shows_default();
-  command.option("--ranks-per-node", plan.ranks_per_node, "Ranks of a node, a GPU each; 0: what the machine profile says, else 8")
+  command.option("--ranks-per-node", plan.ranks_per_node, "Ranks of a node, a GPU each; 0: as in the machine profile, else 8")
       .between(0, 1000000)
       .shows_default();
-  command.option("--threads", plan.threads, "Cores of a rank; 0: what the deck or the machine profile says, else 8")
+  command.option("--threads", plan.threads, "Cores of a rank; 0: as in the deck or the machine profile, else 8")
       .between(0, most_threads)
       .shows_default();
   command.option("--machine", plan.machine,
-                 "Machine profile (inputs/machines/*.toml, or of `tessera report --measure`): predicts the time, and says "
-                 "memory and ranks of a node");
+                 "Machine profile (inputs/machines/*.toml, or of `tessera report --measure`): predicts the time, and gives memory and "
+                 "ranks of a node");
   command
       .option("--hours", options->hours,
-              "Longest time limit of a job, and its limit where nothing predicts the time; a longer run is queued again by itself")
+              "Longest time limit of a job, and its limit if nothing predicts the time; a longer run queues itself again")
       .between(0.5, 8760.0)
       .shows_default();
   command.flag("--json", plan.json, "Print one JSON object");

@@ -85,7 +85,7 @@ int run_supervise(const SuperviseOptions& o) {
   hold_stop_signals();  // they are passed on
   // 1. What is to run, and where.
   if (o.command.size() < 2 || o.command[0] != "train")
-    fail(ExitCode::usage, "supervise starts runs of training: write `tessera supervise -n RANKS -- train DECK [KEY=VALUE...]`");
+    fail(ExitCode::usage, "supervise starts training runs: write `tessera supervise -n RANKS -- train DECK [KEY=VALUE...]`");
   const std::string& path = o.command[1];
   const std::vector<std::string> overrides = overrides_of(o.command);
   SupervisedRun run{.json = o.json, .probe_seconds = o.probe_seconds, .rules = o.rules, .first = first_launch(where_of(o))};
@@ -107,33 +107,33 @@ int run_supervise(const SuperviseOptions& o) {
 }  // namespace
 
 void add_supervise(const Command& app) {
-  const Command command = app.command(
-      "supervise", "Start the ranks of a run, and start them again where a rank or a node was lost: on spare nodes, or on fewer ranks");
+  const Command command =
+      app.command("supervise", "Start the ranks of a run, and restart them after a lost rank or node: on spare nodes, or on fewer ranks");
   auto options = std::make_shared<SuperviseOptions>();
   command.option("-n,--ranks", options->ranks, "Ranks of the run").between(1, 1000000).required();
-  command.option("--spares", options->spares, "Nodes of the allocation that are kept back, for those that are lost")
+  command.option("--spares", options->spares, "Nodes of the allocation that are reserved to replace lost ones")
       .between(0, 1000000)
       .shows_default();
-  command.option("--least", options->rules.least, "Fewest ranks to go on with where no spare node is left")
+  command.option("--least", options->rules.least, "Fewest ranks to continue with if no spare node is left")
       .between(1, 1000000)
       .shows_default();
-  command.option("--tries", options->rules.tries, "Starts in a row that save no newer step: then the run is given up (status 79)")
+  command.option("--tries", options->rules.tries, "Starts in a row that save no newer step, after which the run is given up (status 79)")
       .between(1, 1000)
       .shows_default();
   command.flag("--local", options->local, "All ranks on this machine, by mpiexec");
-  command.option("--hosts", options->hosts, "Nodes, as a,b,c or n[1-4], where no job of Slurm or PBS names them");
+  command.option("--hosts", options->hosts, "Nodes, as a,b,c or n[1-4], if no job of Slurm or PBS names them");
   command.option("--hostfile", options->hostfile, "The same, a line a node").excludes("--hosts");
   command.option("--launcher", options->launcher, "Launcher with its options, for example \"mpiexec --oversubscribe\"");
-  command.option("--probe-seconds", options->probe_seconds, "How long a node may take to answer at most")
+  command.option("--probe-seconds", options->probe_seconds, "Longest time that a node may take to answer")
       .between(0.1, 3600.0)
       .shows_default();
-  command.option("--json", options->json, "File for starts, causes and seconds, as the table has them");
+  command.option("--json", options->json, "File for the table of starts, causes and seconds");
   command.option("command", options->command, "After --: train DECK [KEY=VALUE...]").at_least(1);
   command.usage("-n RANKS -- train DECK [KEY=VALUE...]");
   command.footer(
-      "Examples:\n  tessera supervise -n 4 --local -- train inputs/quickstart.toml run.steps=50\n"
-      "  tessera supervise -n 64 --spares 1 --least 32 -- train inputs/train_70b.toml\n\n"
-      "Exit status: that of the run. 75: stopped by a signal after saving. 76: too few nodes are left. 78, 79: it would be lost again.");
+      "Examples:\n  tessera supervise -n 4 --local -- train inputs/quickstart.toml run.steps=50\n  tessera supervise -n 64 --spares 1 "
+      "--least 32 -- train inputs/train_70b.toml\n\nExit status: that of the run. 75: stopped by a signal after saving. 76: too few nodes "
+      "are left. 78, 79: a restart would fail again.");
   command.does([options] { return run_supervise(*options); });
 }
 

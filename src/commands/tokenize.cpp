@@ -40,65 +40,63 @@ void add_tokenize(const Command& app) {
   options->progress = true;
   auto places = std::make_shared<std::vector<std::string>>();
   command
-      .option(
-          "INPUT... FOLDER", *places,
-          "Inputs in their order, then where train.h5 (and val.h5) go, which is made where missing. An input is text (one document), "
-          "or JSON lines, an array of JSON or Parquet: a document a line, object or row, its \"text\", or \"prompt\" and \"completion\", "
-          "of "
-          "which completions alone count in the loss; a pipe, or - for standard input; or a pattern in quotes for many files")
+      .option("INPUT... FOLDER", *places,
+              "Inputs in their order, then the folder for train.h5 and val.h5, which is created if missing. An input is text (one "
+              "document), or JSON lines, a JSON array or Parquet with one document a line, object or row. Documents are read from "
+              "\"text\", or from \"prompt\" and \"completion\", of which only completions count in the loss. A pipe, - for standard input, "
+              "or a pattern in quotes for many files works too")
       .at_least(2)
       .required();
   command.usage("INPUT... FOLDER");
   command
       .option("--tokenizer", options->tokenizer,
-              "byte: a token is a byte, 256 separates documents; or the folder of a Hugging Face model, with its tokenizer.json")
+              "byte: a token is a byte, and 256 separates documents; or the folder of a Hugging Face model, with its tokenizer.json")
       .shows_default();
   command
-      .option("--train-bpe", options->train_bpe,
-              "Learns a byte-level BPE tokenizer of so many tokens from INPUT first, in FOLDER/tokenizer: for --tokenizer of other texts")
+      .option(
+          "--train-bpe", options->train_bpe,
+          "First learn a byte-level BPE tokenizer with this many tokens from INPUT, in FOLDER/tokenizer; other texts use it by --tokenizer")
       .positive();
   const Option chat =
       command.flag("--chat", options->chat,
                    "Lines or rows are conversations (\"messages\" with roles, or \"instruction\" and \"output\", or \"prompt\" and "
-                   "\"completion\"): the model's "
-                   "chat template renders them, and the assistant's turns alone count in the loss");
+                   "\"completion\"). The model's chat template renders them, and only the assistant's turns count in the loss");
   command
       .option("--chat-template", options->chat_template,
-              fmt::format("With --chat, a template in the place of the model's, or one of several that it has: a name ({}), or a file",
+              fmt::format("With --chat: a template instead of the model's, or one of several that it has: a name ({}), or a file",
                           fmt::join(io::chat_template_names(), ", ")))
       .needs(chat);
   command
       .option("--ignore", options->ignored,
-              "With --chat, keys of lines or messages, with commas between them, that are not for the model; unknown ones are refused")
+              "With --chat: keys of lines or messages, separated by commas, that are not for the model; unknown keys are refused")
       .parted_by(',')
       .needs(chat);
-  command.option("--end-token", options->end_token, "Token that ends a document, by name; by itself the one that the model's files name");
-  command.option("--workers", options->workers, "Processes that tokenize beside each other, for the tokenizer of a model; 0: one a core")
+  command.option("--end-token", options->end_token, "Token that ends a document, by name; by default the one that the model's files name");
+  command.option("--workers", options->workers, "Processes that tokenize in parallel, for the tokenizer of a model; 0: one for each core")
       .between(0, 4096)
       .shows_default();
   command
       .option("--patience", options->patience_seconds,
-              "Seconds that one of these may go without an answer, and one more for each 64 KiB that it was given, before it is ended")
+              "Seconds that such a process may take to answer, plus one for each 64 KiB of its input, before it is killed")
       .between(1, 1000000)
       .shows_default();
   auto longest = std::make_shared<double>(static_cast<double>(options->longest_line) / mebibyte);
   command
-      .option(
-          "--longest-line", *longest,
-          "MiB that a line may have, or an object, a row, or a text that cannot be tokenized in parts: a longer line is refused by name "
-          "before anything is tokenized; 0: any")
+      .option("--longest-line", *longest,
+              "MiB that a line, an object, a row, or a text that cannot be tokenized in parts may have. A longer one is refused by name "
+              "before anything is tokenized; 0: no limit")
       .between(0.0, 1e6)
       .shows_default();
   add_worker_memory(command, options->worker_memory, "one of these, and the process that reads Parquet,");
   command.option("--field", options->field,
-                 "The key or column of the text, or of the messages with --chat; by itself \"text\", or \"prompt\" and \"completion\"");
+                 "Key or column of the text, or of the messages with --chat; by default \"text\", or \"prompt\" and \"completion\"");
   command
       .option("--format", options->format,
-              "Of all inputs: text, jsonl (an object a line), json (an array of objects, or objects one after the other), parquet, or "
+              "Format of all inputs: text, jsonl (an object a line), json (an array of objects, or a sequence of objects), parquet, or "
               "auto: by the bytes of each")
       .one_of(std::vector<std::string>(std::begin(io::input_formats), std::end(io::input_formats)))
       .shows_default();
-  command.option("--document", options->document, "Of several JSON documents in one input the one to take, from 1; 0: there is one")
+  command.option("--document", options->document, "Which of several JSON documents in one input to take, from 1; 0: there is one")
       .not_negative()
       .shows_default();
   command.option("--validation", options->validation, "Share of the documents, or of the only one, that goes to val.h5: the tail")

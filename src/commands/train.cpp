@@ -60,20 +60,19 @@ int run_train(TrainOptions o) {
 }  // namespace
 
 void add_resume(const Command& app) {
-  const Command command =
-      app.command("resume", "Go on with a run, by the deck in its folder; under mpiexec or srun on any number of ranks");
+  const Command command = app.command("resume", "Resume a run with the deck in its folder; under mpiexec or srun on any number of ranks");
   auto folder = std::make_shared<std::string>();
   auto overrides = std::make_shared<std::vector<std::string>>();
   command.option("RUN", *folder, "The run's folder").required();
   command.option("key=value", *overrides, "Overrides, for example run.steps=2000 or zero.stage=3; applied in order");
   command.footer(
-      "Example:\n  mpiexec -n 4 tessera resume runs/quickstart run.steps=500\n\nPaths of the deck are those of the folder where the run "
-      "was "
-      "started. Exit status: that of tessera train.");
+      "Example:\n  mpiexec -n 4 tessera resume runs/quickstart run.steps=500\n\nPaths of the deck are relative to the folder where the run "
+      "was started. Exit status: that of tessera train.");
   command.does([folder, overrides] {
     const std::string deck = RunFolder{*folder}.deck();
     if (io::look_at(deck).nothing())
-      fail(ExitCode::usage, "{}: there is no run, since {} is missing. Name the folder that a run wrote (run.output_dir).", *folder, deck);
+      fail(ExitCode::usage, "{}: it holds no run, because {} is missing. Name the folder that a run wrote (run.output_dir).", *folder,
+           deck);
     // Where its kernels worked, how many ranks it had and where the folder lay bind nobody.
     TrainOptions options{.path = deck, .overrides = {"run.device=auto", "mesh.dp=auto", "run.output_dir=" + *folder}};
     options.overrides.insert(options.overrides.end(), overrides->begin(), overrides->end());
@@ -86,14 +85,13 @@ void add_train(const Command& app) {
   auto options = std::make_shared<TrainOptions>();
   command.option("DECK", options->path, "TOML file").required();
   command.option("key=value", options->overrides, "Overrides, for example zero.stage=2; applied in order");
-  command.option(
-      "--resume", options->resume,
-      "auto (the default: go on where the run folder's last checkpoint stands), newest-good (where the newest one that verifies stands), "
-      "never, or the path of a checkpoint");
+  command.option("--resume", options->resume,
+                 "auto (default: from the run folder's last checkpoint), newest-good (from the newest one that passes verification), "
+                 "never, or the path of a checkpoint");
   command.footer(
-      "Examples:\n  tessera train inputs/quickstart.toml\n  mpiexec -n 4 tessera train inputs/quickstart.toml zero.stage=2 run.steps=50\n\n"
-      "Exit status 0: all steps done. 75: stopped by a signal after saving; start the same command again to go on.\n"
-      "76: a rank or node was lost; the same command goes on from the last checkpoint.");
+      "Examples:\n  tessera train inputs/quickstart.toml\n  mpiexec -n 4 tessera train inputs/quickstart.toml zero.stage=2 "
+      "run.steps=50\n\nExit status 0: all steps done. 75: stopped by a signal after saving; start the same command again to continue.\n76: "
+      "a rank or node was lost; the same command resumes from the last checkpoint.");
   command.does([options] { return run_train(*options); });
 }
 

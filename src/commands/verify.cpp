@@ -72,7 +72,7 @@ void verify_all(const std::string& root, std::vector<Verified>& verdicts) {
     const io::CheckpointSurvey survey = io::survey_checkpoints(root);
     if (!survey.fault.empty()) fail(ExitCode::checkpoint, "{}", survey.fault);
     if (survey.entries.empty())
-      fail(ExitCode::checkpoint, "{}: there is no checkpoint in it. Name a run's folder, or one that has saved.{}", root,
+      fail(ExitCode::checkpoint, "{}: it has no checkpoint. Name a run's folder, or one that has saved.{}", root,
            instead_of_checkpoint(root));
     bool gone = false;
     for (auto entry = survey.entries.rbegin(); entry != survey.entries.rend(); ++entry) {
@@ -92,7 +92,7 @@ void verify(const std::string& path, std::vector<Verified>& verdicts) {
   using Kind = io::PathState::Kind;
   const io::PathState state = io::look_at(path);
   if (state.nothing()) fail(ExitCode::usage, "{}: there is no such file or folder.{}", path, instead_of_checkpoint(path));
-  if (state.unknown()) fail(ExitCode::environment, "{}: it cannot be looked at: {}", path, state.reason);
+  if (state.unknown()) fail(ExitCode::environment, "{}: it cannot be read: {}", path, state.reason);
   const bool is_run = io::look_at(path + "/checkpoints").kind == Kind::folder;
   if (state.kind == Kind::file || !io::look_at(path + "/checkpoint.h5").nothing()) return verdicts.push_back(verify_checkpoint(path));
   if (!is_run && io::has_model(path)) return verdicts.push_back(verify_model(path));
@@ -140,13 +140,13 @@ int run_verify(const VerifyOptions& o) {
 }  // namespace
 
 void add_verify(const Command& app) {
-  const Command command = app.command("verify", "Check that checkpoints are what was written, to the last byte");
+  const Command command = app.command("verify", "Check every byte of checkpoints against their checksums");
   auto o = std::make_shared<VerifyOptions>();
   command.option("FOLDER", o->paths, "A run's folder (all of its checkpoints), a step folder, checkpoints/latest, or an exported model")
       .required();
   command.flag("--json", o->json, "Print JSON");
   command.footer(
-      "Example:\n  tessera verify runs/quickstart\n  tessera verify runs/a/checkpoints/latest out/\nStatus 4 where one is damaged.");
+      "Example:\n  tessera verify runs/quickstart\n  tessera verify runs/a/checkpoints/latest out/\nStatus 4 if one is damaged.");
   command.does([o] { return run_verify(*o); });
 }
 

@@ -21,7 +21,7 @@ std::string adapted_parts(const std::vector<Parameter>& table, const TensorNames
       parts.push_back(fmt::format("{} of {}", p.name, name.theirs));
   }
   if (parts.empty()) return "";
-  return fmt::format("{} with an adapter {} in the model's files, beside all of which PEFT has one adapter: {}",
+  return fmt::format("{} with an adapter {} in the model's files, and PEFT has one adapter for the whole tensor: {}",
                      parts.size() == 1 ? "a matrix" : fmt::format("{} matrices", parts.size()),
                      parts.size() == 1 ? "is a part of a tensor" : "are parts of tensors", some_of(parts));
 }

@@ -26,10 +26,10 @@ Json read_config(const std::string& folder) {
   const std::string text = io::read_small_file(path, ExitCode::data, most_config_bytes);
   try {
     Json config = Json::parse_strict(text);
-    if (!config.is_object()) throw std::runtime_error("it is no object");
+    if (!config.is_object()) throw std::runtime_error("it is not an object");
     return config;
   } catch (const std::exception& e) {
-    fail(ExitCode::data, "{}: it cannot be understood ({}). Get the file again.", path, e.what());
+    fail(ExitCode::data, "{}: it cannot be parsed ({}). Get the file again.", path, e.what());
   }
 }
 
@@ -63,7 +63,7 @@ class Comparison {
     expect("lora_alpha", lora_.alpha, fmt::format("and lora.alpha = {}", shortest(lora_.alpha)));
     expect_or_absent("use_rslora", lora_.scaling == LoraScaling::rslora,
                      fmt::format("and lora.scaling = {}", toml_string(word_of(lora_.scaling))));
-    expect_or_absent("bias", "none", "biases are not trained beside adapters in this version");
+    expect_or_absent("bias", "none", "biases are not trained with adapters in this version");
     check_init();
     if (model_.tied_whole) expect("ensure_weight_tying", true, "and this model's head is its embedding, which lora.modules_to_save trains");
     for (const auto& [key, value] : config_.items()) {
@@ -104,10 +104,9 @@ class Comparison {
     if (!config_.contains(key) || config_[key].is_boolean() || config_[key].is_null() || config_[key] == "gaussian" ||
         config_[key] == "orthogonal")
       return;
-    faults_.push_back(
-        fmt::format("{} is {}, which changes the model's own matrices; convert the adapter with PEFT first "
-                    "(path_initial_model_for_weight_conversion)",
-                    key, config_[key].dump()));
+    faults_.push_back(fmt::format(
+        "{} is {}, which changes the model's own matrices; convert the adapter with PEFT first (path_initial_model_for_weight_conversion)",
+        key, config_[key].dump()));
   }
 
   const LoraKeys& lora_;
@@ -124,7 +123,7 @@ void require_same_adapter(const LoraKeys& lora, const AdaptedModel& model) {
   Comparison comparison(lora, config, model);
   const std::vector<std::string> faults = comparison.faults();
   if (!faults.empty())
-    fail(ExitCode::usage, "lora.init = {} names another adapter than this deck's [lora], or one that cannot be taken:\n  {}",
+    fail(ExitCode::usage, "lora.init = {} names another adapter than this deck's [lora], or an unsupported one:\n  {}",
          toml_string(lora.init), fmt::join(faults, "\n  "));
   if (!comparison.unused().empty()) info("{}/adapter_config.json: not used: {}", lora.init, fmt::join(comparison.unused(), ", "));
 }

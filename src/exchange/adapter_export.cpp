@@ -65,7 +65,7 @@ void require_adapter(const io::CheckpointReader& reader, const Deck& deck, const
   if (deck.model.lora.rank == 0)
     fail(ExitCode::usage, "{} has no adapter: its deck has no [lora]. Leave --adapter out for the whole model.", reader.folder());
   if (const std::string parts = adapter_fault(deck, table, kept); !parts.empty())
-    fail(ExitCode::usage, "--adapter: {}. Leave --adapter out: the whole model has the adapter in its weights.", parts);
+    fail(ExitCode::usage, "--adapter: {}. Leave --adapter out: the adapter is then merged into the whole model.", parts);
 }
 
 std::int64_t export_adapter(const io::CheckpointReader& reader, const Deck& deck, const std::vector<Parameter>& table,
@@ -78,7 +78,7 @@ std::int64_t export_adapter(const io::CheckpointReader& reader, const Deck& deck
   std::int64_t bytes = 0;
   for (const Parameter* p : rows) {
     const io::CheckpointTensor* tensor = reader.find(p->name);
-    if (!tensor) fail(ExitCode::checkpoint, "{} has no tensor {}, which its own deck asks for", reader.folder(), p->name);
+    if (!tensor) fail(ExitCode::checkpoint, "{} lacks tensor {}, which its own deck needs", reader.folder(), p->name);
     append(writer, reader, *tensor, dtype);
     bytes += p->shape.elements() * static_cast<std::int64_t>(size_of(dtype));
   }

@@ -34,12 +34,12 @@ void require_tensors(const io::SafetensorsModel& file, const Deck& deck) {
   const auto add = [&](const std::vector<std::string>& names, const char* what) {
     if (!names.empty()) faults += fmt::format("\n  {} {}: {}", names.size(), what, some_of(names));
   };
-  add(missing, "missing, which lora.targets and lora.modules_to_save ask for");
+  add(missing, "missing, but lora.targets and lora.modules_to_save need them");
   add(shapes, "of another shape: the adapter was made for another model");
   add(types, "of a type other than F32, BF16 and F16");
-  add(others, "that lora.targets and lora.modules_to_save do not ask for, or this model does not have");
+  add(others, "that lora.targets and lora.modules_to_save do not name, or this model does not have");
   if (!faults.empty())
-    fail(ExitCode::data, "lora.init = {}: its tensors are not those of the deck's [lora] and [model]:{}", toml_string(deck.model.lora.init),
+    fail(ExitCode::data, "lora.init = {}: its tensors do not match the deck's [lora] and [model]:{}", toml_string(deck.model.lora.init),
          faults);
 }
 
@@ -48,8 +48,8 @@ void require_tensors(const io::SafetensorsModel& file, const Deck& deck) {
 AdapterWeights::AdapterWeights(const Deck& deck, const TensorNames& names) : file_(deck.model.lora.init, "adapter_model") {
   if (const std::string parts = adapted_parts(parameter_table(deck.model), names); !parts.empty())
     fail(ExitCode::usage,
-         "lora.init = {}: {}. Merge the adapter into its model with PEFT (merge_and_unload, then save_pretrained), and begin with that "
-         "model by run.init alone.",
+         "lora.init = {}: {}. Merge the adapter into its model with PEFT (merge_and_unload, then save_pretrained), and start from that "
+         "model with run.init alone.",
          toml_string(deck.model.lora.init), parts);
   require_same_adapter(deck.model.lora, {.turned = names.name("layers.0.mlp.w_up").turned,
                                          .tied_whole = is_tied_whole(deck.model, parameter_table(deck.model))});

@@ -62,7 +62,7 @@ void name_what_stays(const std::string& folder) {
   }
   for (const std::string& name : names_in(folder + "/additional_chat_templates"))
     if (!name.ends_with(".jinja")) others.push_back("additional_chat_templates/" + printable_name(name));
-  if (!others.empty()) info("{}: not carried along to the run and its exports: {}", folder, fmt::join(others, ", "));
+  if (!others.empty()) info("{}: not copied to the run and its exports: {}", folder, fmt::join(others, ", "));
 }
 
 bool is_there(const std::string& folder, std::string_view name) { return !io::look_at(folder + "/" + std::string(name)).nothing(); }
@@ -99,7 +99,7 @@ void copy_files(const std::string& from, const std::string& to, const std::vecto
 static void keep_chat_template(const std::string& text, const std::string& path) {
   if (!io::look_at(path).nothing()) {
     if (io::read_small_file(path, ExitCode::data, io::most_tokenizer_bytes) == text) return;
-    info("{}: the chat template that data.chat_template names takes the place of the one that was there", path);
+    info("{}: the chat template of data.chat_template replaces the earlier one", path);
   }
   io::AtomicFile out(path);
   out.file().write(0, text.data(), text.size());

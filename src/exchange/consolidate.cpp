@@ -39,12 +39,12 @@ namespace {
 void stream(const io::CheckpointReader& reader, const std::string& group, const std::string& name, std::int64_t n,
             std::vector<float>& buffer, io::ByteProgress& progress, const std::function<void(std::span<const float>)>& sink) {
   const io::CheckpointTensor* tensor = reader.find(group, name);
-  if (!tensor) fail(ExitCode::checkpoint, "{} has no tensor {}, which its own deck asks for", reader.folder(), name);
+  if (!tensor) fail(ExitCode::checkpoint, "{} lacks tensor {}, which its own deck needs", reader.folder(), name);
   for (std::int64_t begin = 0; begin < n; begin += io::hash_block) {
     const std::span<float> chunk(buffer.data(), static_cast<std::size_t>(std::min(io::hash_block, n - begin)));
     reader.read(group, *tensor, begin, chunk);
     if (const std::int64_t bad = io::first_not_finite(chunk); bad >= 0)
-      fail(ExitCode::numerics, "{}: {} of {}, element {}, is {}: a model with it would be of no use. Take an older checkpoint of the run.",
+      fail(ExitCode::numerics, "{}: {} of {}, element {}, is {}: a model with it would be useless. Use an older checkpoint of the run.",
            reader.folder(), group, name, begin + bad, io::text_not_finite(chunk[static_cast<std::size_t>(bad)]));
     sink(chunk);
     progress.add(static_cast<std::int64_t>(chunk.size_bytes()));
@@ -67,7 +67,8 @@ void refuse_other_files(const std::string& folder, const std::vector<std::string
     if (name.ends_with(".partial")) name.resize(name.size() - 8);  // of an export that was ended
     if (std::ranges::none_of(planned, [&](const std::string& file) { return file == name || file.starts_with(name + "/"); }))
       fail(ExitCode::usage,
-           "{} holds {}, which is not of this export. Give a new or an empty folder, or one with an earlier export of the same files.",
+           "{} holds {}, which does not belong to this export. Give a new or an empty folder, or one with an earlier export of the same "
+           "files.",
            folder, there);
   }
   if (error && error != std::errc::no_such_file_or_directory)
@@ -102,7 +103,7 @@ void require_patterns(const ConsolidateOptions& o, const Source& source) {
   for (const std::string& pattern : o.tensors)
     if (std::ranges::none_of(source.table,
                              [&](const Parameter& p) { return matches_glob(pattern, p.name) || matches_glob(pattern, p.export_name); }))
-      fail(ExitCode::usage, "--tensor '{}' is no tensor of this model. `tessera inspect {} --brief` lists them.", pattern, o.checkpoint);
+      fail(ExitCode::usage, "--tensor '{}' is not a tensor of this model. `tessera inspect {} --brief` lists them.", pattern, o.checkpoint);
 }
 
 using Sink = std::function<void(std::span<const float>)>;
@@ -327,13 +328,13 @@ ConsolidateResult to_adapter(const Source& source, const ConsolidateOptions& o, 
 void require_possible(const ConsolidateOptions& o, const io::CheckpointReader& reader, const Ranks& ranks) {
   const bool hdf5 = o.format == "hdf5";
   if (o.adapter && (hdf5 || !o.tensors.empty()))
-    fail(ExitCode::usage, "--adapter writes all of an adapter as PEFT reads it: leave --format and --tensor out");
+    fail(ExitCode::usage, "--adapter writes the whole adapter as PEFT reads it: leave --format and --tensor out");
   if (hdf5 && ranks.count > 1)
     fail(ExitCode::usage, "--format hdf5 is one file, which one process writes: start it without mpiexec, or use --format safetensors");
   if (hdf5 && o.dtype != DType::f32) fail(ExitCode::usage, "HDF5 has no {}: use --dtype fp32, or --format safetensors", name_of(o.dtype));
-  if (o.optimizer && !hdf5) fail(ExitCode::usage, "--optimizer goes with --format hdf5: transformers' files have no place for moments");
+  if (o.optimizer && !hdf5) fail(ExitCode::usage, "--optimizer needs --format hdf5: transformers' files cannot store moments");
   if (o.optimizer && reader.layout().groups.size() < 2)
-    fail(ExitCode::usage, "{} holds weights alone, as `tessera import` makes it: there are no moments to write", reader.folder());
+    fail(ExitCode::usage, "{} holds only weights, as `tessera import` makes it: there are no moments to write", reader.folder());
 }
 
 ConsolidateResult to_hdf5(const Source& source, const ConsolidateOptions& o, std::vector<float>& buffer) {

@@ -29,7 +29,7 @@ Record read_record(const std::string& path) {
     const Json record = Json::parse(io::read_small_file(path, ExitCode::usage));
     return {record.at("identity").get<std::string>(), record.at("export").get<std::string>(), record.at("xxh3").get<std::string>()};
   } catch (const JsonError& error) {
-    fail(ExitCode::usage, "{}: it cannot be understood ({}). Remove it, and the file beside it is written again.", path, error.what());
+    fail(ExitCode::usage, "{}: it cannot be parsed ({}). Remove it, and the file beside it is written again.", path, error.what());
   }
 }
 
@@ -56,11 +56,10 @@ void ExportRecords::require_none_of_another() const {
     if (it->path().extension() != ending) continue;
     const Record record = read_record(it->path().string());
     if (record.identity != identity_)
-      fail(
-          ExitCode::usage,
-          "{} holds an unfinished export of {}, and this one is of {}. Finish that one with its own command, or give another folder, or an "
-          "empty one.",
-          folder_, record.described, described_);
+      fail(ExitCode::usage,
+           "{} holds an unfinished export of {}, but this one is of {}. Finish that one with its own command, or give another or an empty "
+           "folder.",
+           folder_, record.described, described_);
   }
 }
 
@@ -71,7 +70,7 @@ bool ExportRecords::stands(const std::string& file, std::int64_t bytes) const {
   if (io::look_at(path(file)).nothing() || io::look_at(whole).nothing()) return false;
   const Record record = read_record(path(file));
   if (io::PosixFile::open(whole, ExitCode::storage).size() == bytes && digest_of(whole) == record.digest) return true;
-  warning("{} is not what an earlier start wrote: it is written again", whole);
+  warning("{} differs from what an earlier start wrote: it is written again", whole);
   return false;
 }
 

@@ -31,7 +31,7 @@ namespace {
 
 [[noreturn]] void refuse_without_weights(const std::string& model) {
   const std::string foreign = foreign_weights(find_model(model).folder);
-  fail(ExitCode::data, "{}: it has no weights: neither model.safetensors nor model.safetensors.index.json is there.{}", model,
+  fail(ExitCode::data, "{}: it has no weights: both model.safetensors and model.safetensors.index.json are missing.{}", model,
        foreign.empty() ? " Get the whole model." : foreign);
 }
 
@@ -47,7 +47,7 @@ Deck deck_of(const ImportModelOptions& o) {
   if (const std::string note = find_model(o.model).note; !note.empty()) info("{}", note);  // the others follow with the weights
   Deck deck = require_deck(parse_deck_text(made.text, o.model, {}, 0));
   if (deck.model.lora.rank > 0)
-    fail(ExitCode::usage, "lora.rank = {}: an import is the model alone. Give [lora] to the run that begins with run.init = {}.",
+    fail(ExitCode::usage, "lora.rank = {}: an import holds only the model. Give [lora] to the run that starts with run.init = {}.",
          deck.model.lora.rank, o.model);
   if (deck.run.init.empty()) refuse_without_weights(o.model);
   return deck;
@@ -74,7 +74,7 @@ ImportModelResult import_model(const ImportModelOptions& o) {
   const std::string root = o.run + "/checkpoints";
   const io::CheckpointSurvey there = io::survey_checkpoints(root);
   if (!there.entries.empty() || there.latest || !there.fault.empty())
-    fail(ExitCode::usage, "{}: there are checkpoints already. Choose another folder, or remove them.", root);
+    fail(ExitCode::usage, "{}: it has checkpoints already. Choose another folder, or remove them.", root);
   // One shard of one group, in the layout of one rank.
   const RunTokenizer tokenizer = find_tokenizer(deck, "", "");
   if (const std::string foreign = tokenizer.folder.empty() ? foreign_tokenizer(deck.run.init) : ""; !foreign.empty())

@@ -30,7 +30,7 @@ ModelSource require_model_of_deck(const Deck& deck, bool warn) {
   std::vector<Fault> faults;
   ModelSource source = read_huggingface_folder(deck.run.init, faults);
   if (!faults.empty()) {
-    std::string all = fmt::format("run.init = {} names a model that cannot be taken:", toml_string(deck.run.init));
+    std::string all = fmt::format("run.init = {} names a model that is not supported:", toml_string(deck.run.init));
     for (const Fault& fault : faults) all += "\n  " + fault.str();
     throw Error(ExitCode::usage, all);
   }
@@ -39,7 +39,7 @@ ModelSource require_model_of_deck(const Deck& deck, bool warn) {
   if (source.model.vocab > 0 && deck.model.vocab > source.model.vocab) {
     compared.model.vocab = deck.model.vocab;
     source.notes.push_back(
-        fmt::format("model.vocab = {}, and the model of {} has {} tokens: rows of the others begin as the mean of its rows",
+        fmt::format("model.vocab = {}, but the model of {} has {} tokens: rows of the others start as the mean of its rows",
                     deck.model.vocab, deck.run.init, source.model.vocab));
   }
   const std::vector<std::string> differences = model_differences(deck.model, compared);
@@ -89,10 +89,10 @@ void require_tensors(const io::SafetensorsModel& model, const Deck& deck, const 
     if (!there.is_mxfp4()) continue;
     parts.insert({there.values->name, there.scales->name});
     if (!has_shape(there, tensor.shape))
-      shapes.push_back(fmt::format("{} and {} are {} and {}, which make no {}", there.values->name, there.scales->name,
+      shapes.push_back(fmt::format("{} and {} are {} and {}, which cannot become {}", there.values->name, there.scales->name,
                                    there.values->shape.str(), there.scales->shape.str(), tensor.shape.str()));
     for (const auto* part : {there.values, there.scales})
-      if (part->type != "U8") types.push_back(fmt::format("{} is {}, and bytes (U8) are read", part->name, part->type));
+      if (part->type != "U8") types.push_back(fmt::format("{} is {}, but bytes (U8) are read", part->name, part->type));
   }
   for (const io::SafetensorsModel::Tensor& t : model.tensors()) {
     if (parts.contains(t.name)) continue;
@@ -118,15 +118,15 @@ void require_tensors(const io::SafetensorsModel& model, const Deck& deck, const 
   add(shapes, "of another shape");
   add(types, "of a type other than F32, BF16 and F16");
   add(constants, "with another value than its class computes with here");
-  add(others, "that such a model does not have");
+  add(others, "that this class of model does not have");
   const char* said = is_mistral_model(model.folder()) ? "params.json" : "config.json";
   if (!faults.empty())
-    fail(ExitCode::data, "run.init = {}: its tensors are not those of the {} that its {} says:{}\nGet the model again, or mend its {}.",
+    fail(ExitCode::data, "run.init = {}: its tensors do not match the {} in its {}:{}\nGet the model again, or correct its {}.",
          toml_string(model.folder()), source.architecture, said, faults, said);
   if (warn && !buffers.empty())
-    info("{}: {} tensors are passed over, which the model makes itself: {}", model.folder(), buffers.size(), some_of(buffers));
+    info("{}: {} tensors are skipped, because the model computes them itself: {}", model.folder(), buffers.size(), some_of(buffers));
   if (warn && !further.empty())
-    info("{}: {} tensors are left out, of layers that predict further tokens: {}", model.folder(), further.size(), some_of(further));
+    info("{}: {} tensors of layers that predict further tokens are left out: {}", model.folder(), further.size(), some_of(further));
 }
 
 }  // namespace
@@ -156,7 +156,7 @@ void InitialWeights::read(const Parameter& parameter, const Box& box, std::int64
   if (part.in_order() && !tensor.is_mxfp4()) return model_.read_finite(*tensor.values, part.of_theirs(box), out, at);
   read_part(model_, tensor, part, box, at, out);
   if (const std::int64_t bad = io::first_not_finite(out); bad >= 0)
-    fail(ExitCode::data, "{}: tensor {} has a value that is {} ({}, element {}): nothing of use comes of such a model. Get it again.",
+    fail(ExitCode::data, "{}: tensor {} has a value that is {} ({}, element {}), so the model is useless. Get it again.",
          model_.path_of(*tensor.values), tensor.values->name, io::text_not_finite(out[static_cast<std::size_t>(bad)]), part.ours,
          element_around(box, at + bad, part.shape));
 }

@@ -13,29 +13,29 @@ constexpr std::int64_t usual_window = 4096;
 /// Of Cohere's own program: the class computes what these say, and reads none of them.
 void require_usual(ConfigReader& config) {
   for (const char* key : {"use_parallel_block", "use_gated_activation"})
-    if (!config.truth(key, true)) config.fault(key, "is another block than the class of this model_type computes");
+    if (!config.truth(key, true)) config.fault(key, "differs from the block that the class of this model_type computes");
   if (config.text("position_embedding_type", "rope_gptj") != "rope_gptj")
-    config.fault("position_embedding_type", "is another rotation than the class of this model_type computes");
+    config.fault("position_embedding_type", "differs from the rotation that the class of this model_type computes");
   if (config.real("rotary_pct", 1) != 1) config.fault("rotary_pct", "the rotation of a part of a head's features is not in this version");
   if (config.text("order_of_interleaved_layers", "local_attn_first") != "local_attn_first")
-    config.fault("order_of_interleaved_layers", "is another order of layers than the class of this model_type has; write layer_types");
+    config.fault("order_of_interleaved_layers", "differs from the order of layers in the class of this model_type; write layer_types");
 }
 
 void read_cohere(ConfigReader& config, ModelKeys& m) {
   require_usual(config);
   for (const char* key : {"use_parallel_embedding", "model_max_length", "layer_switch"}) config.find(key);  // of programs
   if (const bool tied = config.truth("use_embedding_sharing", m.tied); tied != m.tied)
-    config.fault("use_embedding_sharing", "is not what tie_word_embeddings says, which the class of this model_type takes alone");
+    config.fault("use_embedding_sharing", "contradicts tie_word_embeddings, the only key that the class of this model_type reads");
   if (config.truth("use_qk_norm", false))
     config.fault("use_qk_norm", "LayerNorm of queries and keys, with weights of each head (Command R+), is not in this version");
-  if (!(m.logit_scale > 0)) config.fault("logit_scale", "is no number above 0"), m.logit_scale = 1;
+  if (!(m.logit_scale > 0)) config.fault("logit_scale", "is not a number above 0"), m.logit_scale = 1;
 }
 
 void read_cohere2(ConfigReader& config, ModelKeys& m) {
   read_cohere(config, m);
   const JsonNode* size = config.find("sliding_window");
   if (config.is_null("sliding_window") || (size && config.whole(*size) == 0))
-    config.fault("sliding_window", "is no window, without which the class of this model_type computes nothing");
+    config.fault("sliding_window", "is not a window, which the class of this model_type needs");
 }
 
 /// Their class knows its own name of the key alone.

@@ -127,8 +127,8 @@ const Family& require_family(const ModelKeys& m) {
   const Family* family = family_of(m);
   if (family && m.router_balance == RouterBalance::bias && TensorNames(family).of("layers.0.moe.router_bias").empty())
     fail(ExitCode::usage,
-         "model.router_balance = \"bias\" chooses experts with biases that {} has no tensors for, and without them tokens would go to "
-         "others; --format hdf5 writes any model",
+         "model.router_balance = \"bias\" chooses experts with biases, but {} has no tensors for them, and without them tokens would go to "
+         "other experts; --format hdf5 writes any model",
          family->architecture);
   if (family) return *family;
   Sayable model(m);
@@ -138,8 +138,7 @@ const Family& require_family(const ModelKeys& m) {
     if (std::vector<std::string> unsaid = model.unsaid(*one); !nearest || unsaid.size() < fewest.size()) nearest = one, fewest = unsaid;
   const std::string layers = describe_layers(m);
   fail(ExitCode::usage,
-       "no class of transformers that is known here has this model: the files of {}, the nearest, cannot say {}; --format hdf5 writes any "
-       "model",
+       "no supported class of transformers has this model: the files of {}, the nearest, cannot express {}; --format hdf5 writes any model",
        nearest->architecture,
        fewest.empty() ? fmt::format("its sizes, its rotation or its layers ({}) together", layers.empty() ? "all see all tokens" : layers)
                       : fmt::format("{}", fmt::join(fewest, ", ")));

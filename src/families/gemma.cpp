@@ -21,7 +21,7 @@ void read_activation(ConfigReader& config, ModelKeys& m) {
   const JsonNode *taken = config.find("hidden_activation"), *other = config.find("hidden_act");
   m.activation = taken ? config.activation(*taken, m) : Activation::gelu_tanh;
   if (other && config.activation(*other, m) != m.activation)
-    config.fault(*other, "is another activation than hidden_activation, which the class of this model_type takes alone; leave it out");
+    config.fault(*other, "differs from hidden_activation, the only key that the class of this model_type reads; leave it out");
 }
 
 void read_gemma(ConfigReader&, ModelKeys& m) {
@@ -30,7 +30,7 @@ void read_gemma(ConfigReader&, ModelKeys& m) {
 
 void read_query_scale(ConfigReader& config, ModelKeys& m) {
   const double scalar = config.real("query_pre_attn_scalar", 256);
-  if (!(scalar > 0)) return config.fault("query_pre_attn_scalar", "is no number above 0");
+  if (!(scalar > 0)) return config.fault("query_pre_attn_scalar", "is not a number above 0");
   m.attention_scale = scalar == static_cast<double>(m.head_dim) ? 0 : 1 / std::sqrt(scalar);
 }
 
@@ -38,7 +38,7 @@ void read_caps(ConfigReader& config, ModelKeys& m, double attention, double logi
   const auto cap = [&](const char* key, double standard) { return config.is_null(key) ? 0 : config.real(key, standard); };
   m.attention_softcap = cap("attn_logit_softcapping", attention), m.logit_softcap = cap("final_logit_softcapping", logits);
   for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"})
-    if (const JsonNode* node = config.find(key); node && !(config.number(*node) > 0)) config.fault(*node, "is no number above 0");
+    if (const JsonNode* node = config.find(key); node && !(config.number(*node) > 0)) config.fault(*node, "is not a number above 0");
   if (config.truth("use_bidirectional_attention", false))
     config.fault("use_bidirectional_attention", "attention to later tokens is not in this version");
 }
@@ -49,7 +49,7 @@ void read_gemma2(ConfigReader& config, ModelKeys& m) {
 void read_gemma3(ConfigReader& config, ModelKeys& m) {
   read_activation(config, m), read_query_scale(config, m), read_caps(config, m, 0, 0);
   if (m.attention_softcap == 0) return;
-  config.fault("attn_logit_softcapping", "is not computed by the class of this model_type; leave it out");
+  config.fault("attn_logit_softcapping", "has no effect in the class of this model_type; leave it out");
   m.attention_softcap = 0;
 }
 

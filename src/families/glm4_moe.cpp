@@ -11,7 +11,7 @@ namespace {
 /// Its several shared experts are one of their widths together.
 void read_shared(ConfigReader& config, ModelKeys& m) {
   const std::int64_t shared = config.whole("n_shared_experts", 1);
-  if (shared < 1 || shared > 4096) return config.fault("n_shared_experts", "is no number of experts that take every token, 1 or more");
+  if (shared < 1 || shared > 4096) return config.fault("n_shared_experts", "is not a number of shared experts, 1 or more");
   m.shared_ff_width = shared * m.expert_ff_width;
 }
 void read_dots1(ConfigReader& config, ModelKeys& m) {
@@ -19,11 +19,11 @@ void read_dots1(ConfigReader& config, ModelKeys& m) {
   if (!config.find("num_local_experts")) config.needed("n_routed_experts");
   if (config.find("n_shared_experts")) read_shared(config, m);
   if (const std::string by = config.text("scoring_func", "sigmoid"); by != "sigmoid" && by != "noaux_tc")
-    config.fault("scoring_func", "is another score of experts than the class of this model_type computes");
+    config.fault("scoring_func", "differs from the score of experts that the class of this model_type computes");
   if (config.text("topk_method", "noaux_tc") != "noaux_tc")
-    config.fault("topk_method", "is another choice of experts than the class of this model_type computes");
+    config.fault("topk_method", "differs from the choice of experts that the class of this model_type computes");
   if (config.whole("moe_layer_freq", 1) != 1)
-    config.fault("moe_layer_freq", "is not 1, and the class of this model_type has experts in each layer");
+    config.fault("moe_layer_freq", "is not 1, but the class of this model_type has experts in each layer");
 }
 void put_shared(Json& c, const ModelKeys& m) { c["n_shared_experts"] = m.shared_ff_width / std::max<std::int64_t>(m.expert_ff_width, 1); }
 

@@ -13,15 +13,14 @@ namespace {
 void read_gpt2(ConfigReader& config, ModelKeys& m) {
   if (m.ff_width == 0) m.ff_width = 4 * m.width;
   const bool says_positions = config.find("n_positions") || config.find("max_position_embeddings");
-  if (says_positions && m.learned_positions < 1) config.fault("n_positions", "is no number of positions");
-  if (m.heads > 0 && m.width % m.heads != 0) config.fault("n_head", fmt::format("{} is no divisor of n_embd {}", m.heads, m.width));
+  if (says_positions && m.learned_positions < 1) config.fault("n_positions", "is not a number of positions");
+  if (m.heads > 0 && m.width % m.heads != 0) config.fault("n_head", fmt::format("{} does not divide n_embd {}", m.heads, m.width));
   if (!config.truth("scale_attn_weights", true)) m.attention_scale = 1;
   if (const JsonNode* layered = config.find("scale_attn_by_inverse_layer_idx"); layered && config.truth(*layered))
     config.fault(*layered, "scales of attention that differ from layer to layer are not in this version");
   if (const JsonNode* context = config.find("n_ctx"); context && says_positions && config.whole(*context) != m.learned_positions)
     config.fault(*context, "is not n_positions; leave one of the two out");
-  if (config.truth("reorder_and_upcast_attn", false))
-    config.unused("reorder_and_upcast_attn (scores of attention are fp32 here, whatever it says)");
+  if (config.truth("reorder_and_upcast_attn", false)) config.unused("reorder_and_upcast_attn (scores of attention are always fp32 here)");
   bool summary = false;
   for (const char* key : {"summary_type", "summary_use_proj", "summary_activation", "summary_first_dropout", "summary_proj_to_labels"})
     summary |= config.find(key) != nullptr;

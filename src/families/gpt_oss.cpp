@@ -15,7 +15,7 @@ bool slides_every_other(std::int64_t layer, std::int64_t) { return layer % 2 == 
 /// attention_bias is of all four projections; hidden_act is the activation that is clamped.
 void read_gpt_oss(ConfigReader& config, ModelKeys& m) {
   m.attention_out_bias = m.qkv_bias;
-  if (m.activation != Activation::silu) config.fault("hidden_act", "is not \"silu\", which the class of this model_type computes always");
+  if (m.activation != Activation::silu) config.fault("hidden_act", "is not \"silu\", which the class of this model_type always computes");
   m.activation = Activation::clamped_silu;
 }
 

@@ -18,7 +18,7 @@ void read_multipliers(ConfigReader& config, ModelKeys& m) {
   const auto above_zero = [&](const char* key) {
     const double value = config.real(key, 1);
     if (value > 0) return value;
-    config.fault(key, "is no number above 0");
+    config.fault(key, "is not a number above 0");
     return 1.0;
   };
   m.embedding_scale = above_zero("embedding_multiplier"), m.residual_scale = above_zero("residual_multiplier");
@@ -41,7 +41,7 @@ constexpr auto keys_of_mamba = std::to_array<const char*>(
 bool rotates(ConfigReader& config) { return config.text("position_embedding_type", "") == "rope"; }
 
 void require_experts(ConfigReader& config, const ModelKeys& m) {
-  if (m.experts < 1) config.fault("num_local_experts", "is no number of experts, which each layer of this model_type has");
+  if (m.experts < 1) config.fault("num_local_experts", "is not a number of experts, which each layer of this model_type has");
 }
 
 void read_granite_shared(ConfigReader& config, ModelKeys& m) {
@@ -55,8 +55,8 @@ void read_hybrid(ConfigReader& config, ModelKeys& m) {
   read_multipliers(config, m);
   for (const char* key : keys_of_mamba) config.find(key);
   if (config.text("normalization_function", "rmsnorm") != "rmsnorm")
-    config.fault("normalization_function", "is another norm than the class of this model_type computes");
-  if (m.shared_ff_width < 1) config.fault("shared_intermediate_size", "is no width of a feed-forward block");
+    config.fault("normalization_function", "differs from the norm that the class of this model_type computes");
+  if (m.shared_ff_width < 1) config.fault("shared_intermediate_size", "is not a width of a feed-forward block");
   const ModelKeys plain;
   if (m.experts == 0) {
     m.ff_width = m.shared_ff_width, m.shared_ff_width = 0, m.shared_gate = plain.shared_gate;

@@ -43,13 +43,13 @@ bool slides(const JsonNode& type) { return type.is("sliding_attention"); }
 /// That all of layer_types are layers of attention, in a class of others.
 void require_attention(ConfigReader& config, const JsonNode* types, std::string_view attention, std::size_t layers) {
   constexpr std::string_view missing = "layers of another kind than attention, Mamba's state-space layers, are not in this version";
-  if (!types) return config.fault("layer_types", fmt::format("is missing, without which all are; {}", missing));
+  if (!types) return config.fault("layer_types", fmt::format("is missing, and without it all are; {}", missing));
   if (types->kind != JsonNode::Kind::list) return config.wrong(*types, "a list of kinds of layers");
   for (const JsonNode& type : types->children)
     if (!type.is(attention) && !type.is("full_attention"))
       return config.fault("layer_types", fmt::format("a layer is {}; {}, \"{}\" is", type.literal.str().substr(0, 60), missing, attention));
   if (types->children.size() != layers)
-    config.fault("layer_types", fmt::format("says {} layers, and num_hidden_layers is {}", types->children.size(), layers));
+    config.fault("layer_types", fmt::format("has {} layers, but num_hidden_layers is {}", types->children.size(), layers));
 }
 
 /// Of layer_types; nothing where the list says something else than these two.
@@ -66,7 +66,7 @@ std::optional<std::vector<bool>> listed(ConfigReader& config, const JsonNode& ty
     windows.push_back(slides(type));
   }
   if (windows.size() == layers) return windows;
-  config.fault("layer_types", fmt::format("says {} layers, and num_hidden_layers is {}", windows.size(), layers));
+  config.fault("layer_types", fmt::format("has {} layers, but num_hidden_layers is {}", windows.size(), layers));
   return std::nullopt;
 }
 
@@ -123,13 +123,13 @@ void read_windows(ConfigReader& config, const WindowRule& rule, std::vector<Laye
     if (types) {
       const auto windows = listed(config, *types, layers.size());
       if (windows && std::ranges::find(*windows, true) != windows->end())
-        config.fault("layer_types", "says windows, and the class of this model_type computes none");
+        config.fault("layer_types", "sets windows, but the class of this model_type computes none");
     }
     return;
   }
   const JsonNode* size = config.find("sliding_window");
   std::int64_t window = size ? config.whole(*size) : config.is_null("sliding_window") ? 0 : rule.standard;
-  if (window < 0) config.fault("sliding_window", "is no number of tokens"), window = 0;
+  if (window < 0) config.fault("sliding_window", "is not a number of tokens"), window = 0;
   std::int64_t first = 28;  // of Qwen's classes
   bool on = true;
   if (rule.key == switched) on = config.truth("use_sliding_window", false), first = config.whole("max_window_layers", first);
@@ -145,12 +145,12 @@ void read_windows(ConfigReader& config, const WindowRule& rule, std::vector<Laye
     if (!said) return;
     const bool any = std::ranges::find(*said, true) != said->end();
     if (rule.lists && any && (!on || window == 0))
-      return config.fault("layer_types", "says windows, and sliding_window or use_sliding_window says that there are none");
+      return config.fault("layer_types", "sets windows, but sliding_window or use_sliding_window turns them off");
     if (rule.lists)
       windows = *said;
     else if (*said != windows)
       return config.fault("layer_types",
-                          "says other windows than sliding_window, which the class of this model_type takes alone; leave it out");
+                          "sets other windows than sliding_window, the only key that the class of this model_type reads; leave it out");
   }
   for (std::size_t i = 0; i < layers.size(); ++i) layers[i].window = windows[i] ? window : 0;
 }

@@ -10,7 +10,7 @@ namespace {
 
 /// Of MiniMax's own program: the class computes what these say, and reads none of them.
 void require_same_block(ConfigReader& config) {
-  const auto differs = [&](const char* key) { config.fault(key, "is another block than the class of this model_type computes"); };
+  const auto differs = [&](const char* key) { config.fault(key, "differs from the block that the class of this model_type computes"); };
   for (const char* key : {"use_qk_norm", "use_routing_bias"})
     if (!config.truth(key, true)) differs(key);
   if (config.text("qk_norm_type", "per_layer") != "per_layer") differs("qk_norm_type");
@@ -27,9 +27,9 @@ void read_rotated_part(ConfigReader& config, ModelKeys& m) {
   if (!rotated) return;
   const std::int64_t features = config.whole(*rotated);
   if (features < 2 || features % 2 != 0 || features > m.head_dim)
-    return config.fault("rotary_dim", "is no even number of a head's features");
+    return config.fault("rotary_dim", "is not an even number of a head's features");
   if (m.rotary_fraction != 1 && rotated_features(m) != features)
-    return config.fault("rotary_dim", "is not what partial_rotary_factor says; leave one of the two out");
+    return config.fault("rotary_dim", "contradicts partial_rotary_factor; leave one of the two out");
   m.rotary_fraction = static_cast<double>(features) / static_cast<double>(m.head_dim);
 }
 

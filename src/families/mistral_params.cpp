@@ -37,17 +37,17 @@ constexpr std::string_view instead_of_params =
     "the same model's config.json and model*.safetensors may be read: get them from its repository";
 /// (key, what such a model is)
 constexpr auto refused_params = std::to_array<std::pair<std::string_view, std::string_view>>({
-    {"vision_encoder", "is of a model of images"},
-    {"multimodal", "is of a model of images or sounds"},
-    {"quantization", "says weights of few bits"},
-    {"lora", "says adapters in the model's own files"},
+    {"vision_encoder", "belongs to a model of images"},
+    {"multimodal", "belongs to a model of images or sounds"},
+    {"quantization", "means quantized weights"},
+    {"lora", "means adapters in the model's own files"},
     {"yarn", "stretches the rotation"},
     {"llama_4_scaling", "scales queries by their position"},
-    {"q_lora_rank", "is of latent attention"},
-    {"kv_lora_rank", "is of latent attention"},
-    {"qk_rope_head_dim", "is of latent attention"},
-    {"qk_nope_head_dim", "is of latent attention"},
-    {"v_head_dim", "is of latent attention"},
+    {"q_lora_rank", "belongs to latent attention"},
+    {"kv_lora_rank", "belongs to latent attention"},
+    {"qk_rope_head_dim", "belongs to latent attention"},
+    {"qk_nope_head_dim", "belongs to latent attention"},
+    {"v_head_dim", "belongs to latent attention"},
 });
 /// They say nothing of the model.
 constexpr auto idle_params = std::to_array<std::string_view>({"max_batch_size", "dtype"});
@@ -73,12 +73,12 @@ class ParamsReader {
     read_experts(m);
     const std::int64_t context = params_.whole("max_position_embeddings", params_.whole("max_seq_len", 0));
     if (const std::string type = params_.text("model_type", "transformer"); type != "transformer")
-      params_.fault("model_type", fmt::format("{} is not read; \"transformer\" is", toml_string(shortened(type))));
+      params_.fault("model_type", fmt::format("{} cannot be read; only \"transformer\" can", toml_string(shortened(type))));
     if (const std::string activation = params_.text("activation", "silu"); activation != "silu")
-      params_.fault("activation", fmt::format("{} is not read; \"silu\" is", toml_string(shortened(activation))));
-    if (!params_.truth("causal", true)) params_.fault("causal", "a model that sees what follows is not read");
+      params_.fault("activation", fmt::format("{} cannot be read; only \"silu\" can", toml_string(shortened(activation))));
+    if (!params_.truth("causal", true)) params_.fault("causal", "a model without a causal mask cannot be read");
     for (const auto& [key, what] : refused_params)
-      if (params_.find(key)) params_.fault(key, fmt::format("{}, which is not read of params.json; {}", what, instead_of_params));
+      if (params_.find(key)) params_.fault(key, fmt::format("{}, which cannot be read from params.json; {}", what, instead_of_params));
     read_windows(m);
     refuse_unknown();
     return {.model = m,
@@ -96,7 +96,7 @@ class ParamsReader {
       m.rope_theta = params_.real("rope_theta", 0);
     else
       params_.fault("rope_theta",
-                    "is missing, and readers differ in what that means: add it to the file, 1e4 of a Mistral 7B v0.1, 1e6 of later models");
+                    "is missing, and readers assume different values: add it to the file, 1e4 for a Mistral 7B v0.1, 1e6 for later models");
   }
 
   void read_experts(ModelKeys& m) {
@@ -109,7 +109,8 @@ class ParamsReader {
     m.normalize_top_k = true;
     for (const JsonNode& node : moe->children)
       if (node.kind != JsonNode::Kind::null && !experts.knows(node.name))
-        params_.fault_at_name(node, fmt::format("is not read of params.json: experts are those of a Mixtral here; {}", instead_of_params));
+        params_.fault_at_name(
+            node, fmt::format("cannot be read from params.json: experts must be those of a Mixtral here; {}", instead_of_params));
   }
 
   /// A number, or one a layer, which are repeated; null: all keys.
@@ -118,7 +119,7 @@ class ParamsReader {
     if (!said || m.layers < 1 || m.layers > 10'000) return;
     const bool list = said->kind == JsonNode::Kind::list;
     if (list && (said->children.empty() || static_cast<std::size_t>(m.layers) % said->children.size() != 0))
-      return params_.fault(*said, fmt::format("has {} numbers, of which {} layers are no multiple", said->children.size(), m.layers));
+      return params_.fault(*said, fmt::format("has {} numbers, of which {} layers are not a multiple", said->children.size(), m.layers));
     std::vector<LayerKeys> layers;
     for (std::int64_t i = 0; i < m.layers; ++i) {
       const JsonNode& one = list ? said->children[static_cast<std::size_t>(i) % said->children.size()] : *said;
@@ -134,8 +135,8 @@ class ParamsReader {
     for (const JsonNode& node : params_.members())
       if (node.kind != JsonNode::Kind::null && !params_.knows(node.name) && std::ranges::find(idle_params, node.name) == idle_params.end())
         params_.fault_at_name(node,
-                              "is not a key that is known of params.json, so the model may be another than a deck can say; where no "
-                              "number depends on it, take it out of the file");
+                              "is not a known key of params.json, so a deck may not describe the model fully; if no number depends on it, "
+                              "remove it from the file");
   }
 
   const std::string& file_;

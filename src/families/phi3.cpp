@@ -12,9 +12,9 @@ namespace {
 void read_phi3(ConfigReader& config, ModelKeys&) {
   config.find("original_max_position_embeddings");
   if (config.truth("lm_head_bias", false))
-    config.fault("lm_head_bias", "a bias of the head is not what the class of this model_type computes");
+    config.fault("lm_head_bias", "a bias of the head is not computed by the class of this model_type");
   for (const char* key : {"full_attn_mod", "interpolate_factor"})
-    if (config.real(key, 1) != 1) config.fault(key, "is not 1, and the class of transformers does not know it");
+    if (config.real(key, 1) != 1) config.fault(key, "is not 1, but the class of transformers does not know it");
 }
 
 /// Its class has them beside the rotation, of which it takes three keys. The context is what cosines and sines are scaled by. It knows no

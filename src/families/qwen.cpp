@@ -20,7 +20,7 @@ constexpr WindowRule qwen3_moe_window{.key = WindowRule::Key::switched, .standar
 /// The layer of each number that the step divides has experts, where no list names it; the first is number 1 here and 0 there.
 void read_sparse(ConfigReader& config, std::vector<LayerKeys>& layers) {
   const std::int64_t step = config.whole("decoder_sparse_step", 1);
-  if (step < 1) return config.fault("decoder_sparse_step", "is no number of layers, 1 or more");
+  if (step < 1) return config.fault("decoder_sparse_step", "is not a number of layers, 1 or more");
   for (std::size_t i = 0; i < layers.size(); ++i) layers[i].experts = (static_cast<std::int64_t>(i) + 1) % step == 0;
   const JsonNode* dense = config.find("mlp_only_layers");
   if (!dense) return;

@@ -109,14 +109,14 @@ class FamilyReader {
       return one.name == "AutoTokenizer" || text.substr(text.rfind('.') + 1).starts_with(name);
     };
     if (!family_.own_code || auto_map.kind != JsonNode::Kind::object || !std::ranges::all_of(auto_map.children, is_it)) return false;
-    config_.unused("auto_map (its code is taken to be transformers' own class)");
+    config_.unused("auto_map (its code is assumed to be transformers' own class)");
     return true;
   }
 
   bool is_mxfp4(const JsonNode& quantization) {
     const JsonNode* method = family_.mxfp4 && quantization.kind == JsonNode::Kind::object ? quantization.member("quant_method") : nullptr;
     if (!method || !method->is("mxfp4")) return false;
-    config_.unused("quantization_config (weights of experts are read out of MXFP4, and are not quantised again)");
+    config_.unused("quantization_config (weights of experts are decoded from MXFP4, and are not quantised again)");
     return true;
   }
 
@@ -184,8 +184,8 @@ class FamilyReader {
     std::vector<std::string_view> supported;
     for (const Family& known : families()) supported.push_back(known.architecture);
     const std::string given = classes->children.empty() ? classes->literal.str() : classes->children[0].literal.str();
-    config_.fault("architectures", fmt::format("{} is not what is read here of model_type \"{}\"; supported: {}", shortened(given),
-                                               family_.type, fmt::join(supported, ", ")));
+    config_.fault("architectures", fmt::format("{} is not supported for model_type \"{}\"; supported: {}", shortened(given), family_.type,
+                                               fmt::join(supported, ", ")));
   }
 
   void refuse_unknown() {
@@ -193,19 +193,18 @@ class FamilyReader {
       if (node.kind == JsonNode::Kind::null || config_.knows(node.name)) continue;
       if (node.name == "output_router_logits" && node.written == "true") {
         config_.unused(
-            "output_router_logits (with it transformers trains with router_aux_loss_coef, over the tokens of all layers at once; "
-            "model.router_aux_loss is a layer's, and the deck says it)");
+            "output_router_logits (with it transformers trains with router_aux_loss_coef over the tokens of all layers at once; "
+            "model.router_aux_loss is for each layer, and the deck sets it)");
         continue;
       }
       if (holds(harmless, node.name)) continue;
       if (holds(unused, node.name)) {
-        config_.unused(node.name == "router_aux_loss_coef" ? node.name + " (model.router_aux_loss is a layer's)" : node.name);
+        config_.unused(node.name == "router_aux_loss_coef" ? node.name + " (model.router_aux_loss is for each layer)" : node.name);
         continue;
       }
-      config_.fault_at_name(node,
-                            fmt::format("is not a key that is known of model_type \"{}\", so the model may be another than a deck can "
-                                        "say; where no number depends on it, take it out of the file",
-                                        family_.type));
+      config_.fault_at_name(node, fmt::format("is not a known key of model_type \"{}\", so a deck may not describe the model fully; if no "
+                                              "number depends on it, remove it from the file",
+                                              family_.type));
     }
   }
 
@@ -218,7 +217,7 @@ void refuse_type(ConfigReader& config, const std::string& type) {
   for (const Family& known : families()) types.push_back(known.type);
   if (const RefusedFamily* refused = refused_family(type)) missing = refused->missing;
   if (config.find("text_config")) missing.push_back("models of more than text (text_config)");
-  const std::string what = missing.empty() ? "is not a model that a deck can say; "
+  const std::string what = missing.empty() ? "is not a model that a deck can describe; "
                                            : fmt::format("is not in this version, which lacks {}. In it ", fmt::join(missing, "; "));
   config.fault("model_type", fmt::format("{} {}{} are", toml_string(shortened(type)), what, fmt::join(types, ", ")));
 }
@@ -230,7 +229,7 @@ ModelSource read_text_part(ConfigReader& whole, const WholeModel& model, const s
   if (text->kind != JsonNode::Kind::object) return whole.wrong(*text, "an object { ... }"), ModelSource{};
   ConfigReader config(*text, file, faults);
   if (const std::string type = config.text("model_type", std::string(model.text_type)); type != model.text_type)
-    return config.fault("model_type", fmt::format("{} is not the text model of a {} that is read here; {} is", toml_string(shortened(type)),
+    return config.fault("model_type", fmt::format("{} is not a supported text model of a {}; {} is", toml_string(shortened(type)),
                                                   model.type, model.text_type)),
            ModelSource{};
   ModelSource source = FamilyReader(config, *family_named(model.text_type)).read(file);
@@ -239,18 +238,19 @@ ModelSource read_text_part(ConfigReader& whole, const WholeModel& model, const s
   source.text_part = true;
   if (const JsonNode* classes = whole.find("architectures");
       classes && !(classes->kind == JsonNode::Kind::list && classes->children.size() == 1 && classes->children[0].is(model.architecture)))
-    whole.fault(*classes, fmt::format("is not {}, what is read here of model_type \"{}\"", model.architecture, model.type));
+    whole.fault(*classes, fmt::format("is not {}, the only supported value for model_type \"{}\"", model.architecture, model.type));
   for (const Refused& row : refused_keys)
     if (row.key != "text_config" && whole.find(row.key)) whole.fault(row.key, std::string(row.why));
   for (const JsonNode& node : whole.members())
     if (node.kind != JsonNode::Kind::null && !whole.knows(node.name) && !holds(harmless, node.name) && node.name != "initializer_range" &&
         !node.name.ends_with("_token_id") && std::ranges::find(model.beside, node.name) == model.beside.end())
-      whole.fault_at_name(node, fmt::format("is not a key that is known of model_type \"{}\"; where no number of its text model depends on "
-                                            "it, take it out of the file",
-                                            model.type));
+      whole.fault_at_name(
+          node,
+          fmt::format("is not a known key of model_type \"{}\"; if no number of its text model depends on it, remove it from the file",
+                      model.type));
   source.notes.push_back(
-      fmt::format("{}: a {}, of which the text model ({}) is read; what sees images is left out, and an export is the text model alone",
-                  file, model.architecture, source.architecture));
+      fmt::format("{}: a {}; only its text model ({}) is read. The image part is left out, and an export is the text model alone", file,
+                  model.architecture, source.architecture));
   return source;
 }
 

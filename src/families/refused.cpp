@@ -7,7 +7,7 @@ namespace {
 
 // What several of them have.
 constexpr std::string_view mla = "multi-head latent attention (q_lora_rank, kv_lora_rank, qk_rope_head_dim)";
-constexpr std::string_view groups = "routers by groups of experts that are scored by a softmax (n_group, topk_group)";
+constexpr std::string_view groups = "routers by groups of experts with softmax scores (n_group, topk_group)";
 constexpr std::string_view sparse = "attention to chosen tokens (index_topk)";
 constexpr std::string_view delta = "gated DeltaNet, a linear attention (linear_num_key_heads, linear_conv_kernel_dim)";
 constexpr std::string_view partial = "the rotation of a part of a head's features (partial_rotary_factor)";
@@ -33,14 +33,14 @@ const std::vector<RefusedFamily>& refused_families() {
        {"embeddings for each layer (hidden_size_per_layer_input)",
         "keys and values that layers share (num_kv_shared_layers, attention_k_eq_v)", "heads of another width on some layers"}},
       {{"olmo"}, {"norms without a weight"}},
-      {{"mellum"}, {"keys of its own (layer_rope_theta)"}},
+      {{"mellum"}, {"separate keys (layer_rope_theta)"}},
       {{"ministral3"}, {"a scale of queries that grows with the position (llama_4_scaling_beta)"}},
       {{"llama4", "llama4_text"},
        {"layers without a rotation (no_rope_layers)", "attention within chunks (attention_chunk_size)",
         "a router that scales what experts are given"}},
-      {{"cohere2_moe"}, {"attention beside experts", "names of its shared expert (num_shared_experts)"}},
+      {{"cohere2_moe"}, {"attention beside experts", "attention parallel to experts"}},
       {{"mamba", "mamba2", "jamba", "bamba", "falcon_h1", "nemotron_h"}, {mamba}},
-      {{"lfm2", "lfm2_moe"}, {"short convolutions in the place of attention (layer_types \"conv\")"}},
+      {{"lfm2", "lfm2_moe"}, {"short convolutions instead of attention (layer_types \"conv\")"}},
   };
   return rows;
 }

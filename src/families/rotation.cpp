@@ -32,7 +32,7 @@ class RotationReader {
     for (const JsonNode* node : {full, sliding})
       if (node && node->kind != JsonNode::Kind::object) return config_.wrong(*node, "an object { ... }"), WindowRotation{};
     if (newer && !full && !sliding)
-      return config_.fault(*newer, "has neither full_attention nor sliding_attention, whose rotations it says"), WindowRotation{};
+      return config_.fault(*newer, "has neither full_attention nor sliding_attention, to which its rotations belong"), WindowRotation{};
     if (newer)
       for (const JsonNode& part : newer->children)
         if (&part != full && &part != sliding) config_.fault(part, "is neither full_attention nor sliding_attention");
@@ -45,7 +45,7 @@ class RotationReader {
       local.rope_theta = config_.real(rule.theta_key, local.rope_theta);
     else if (older && !sliding && m.rope_theta != standard)
       config_.fault("rope_theta",
-                    "is taken by transformers 4 for all layers, and by version 5 for those without a window alone; write rope_parameters");
+                    "applies to all layers in transformers 4, but only to those without a window in version 5; write rope_parameters");
     read_both(m, given_as("rope_scaling"), full);
     if (sliding) local.rope_scaling = RopeMode::none, read_one(local, *sliding, false);
     if (local.rope_scaling != RopeMode::none) {
@@ -68,13 +68,12 @@ class RotationReader {
     read_one(other, *newer);
     const JsonNode* theta = newer->member("rope_theta");
     if (theta && other.rope_theta != m.rope_theta)
-      config_.fault(*theta,
-                    fmt::format("is {} in rope_parameters, and transformers takes rope_scaling alone where both stand, with {}; write "
-                                "rope_theta into rope_scaling too, or leave one of the two out",
-                                shortest(other.rope_theta), shortest(m.rope_theta)));
+      config_.fault(*theta, fmt::format("is {} in rope_parameters, but if both are present transformers reads only rope_scaling, with {}; "
+                                        "write rope_theta into rope_scaling too, or leave one of the two out",
+                                        shortest(other.rope_theta), shortest(m.rope_theta)));
     other.rope_theta = m.rope_theta;
     if (other.rope_scaling != RopeMode::none && !(other == m))
-      config_.fault("rope_parameters", "says another rotation than rope_scaling; leave one of the two out");
+      config_.fault("rope_parameters", "sets another rotation than rope_scaling; leave one of the two out");
   }
 
   /// An empty one is none.
@@ -88,12 +87,12 @@ class RotationReader {
   void read_one(ModelKeys& m, const JsonNode& rotation, bool of_file = true) {
     const JsonNode *kind = rotation.member("rope_type"), *old_name = rotation.member("type");
     if (kind && old_name && kind->written != old_name->written)
-      config_.fault(*old_name, fmt::format("is {}, and rope_type is {}; leave one of the two out", shortened(old_name->literal.str()),
+      config_.fault(*old_name, fmt::format("is {}, but rope_type is {}; leave one of the two out", shortened(old_name->literal.str()),
                                            shortened(kind->literal.str())));
     if (!kind) kind = old_name;
     if (const JsonNode* theta = rotation.member("rope_theta")) {
       if (const JsonNode* above = config_.find("rope_theta"); of_file && above && config_.number(*above) != config_.number(*theta))
-        config_.fault(*theta, fmt::format("is {} in {}, and {} outside of it; leave one of the two out", shortest(config_.number(*theta)),
+        config_.fault(*theta, fmt::format("is {} in {}, but {} outside of it; leave one of the two out", shortest(config_.number(*theta)),
                                           rotation.name, shortest(config_.number(*above))));
       m.rope_theta = config_.number(*theta);
     }
@@ -103,7 +102,7 @@ class RotationReader {
     if (!kind || kind->is("default")) return;
     if (is_longrope) return m.rope_scaling = RopeMode::longrope, read_longrope(m, rotation);
     if (rule_.longrope_alone)
-      return config_.fault(*kind, fmt::format("{} is no rotation of this model_type's class; \"default\" and \"longrope\" are",
+      return config_.fault(*kind, fmt::format("{} is not a rotation of this model_type's class; \"default\" and \"longrope\" are",
                                               shortened(kind->literal.str())));
     for (const RopeMode scaling : {RopeMode::llama3, RopeMode::linear, RopeMode::dynamic, RopeMode::yarn})
       if (kind->is(word_of(scaling))) return m.rope_scaling = scaling, read_scaling(m, rotation);
@@ -118,10 +117,10 @@ class RotationReader {
       if (!list) return config_.fault(rotation, fmt::format("has no {}, which a rotation of type longrope needs", key));
       if (list->kind != JsonNode::Kind::list) return config_.wrong(*list, "a list of numbers");
       for (const JsonNode& factor : list->children)
-        if (out.push_back(config_.number(factor)); !(out.back() > 0)) config_.fault(factor, "is no number above 0");
+        if (out.push_back(config_.number(factor)); !(out.back() > 0)) config_.fault(factor, "is not a number above 0");
       const auto pairs = static_cast<std::size_t>(rotated_features(m) / 2);
       if (m.head_dim > 0 && out.size() != pairs)
-        config_.fault(*list, fmt::format("has {} numbers, and {} pairs of features of a head are rotated", out.size(), pairs));
+        config_.fault(*list, fmt::format("has {} numbers, but {} pairs of features of a head are rotated", out.size(), pairs));
     };
     factors("short_factor", m.rope_short_factors), factors("long_factor", m.rope_long_factors);
     const std::int64_t context = config_.whole("max_position_embeddings", 0);
@@ -131,7 +130,7 @@ class RotationReader {
                                                    : config_.needed("max_position_embeddings");
     if (rule_.longrope_alone && original && config_.number(*original) != static_cast<double>(m.rope_original_context))
       config_.fault(*original,
-                    "is another than original_max_position_embeddings of config.json, which the class takes alone; leave it out");
+                    "differs from original_max_position_embeddings of config.json, the only key that the class reads; leave it out");
     if (m.rope_original_context < 2) return config_.fault(rotation, "has no original_max_position_embeddings of 2 tokens or more");
     if (const JsonNode* factor = rotation.member("factor"))
       m.rope_factor = config_.number(*factor);
@@ -181,9 +180,9 @@ class RotationReader {
       if (part.kind == JsonNode::Kind::null || whole_head) continue;
       const auto row = std::ranges::find(huggingface::rotation_keys, std::string_view(part.name), &huggingface::RotationKey::key);
       if (row == huggingface::rotation_keys.end())
-        config_.fault(part, "is a part of a rotation that is not in this version");
+        config_.fault(part, "belongs to a rotation that is not in this version");
       else if (!row->types.empty() && type.empty())
-        config_.fault(part, fmt::format("stands in {} without a rope_type, which says what it is for", rotation.name));
+        config_.fault(part, fmt::format("is in {} without a rope_type, which it needs", rotation.name));
       else if (!row->types.empty() && row->types.find(type) == std::string_view::npos)
         config_.unused(fmt::format("{}.{}", rotation.name, part.name));
     }

@@ -12,8 +12,8 @@ void read_rotated(ConfigReader& config, std::vector<LayerKeys>& layers) {
   const JsonNode* rotated = config.find("no_rope_layers");
   if (rotated && rotated->children.size() != layers.size())
     return config.fault("no_rope_layers",
-                        fmt::format("says {} layers, and num_hidden_layers is {}", rotated->children.size(), layers.size()));
-  if (!rotated && interval < 1) return config.fault("no_rope_layer_interval", "is no number of layers");
+                        fmt::format("has {} layers, but num_hidden_layers is {}", rotated->children.size(), layers.size()));
+  if (!rotated && interval < 1) return config.fault("no_rope_layer_interval", "is not a number of layers");
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const bool rotates = rotated ? config.whole(rotated->children[i]) != 0 : (static_cast<std::int64_t>(i) + 1) % interval != 0;
     if (!rotates) layers[i].positions = PositionMode::none;

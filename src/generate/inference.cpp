@@ -22,7 +22,7 @@ Deck deck_of(const io::CheckpointReader& reader, RunDevice device) {
 
 std::string what_to_do(const LoadOptions& options) {
   return fmt::format("Choose another --device or a machine with more memory{}.",
-                     options.text.capacity > 0 ? ", or ask for less: fewer --tokens and a shorter prompt take less" : "");
+                     options.text.capacity > 0 ? ", or use fewer --tokens and a shorter prompt" : "");
 }
 
 RunPlan plan_of(Deck& deck, const LoadOptions& options, std::int64_t rows) {

@@ -23,7 +23,7 @@ constexpr std::string_view wanted =
 
 std::string take_text(const Json& object, const char* key, const std::string& where) {
   const Json* found = object.find(key);
-  if (!found || !found->is_string()) fail(ExitCode::data, "{}: it has no string \"{}\". {}", where, key, wanted);
+  if (!found || !found->is_string()) fail(ExitCode::data, "{}: it lacks the string \"{}\". {}", where, key, wanted);
   return found->get<std::string>();
 }
 
@@ -42,7 +42,7 @@ void look_at_others(const Json& object, const std::string& where, io::UnusedKeys
     const bool used = text ? key == "text" : key == "choices" || key == "answer" || key == (messages ? "messages" : "context");
     if (used) continue;
     if (messages && std::ranges::find(of_conversations, key) != of_conversations.end())
-      fail(ExitCode::data, "{}: a task's messages are rendered without \"{}\". Say it in a message, or leave it out.", where, key);
+      fail(ExitCode::data, "{}: a task's messages are rendered without \"{}\". Put it into a message, or leave it out.", where, key);
     unused.add(key);
   }
 }
@@ -52,14 +52,14 @@ TaskItem item_of(const std::string& text, std::int64_t line, const std::string& 
   try {
     object = Json::parse(text);
   } catch (const JsonError& error) {
-    fail(ExitCode::data, "{}: this is no JSON: {}. {}", where, error.what(), wanted);
+    fail(ExitCode::data, "{}: this is not JSON: {}. {}", where, error.what(), wanted);
   }
-  if (!object.is_object()) fail(ExitCode::data, "{}: this is no JSON object. {}", where, wanted);
+  if (!object.is_object()) fail(ExitCode::data, "{}: this is not a JSON object. {}", where, wanted);
   leave_out_nulls(object);
   TaskItem item;
   item.line = line;
   if (object.contains("text")) {
-    if (object.contains("choices")) fail(ExitCode::data, "{}: it has a \"text\" beside \"choices\". {}", where, wanted);
+    if (object.contains("choices")) fail(ExitCode::data, "{}: it has \"text\" and \"choices\". {}", where, wanted);
     item.text = take_text(object, "text", where);
     if (item.text.empty()) fail(ExitCode::data, "{}: \"text\" is empty, so there is nothing to read. Remove the line.", where);
     return look_at_others(object, where, unused), item;
@@ -67,19 +67,19 @@ TaskItem item_of(const std::string& text, std::int64_t line, const std::string& 
   if (const Json* messages = object.find("messages"); !messages) {
     item.context = take_text(object, "context", where);
   } else {
-    if (object.contains("context")) fail(ExitCode::data, "{}: it has \"messages\" beside a \"context\". {}", where, wanted);
+    if (object.contains("context")) fail(ExitCode::data, "{}: it has \"messages\" and a \"context\". {}", where, wanted);
     item.messages = messages->dump();
   }
   const Json *choices = object.find("choices"), *answer = object.find("answer");
   if (!choices || !choices->is_array() || choices->size() < 2)
-    fail(ExitCode::data, "{}: it has no list \"choices\" of two or more. {}", where, wanted);
+    fail(ExitCode::data, "{}: it lacks a list \"choices\" of two or more. {}", where, wanted);
   for (const auto& choice : *choices) {
     if (!choice.is_string() || choice.text().empty())
-      fail(ExitCode::data, "{}: choice {} is no text, or an empty one. {}", where, item.choices.size(), wanted);
+      fail(ExitCode::data, "{}: choice {} is not a text, or an empty one. {}", where, item.choices.size(), wanted);
     item.choices.push_back(choice.get<std::string>());
   }
   if (!answer || !answer->is_number_integer() || answer->get<std::int64_t>() < 0 || answer->get<std::int64_t>() >= std::ssize(item.choices))
-    fail(ExitCode::data, "{}: \"answer\" is no number from 0 to {}. {}", where, item.choices.size() - 1, wanted);
+    fail(ExitCode::data, "{}: \"answer\" is not a number from 0 to {}. {}", where, item.choices.size() - 1, wanted);
   item.answer = answer->get<std::size_t>();
   look_at_others(object, where, unused);
   return item;
@@ -138,11 +138,10 @@ LoadedModel Examiner::load(const std::string& checkpoint, RunDevice device, cons
   const Deck deck = load_deck(checkpoint, device);
   const std::string folder = choose_tokenizer(tokenizer.folder, checkpoint);
   if (folder.empty() && deck.model.vocab != byte_tokenizer_vocab)
-    fail(
-        ExitCode::usage,
-        "this model has a vocabulary of {}, which is not the byte tokenizer's ({}), and no tokenizer lies beside its run: give --tokenizer "
-        "DIR, or evaluate it on a token file (--data).",
-        deck.model.vocab, byte_tokenizer_vocab);
+    fail(ExitCode::usage,
+         "this model has a vocabulary of {}, not the byte tokenizer's ({}), and its run has no tokenizer. Give --tokenizer DIR, or "
+         "evaluate it on a token file (--data).",
+         deck.model.vocab, byte_tokenizer_vocab);
   texts_ = task_tokens(items_, path, {folder, tokenizer.chat_template, tokenizer.memory}, deck.model.vocab);
   cut(deck.batch.sequence_length, path);
   const std::int64_t longest = std::ranges::max_element(pieces_, {}, &TaskPiece::places)->places();

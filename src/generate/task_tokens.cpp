@@ -25,11 +25,10 @@ Texts as_bytes(const std::vector<TaskItem>& items, const std::string& path) {
   Texts all;
   for (const TaskItem& item : items) {
     if (!item.messages.empty())
-      fail(
-          ExitCode::usage,
-          "{}:{}: \"messages\" are rendered by a model's chat template, and this model's tokenizer is that of bytes. Give --tokenizer DIR, "
-          "or a \"context\".",
-          path, item.line);
+      fail(ExitCode::usage,
+           "{}:{}: a model's chat template renders \"messages\", but this model's tokenizer is the byte tokenizer. Give --tokenizer DIR, "
+           "or a \"context\".",
+           path, item.line);
     all.emplace_back();
     if (!item.question()) all.back().push_back(bytes_of(item.text, item.text.size()));
     for (const std::string& choice : item.choices) all.back().push_back(bytes_of(item.context + choice, choice.size()));
@@ -91,7 +90,7 @@ std::vector<std::vector<ScoredText>> task_tokens(const std::vector<TaskItem>& it
       for (const std::int32_t id : scored.tokens)
         if (id >= vocab)
           fail(ExitCode::data,
-               "{}:{}: {}/tokenizer.json makes token {}, and the model has {} tokens: it is the tokenizer of another model.", path,
+               "{}:{}: {}/tokenizer.json makes token {}, but the model has {} tokens: it is the tokenizer of another model.", path,
                items[item].line, chosen.folder, id, vocab);
       all[item].push_back(std::move(scored));
     }

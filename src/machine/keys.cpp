@@ -64,11 +64,11 @@ void add_products(std::vector<MachineKey>& keys, DType dtype, const std::string&
   const auto in = [&](const char* leaf) { return fmt::format("gemm.{}.{}", type, leaf); };
   const std::vector<std::string> sizes{"tokens", "outputs", "inputs"};
   using R = ComputeRates;
-  keys.push_back({in("peak"), flops, Needed::with_section, "what the hardware can do at most, the yardstick of MFU",
+  keys.push_back({in("peak"), flops, Needed::with_section, "the most that the hardware can do; MFU is a share of it",
                   [=](MachineProfile& p) { return MachineField{&p.rates(dtype).peak}; }});
   for (std::size_t a = 0; a < sizes.size(); ++a)
     keys.push_back({in(sizes[a].c_str()), MachineValue::sizes, Needed::with_section,
-                    "sizes of linear layers at which the rates are known, rising", axis(&R::forward, dtype, a)});
+                    "sizes of linear layers at which the rates are known, in rising order", axis(&R::forward, dtype, a)});
   const std::pair<const char*, RateGrid R::*> products[] = {
       {"forward", &R::forward}, {"input_gradient", &R::input_gradient}, {"weight_gradient", &R::weight_gradient}};
   for (const auto& [leaf, grid] : products)
@@ -84,7 +84,7 @@ void add_compute(std::vector<MachineKey>& keys, DType dtype) {
   add_products(keys, dtype, std::string(name_of(dtype)));
   for (std::size_t a = 0; a < lengths.size(); ++a)
     keys.push_back({in("attention", lengths[a].c_str()), MachineValue::sizes, Needed::with_section,
-                    "lengths of a sequence, or features of a head, at which the rates are known, rising",
+                    "lengths of a sequence, or features of a head, at which the rates are known, in rising order",
                     axis(&R::attention_forward, dtype, a)});
   const std::pair<const char*, RateGrid R::*> passes[] = {{"forward", &R::attention_forward}, {"backward", &R::attention_backward}};
   for (const auto& [leaf, grid] : passes)
@@ -92,7 +92,7 @@ void add_compute(std::vector<MachineKey>& keys, DType dtype) {
                     "rates of causal attention, for each of tokens x head_dim, head_dim running fastest; or one for all",
                     rates(grid, dtype), lengths});
   keys.push_back({in("kernels", "bytes"), amounts, Needed::with_section,
-                  "amounts that a call reads and writes at which the rates are known, rising", [=](MachineProfile& p) {
+                  "bytes that a call reads and writes at which the rates are known, in rising order", [=](MachineProfile& p) {
                     auto& axes = p.rates(dtype).kernels["stream"].axes;
                     axes.resize(1);
                     return MachineField{&axes.front()};
@@ -101,7 +101,8 @@ void add_compute(std::vector<MachineKey>& keys, DType dtype) {
     keys.push_back({in("kernels", kernel),
                     traffic_list,
                     std::string_view(kernel) == "stream" ? Needed::with_section : Needed::never,
-                    "what calls of it read and write a second, for each of bytes, or one for all; kernels that are not listed go at stream",
+                    "bytes that its calls read and write a second, for each of bytes, or one for all; kernels that are not listed have the "
+                    "rate of stream",
                     [=](MachineProfile& p) { return MachineField{&p.rates(dtype).kernels[kernel].rates}; },
                     {"bytes"}});
 }
@@ -111,18 +112,19 @@ void add_losses(std::vector<MachineKey>& keys) {
   using P = MachineProfile;
   const char* of_programs = "share of this profile's rates of kernels that programs reach in a step: ";
   const std::vector<MachineKey> losses{
-      {"power.limit", watts, Needed::with_section, "what a GPU may take", at([](P& p) { return &p.power.limit; })},
-      {"power.rated", watts, Needed::with_section, "at which the rates of this profile are said", at([](P& p) { return &p.power.rated; })},
+      {"power.limit", watts, Needed::with_section, "power that a GPU may take", at([](P& p) { return &p.power.limit; })},
+      {"power.rated", watts, Needed::with_section, "power at which the rates of this profile were measured",
+       at([](P& p) { return &p.power.rated; })},
       {"power.exponent", share, Needed::with_section, "products and attention take (rated / limit)^exponent as long",
        at([](P& p) { return &p.power.exponent; })},
-      {"contention.compute", share, Needed::with_section, "share of its rate that compute loses while a collective runs beside it",
+      {"contention.compute", share, Needed::with_section, "share of its rate that compute loses while a collective runs",
        at([](P& p) { return &p.contention; })},
       {"jitter.ranks", share, Needed::with_section,
        "standard deviation of compute's time over ranks, as a share of it: a step waits for the slowest of them",
        at([](P& p) { return &p.jitter; })},
       {"efficiency.low", share, Needed::with_section, fmt::format("{}the slowest", of_programs),
        at([](P& p) { return &p.efficiency.low; })},
-      {"efficiency.likely", share, Needed::with_section, fmt::format("{}what predictions take", of_programs),
+      {"efficiency.likely", share, Needed::with_section, fmt::format("{}the share that predictions use", of_programs),
        at([](P& p) { return &p.efficiency.likely; })},
       {"efficiency.high", share, Needed::with_section, fmt::format("{}the fastest", of_programs),
        at([](P& p) { return &p.efficiency.high; })}};
@@ -132,26 +134,26 @@ void add_losses(std::vector<MachineKey>& keys) {
 std::vector<MachineKey> make_keys() {
   using P = MachineProfile;
   std::vector<MachineKey> keys{
-      {"machine.name", text, Needed::always, "what this is, for people", at([](P& p) { return &p.name; })},
-      {"machine.device", text, Needed::always, "what ranks compute with: \"cuda\" or \"host\"", at([](P& p) { return &p.device; })},
+      {"machine.name", text, Needed::always, "description of the machine, for people", at([](P& p) { return &p.name; })},
+      {"machine.device", text, Needed::always, "device that ranks compute with: \"cuda\" or \"host\"", at([](P& p) { return &p.device; })},
       {"machine.ranks_per_node", count, Needed::always, "ranks of a node, one a GPU", at([](P& p) { return &p.ranks_per_node; })},
       {"machine.threads", count, Needed::never, "threads that a rank of the host was measured with", at([](P& p) { return &p.threads; })},
       {"machine.device_memory", bytes, Needed::never, "memory of a rank's GPU", at([](P& p) { return &p.device_memory; })},
       {"machine.host_memory", bytes, Needed::never, "memory of a node, for all its ranks", at([](P& p) { return &p.host_memory; })},
       {"machine.assumed", MachineValue::keys, Needed::never,
-       "figures that rest on nobody's measurement, as patterns of keys: predictions say how many of them they rest on",
+       "figures that nobody measured, as patterns of keys: predictions count how many of them they use",
        at([](P& p) { return &p.assumed; })},
-      {"machine.price", number, Needed::never, "of a rank for an hour, in any currency", at([](P& p) { return &p.price; })},
-      {"overhead.task", seconds, Needed::always, "what each task takes beside its work", at([](P& p) { return &p.task_overhead; })},
-      {"overhead.call", seconds, Needed::always, "the least that a call of a kernel takes", at([](P& p) { return &p.least_call; })},
-      {"overhead.launch", seconds, Needed::never, "what a GPU waits for its host at the begin of each section of a step",
+      {"machine.price", number, Needed::never, "price of a rank for an hour, in any currency", at([](P& p) { return &p.price; })},
+      {"overhead.task", seconds, Needed::always, "overhead of each task", at([](P& p) { return &p.task_overhead; })},
+      {"overhead.call", seconds, Needed::always, "least time of a kernel call", at([](P& p) { return &p.least_call; })},
+      {"overhead.launch", seconds, Needed::never, "time that a GPU waits for its host at the start of each section of a step",
        at([](P& p) { return &p.launch; })}};
   add_losses(keys);
   add_compute(keys, DType::bf16);
   add_compute(keys, DType::f32);
   add_compute(keys, DType::f16);
   add_products(keys, DType::e4m3, "fp8");
-  const char *step = "of a step of a ring or tree of ranks", *in = "bytes a second that each rank takes in";
+  const char *step = "latency of a step of a ring or tree of ranks", *in = "bytes a second that each rank takes in";
   const std::vector<MachineKey> links{
       {"collectives.node.latency", seconds, Needed::with_section, step, at([](P& p) { return &p.node.latency; })},
       {"collectives.node.all_gather", traffic, Needed::with_section, in, at([](P& p) { return &p.node.all_gather; })},
@@ -160,14 +162,14 @@ std::vector<MachineKey> make_keys() {
       {"collectives.network.latency", seconds, Needed::with_section, step, at([](P& p) { return &p.network.latency; })},
       {"collectives.network.bandwidth", traffic, Needed::with_section, "bytes a second into a node, by all its adapters",
        at([](P& p) { return &p.network.bandwidth; })},
-      {"transfer.latency", seconds, Needed::with_section, "of a copy between a rank's device and its host",
+      {"transfer.latency", seconds, Needed::with_section, "latency of a copy between a rank's device and its host",
        at([](P& p) { return &p.transfer.latency; })},
       {"transfer.up", traffic, Needed::with_section, "from a rank's host memory to its device", at([](P& p) { return &p.transfer.up; })},
       {"transfer.down", traffic, Needed::with_section, "from a rank's device to its host memory",
        at([](P& p) { return &p.transfer.down; })},
-      {"disk.latency", seconds, Needed::with_section, "of a transfer", at([](P& p) { return &p.disk.latency; })},
-      {"disk.read", traffic, Needed::with_section, "of a node's disks together", at([](P& p) { return &p.disk.read; })},
-      {"disk.write", traffic, Needed::with_section, "of a node's disks together", at([](P& p) { return &p.disk.write; })},
+      {"disk.latency", seconds, Needed::with_section, "latency of a transfer", at([](P& p) { return &p.disk.latency; })},
+      {"disk.read", traffic, Needed::with_section, "read rate of a node's disks together", at([](P& p) { return &p.disk.read; })},
+      {"disk.write", traffic, Needed::with_section, "write rate of a node's disks together", at([](P& p) { return &p.disk.write; })},
       {"host.adamw", traffic, Needed::with_section, "bytes a second that AdamW on all cores of a node reads and writes",
        at([](P& p) { return &p.host.adamw; })},
       {"host.stream", traffic, Needed::with_section, "bytes a second that other passes of a node's cores read and write",

@@ -104,7 +104,7 @@ class Reader {
         sections_.insert(name);
         walk(*node.as_table(), name);
       } else if (is_section(name)) {
-        fault(at, name, fmt::format("is a section, not a key; its keys stand under [{}]", name));
+        fault(at, name, fmt::format("is a section, not a key; its keys belong under [{}]", name));
       } else {
         unknown(at, name, section, node.is_table());
       }
@@ -191,7 +191,8 @@ class Reader {
       const auto pattern = element.value_exact<std::string>();
       if (!pattern) return fmt::format("expected a list of keys, got {} in it", found(element));
       if (std::ranges::none_of(machine_keys(), [&](const MachineKey& k) { return matches_glob(*pattern, k.name); }))
-        return fmt::format("{} is no key of a machine profile, nor a pattern of some (\"overhead.*\")", toml_string(shortened(*pattern)));
+        return fmt::format("{} is neither a key of a machine profile nor a pattern of some (\"overhead.*\")",
+                           toml_string(shortened(*pattern)));
       out.push_back(*pattern);
     }
     return {};
@@ -282,8 +283,8 @@ class Reader {
     const std::size_t there = std::get<std::vector<double>*>(key.field(profile_))->size();
     if (there != 1 && there != wanted)
       fault(place(key.name), key.name,
-            fmt::format("has {} rates; {} of this section make {} sizes: give one each, or one for all", there, fmt::join(key.axes, " x "),
-                        wanted));
+            fmt::format("has {} rates, but {} of this section make {} sizes: give one each, or one for all", there,
+                        fmt::join(key.axes, " x "), wanted));
   }
 
   /// Nothing computes faster than the hardware: what is predicted from a profile cannot exceed its peak.
@@ -306,14 +307,14 @@ class Reader {
     const auto& e = profile_.efficiency;
     if (e.given() && !(e.low <= e.likely && e.likely <= e.high) && !mentioned_.contains("efficiency.likely"))
       fault(place("efficiency.likely"), "efficiency.likely",
-            fmt::format("is {}, which does not lie between efficiency.low of {} and efficiency.high of {}", shortest(e.likely),
-                        shortest(e.low), shortest(e.high)));
+            fmt::format("is {}, which is not between efficiency.low of {} and efficiency.high of {}", shortest(e.likely), shortest(e.low),
+                        shortest(e.high)));
     const auto& power = profile_.power;
     if (power.limit > power.rated && power.rated > 0 && !mentioned_.contains("power.limit"))
       fault(place("power.limit"), "power.limit",
-            fmt::format("of {:g} W is above power.rated of {:g} W, at which the rates are said", power.limit, power.rated));
+            fmt::format("of {:g} W is above power.rated of {:g} W, at which the rates were measured", power.limit, power.rated));
     if (profile_.contention >= 1 && !mentioned_.contains("contention.compute"))
-      fault(place("contention.compute"), "contention.compute", "is 1: compute would stand still beside a collective; give less");
+      fault(place("contention.compute"), "contention.compute", "is 1: compute would stop during collectives; give less");
   }
 
   std::string file_;
@@ -340,7 +341,7 @@ std::string read_quantity(const std::string& text, MachineValue value, double& o
     out = number * u.size;
     if (!std::isfinite(out) || out < 0) return fmt::format("{} is out of range: it cannot be negative or infinite", toml_string(text));
     if (out == 0 && value != MachineValue::seconds)
-      return fmt::format("{} is out of range: above 0; leave out what there is not", toml_string(text));
+      return fmt::format("{} is out of range: above 0; leave missing parts out", toml_string(text));
     return {};
   }
   return fmt::format("{} is not a unit of it; the units are {}", toml_string(shortened(std::string(unit))), fmt::join(names, ", "));

@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t page = 4096, huge_page = std::size_t{2} << 20;
 
 [[noreturn]] void refuse(Tier tier, std::size_t bytes, const std::string& why) {
-  fail(ExitCode::memory, "{} of {} memory could not be had: {}", human_bytes(static_cast<double>(bytes)), name_of(tier), why);
+  fail(ExitCode::memory, "{} of {} memory could not be allocated: {}", human_bytes(static_cast<double>(bytes)), name_of(tier), why);
 }
 
 /// Kokkos names the failure; here it becomes ours.
@@ -115,8 +115,8 @@ Arena::Arena(Tier tier, std::size_t bytes, std::string_view label, FirstTouch to
   const std::size_t available = node_memory().available;
   if (touch == FirstTouch::now && bytes > available)
     fail(ExitCode::memory,
-         "this rank's plan needs {} of {} memory and the node has {} free. Lower batch.micro, raise zero.stage or use more nodes; `tessera "
-         "plan` shows the table.",
+         "this rank's plan needs {} of {} memory, but the node has {} free. Lower batch.micro, raise zero.stage or use more nodes; "
+         "`tessera plan` shows the table.",
          human_bytes(static_cast<double>(bytes)), name_of(tier), human_bytes(static_cast<double>(available)));
   data_ = tier == Tier::shared ? allocate_shared(bytes, label_, descriptor_) : allocate_host(bytes, label_);
   if (touch == FirstTouch::now) std::memset(data_, 0, bytes);  // not in the first step

@@ -84,9 +84,9 @@ KernelRuntime::KernelRuntime(int threads, Spaces spaces, int device) : threads_b
     g_threads = Host().concurrency();
     return;
   }
-  if (runtime_threads() != 0) throw Error(ExitCode::internal, "Kokkos was to be started twice; this is a defect of Tessera");
+  if (runtime_threads() != 0) throw Error(ExitCode::internal, "Kokkos was started twice; this is a defect of Tessera");
   if (whole && (!g_kokkos.whole || device_of(device) != g_kokkos.device))
-    throw Error(ExitCode::internal, "Kokkos runs in this process on other devices than it is asked for now, and can be started once");
+    throw Error(ExitCode::internal, "Kokkos runs in this process on other devices than now requested, and can be started only once");
   if (threads > 0) omp_set_num_threads(threads);
   g_threads = omp_get_max_threads();
 }

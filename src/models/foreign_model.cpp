@@ -46,13 +46,13 @@ std::string from_pretrained(std::string_view type, std::string_view in, std::str
 
 /// Of the files that are carried along with a model.
 std::string with_tokenizer(const Listing& in) {
-  return in.has("token*") ? fmt::format(" `cp {}/token* {}` lays its tokenizer beside it.", in.word(), in.out()) : "";
+  return in.has("token*") ? fmt::format(" `cp {}/token* {}` copies its tokenizer there.", in.word(), in.out()) : "";
 }
 
 std::string of_torch(const Listing& in) {
   for (const char* pattern : {"pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-*.bin"})
     if (const std::string name = in.first(pattern); !name.empty())
-      return fmt::format(" {} is a file of PyTorch, which is not read: {} makes {} of it, a folder with model.safetensors.{}", name,
+      return fmt::format(" {} is a file of PyTorch, which is not read: {} converts it to {}, a folder with model.safetensors.{}", name,
                          from_pretrained("\"auto\"", in.word(), in.out()), in.out(), with_tokenizer(in));
   return "";
 }
@@ -60,20 +60,20 @@ std::string of_torch(const Listing& in) {
 /// Mistral's own layout is read where all of it is there. What Meta's files say of a model no file says.
 std::string of_vendor(const Listing& in) {
   constexpr std::string_view others =
-      "The same model's repository on Hugging Face has config.json, model*.safetensors and tokenizer.json too: `hf download ORG/NAME "
+      "The same model's repository on Hugging Face also has config.json, model*.safetensors and tokenizer.json: `hf download ORG/NAME "
       "--exclude {} --local-dir models/NAME` gets them.";
   if (const std::string mistral = in.first("consolidated*.safetensors"); !mistral.empty()) {
     const bool whole = in.names.contains("consolidated.safetensors") || in.names.contains("consolidated.safetensors.index.json");
-    return fmt::format(" {} is in the layout of Mistral itself, and {}, which belongs to it, is not there. {}", mistral,
+    return fmt::format(" {} is in Mistral's own layout, but {}, which belongs to it, is missing. {}", mistral,
                        whole ? "params.json" : "consolidated.safetensors.index.json", fmt::format(others, shell_word("consolidated*")));
   }
   const std::string meta = in.first("consolidated.*.pth");
   if (meta.empty()) return "";
   std::error_code ignored;
   if (const fs::path above = fs::absolute(in.folder, ignored).lexically_normal().parent_path(); Listing(above).has("model*.safetensors"))
-    return fmt::format(" {} is in the layout of Meta itself, which is not read; {} has the same model in safetensors: give that.", meta,
+    return fmt::format(" {} is in Meta's own layout, which is not read; {} has the same model in safetensors: give that.", meta,
                        shell_word(above.string()));
-  return fmt::format(" {} is in the layout of Meta itself (with params.json), which is not read. {}", meta,
+  return fmt::format(" {} is in Meta's own layout (with params.json), which is not read. {}", meta,
                      fmt::format(others, shell_word("original/*")));
 }
 
@@ -81,15 +81,15 @@ std::string of_vendor(const Listing& in) {
 std::string of_zero_step(const Listing& root, const std::string& tag) {
   if (tag.ends_with("_universal") || Listing(root.folder / tag).has("zero"))
     return fmt::format(
-        " {} is a universal checkpoint of DeepSpeed, from which no tool makes a model: take the checkpoint that ds_to_universal.py made it "
-        "of.",
+        " {} is a universal checkpoint of DeepSpeed, which no tool converts to a model: use the checkpoint that ds_to_universal.py made it "
+        "from.",
         tag);
   const std::string script =
       root.has("zero_to_fp32.py") ? shell_word((root.folder / "zero_to_fp32.py").string()) : "-m deepspeed.utils.zero_to_fp32";
   const std::string middle = root.out("-fp32");
   return fmt::format(
-      " {} is a checkpoint of DeepSpeed, which is not read: `python3 {} {} {} --tag {}` makes pytorch_model.bin of it; lay the model's "
-      "config.json and tokenizer beside it, and {} makes {} of that, a folder with model.safetensors.",
+      " {} is a checkpoint of DeepSpeed, which is not read. `python3 {} {} {} --tag {}` converts it to pytorch_model.bin. Put the model's "
+      "config.json and tokenizer beside it; then {} converts that to {}, a folder with model.safetensors.",
       tag, script, root.word(), middle, shell_word(tag), from_pretrained("\"float32\"", middle, root.out()), root.out());
 }
 
@@ -116,8 +116,8 @@ std::string of_state_dict(const Listing& in) {
   for (const std::string& name : in.names) {
     if (!(name.ends_with(".pth") || name.ends_with(".pt") || name.ends_with(".bin")) || is_state_of_training(name)) continue;
     return fmt::format(
-        " {} is a file of PyTorch, which is not read: where it holds the tensors of the model that config.json says, {} makes {} of it, a "
-        "folder with model.safetensors.{}",
+        " {} is a file of PyTorch, which is not read. If it holds the tensors of the model in config.json, {} converts it to {}, a folder "
+        "with model.safetensors.{}",
         name,
         python(
             "m = t.AutoModelForCausalLM.from_config(t.AutoConfig.from_pretrained(sys.argv[1])); m.load_state_dict(torch.load(sys.argv[2], "
@@ -129,12 +129,12 @@ std::string of_state_dict(const Listing& in) {
 }
 
 std::string of_others(const Listing& in) {
-  if (in.has("adapter_model.safetensors")) return " It is an adapter of PEFT: lora.init names it, beside a run.init that names its model.";
+  if (in.has("adapter_model.safetensors")) return " It is an adapter of PEFT: name it by lora.init, and its model by run.init.";
   if (const std::string shard = in.first("model-*-of-*.safetensors"); !shard.empty())
-    return fmt::format(
-        " {} is there, and model.safetensors.index.json, which names all files, is not: get it from where the model is from.", shard);
+    return fmt::format(" {} is there, but model.safetensors.index.json, which names all files, is missing: get it from the model's source.",
+                       shard);
   if (const std::string gguf = in.first("*.gguf"); !gguf.empty())
-    return fmt::format(" {} is a file of llama.cpp, which is not read: get the model that it was made of.", gguf);
+    return fmt::format(" {} is a file of llama.cpp, which is not read: get the model that it was made from.", gguf);
   return "";
 }
 
@@ -157,10 +157,9 @@ std::string foreign_tokenizer(const std::string& folder) {
       return fmt::format(
           " {} is a tokenizer in Mistral's own form, which is not read: get tokenizer.json of the same model on Hugging Face.", name);
     return fmt::format(
-        " {} is a tokenizer in another form: `python3 -c 'import sys, transformers as t; "
-        "t.AutoTokenizer.from_pretrained(sys.argv[1]).backend_tokenizer.save(sys.argv[1] + \"/tokenizer.json\")' {}` makes tokenizer.json "
-        "of it "
-        "(with transformers, sentencepiece and protobuf installed).",
+        " {} is a tokenizer in another form. `python3 -c 'import sys, transformers as t; "
+        "t.AutoTokenizer.from_pretrained(sys.argv[1]).backend_tokenizer.save(sys.argv[1] + \"/tokenizer.json\")' {}` converts it to "
+        "tokenizer.json (with transformers, sentencepiece and protobuf installed).",
         name, in.word());
   }
   return "";

@@ -41,7 +41,7 @@ CachedModel snapshot_of(const fs::path& model) {
   const bool by_main = !commit.empty() && snapshots.contains(model / "snapshots" / commit);
   found.snapshot = by_main ? (model / "snapshots" / commit).string() : snapshots.begin()->string();
   if (!by_main && snapshots.size() > 1)
-    found.others = fmt::format(" It has {} snapshots, and refs/main leads to none: give one of them, for example {}.", snapshots.size(),
+    found.others = fmt::format(" It has {} snapshots, and refs/main links to none: give one of them, for example {}.", snapshots.size(),
                                shell_word(found.snapshot));
   return found;
 }

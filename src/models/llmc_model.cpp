@@ -55,16 +55,16 @@ double elements_of(const LlmcModel& m) {
 }
 
 std::string fault_of_kind(const Header& h) {
-  if (h[0] == token_magic) return "it holds tokens of llm.c, and no model. Name it in data.train.";
+  if (h[0] == token_magic) return "it holds tokens of llm.c, not a model. Name it in data.train.";
   if (h[0] != model_magic)
     return fmt::format(
-        "it is no checkpoint of llm.c's GPT-2: it begins with {}, and such a file with {}. Give that file, or the folder of a "
+        "it is not a checkpoint of llm.c's GPT-2: it begins with {}, but such a file begins with {}. Give such a file, or the folder of a "
         "model as transformers saves it.",
         h[0], model_magic);
   if (h[1] != version_f32 && h[1] != version_bf16)
     return fmt::format(
-        "it is a checkpoint of llm.c in version {}; versions {} (fp32) and {} (bf16) are read. Write it again with a version "
-        "of llm.c that makes one of these.",
+        "it is a checkpoint of llm.c in version {}, but versions {} (fp32) and {} (bf16) are read. Write it again with a version of llm.c "
+        "that makes one of these.",
         h[1], version_f32, version_bf16);
   return "";
 }
@@ -84,10 +84,10 @@ std::string fault_of_sizes(const LlmcModel& m) {
     return fmt::format("its header is damaged: padded_vocab_size {} is less than vocab_size {}. Copy or make it again.", m.padded_vocab,
                        m.vocab);
   if (m.width % m.heads != 0)
-    return fmt::format("its header is damaged: channels {} is no multiple of num_heads {}. Copy or make it again.", m.width, m.heads);
+    return fmt::format("its header is damaged: channels {} is not a multiple of num_heads {}. Copy or make it again.", m.width, m.heads);
   const double expected = static_cast<double>(header_bytes) + elements_of(m) * static_cast<double>(size_of(m.dtype));
   if (expected == static_cast<double>(m.bytes)) return "";
-  return fmt::format("its header promises {:.0f} bytes and the file has {}: it is {}. Copy or make it again.", expected, m.bytes,
+  return fmt::format("its header promises {:.0f} bytes, but the file has {}: it is {}. Copy or make it again.", expected, m.bytes,
                      static_cast<double>(m.bytes) < expected ? "truncated" : "too long");
 }
 

@@ -40,7 +40,7 @@ bool is_model(const fs::path& folder) {
 }
 
 std::string import_line(const std::string& folder, const std::string& name) {
-  return fmt::format("`tessera import {} {}` makes a checkpoint of it, {}", shell_word(folder), shell_word("runs/" + name),
+  return fmt::format("`tessera import {} {}` makes a checkpoint from it, {}", shell_word(folder), shell_word("runs/" + name),
                      shell_word("runs/" + name + "/checkpoints/latest"));
 }
 
@@ -53,14 +53,14 @@ std::string instead_of_model(const std::string& path) {
     return fmt::format(" It is a folder of Hugging Face's cache: give the snapshot in it, {}.", shell_word(cached->snapshot));
   }
   if (there(full / "checkpoints/latest"))
-    return fmt::format(" It is a run: `tessera consolidate {} OUT` makes a model's folder of it, and run.resume={} begins with it.",
+    return fmt::format(" It is a run: `tessera consolidate {} OUT` makes a model's folder from it, and run.resume={} starts from it.",
                        shell_word(path + "/checkpoints/latest"), shell_word(path + "/checkpoints/latest"));
   if (there(full / "checkpoint.h5"))
-    return fmt::format(" It is a checkpoint: `tessera consolidate {} OUT` makes a model's folder of it, and run.resume={} begins with it.",
-                       shell_word(path), shell_word(path));
+    return fmt::format(
+        " It is a checkpoint: `tessera consolidate {} OUT` makes a model's folder from it, and run.resume={} starts from it.",
+        shell_word(path), shell_word(path));
   if (is_name_of_hub(path))
-    return fmt::format(" Where it is the name of a model on Hugging Face, a folder of this machine is wanted: `{}` gets it.",
-                       download(path));
+    return fmt::format(" If it is the name of a model on Hugging Face, a folder on this machine is needed: `{}` gets it.", download(path));
   return "";
 }
 
@@ -71,7 +71,7 @@ std::string instead_of_checkpoint(const std::string& path) {
     return fmt::format(" It is a folder of Hugging Face's cache: {}.", import_line(cached->snapshot, cached->name));
   if (is_name_of_hub(path)) {
     const std::string name = path.substr(path.find('/') + 1);
-    return fmt::format(" Where it is the name of a model on Hugging Face: `{}` gets it, and {}.", download(path),
+    return fmt::format(" If it is the name of a model on Hugging Face: `{}` gets it, and {}.", download(path),
                        import_line("models/" + name, name));
   }
   return "";

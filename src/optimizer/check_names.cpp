@@ -27,7 +27,7 @@ void add(ParsedDeck& parsed, std::string_view fault) {
   if (fault.starts_with(':')) fault.remove_prefix(1);
   if (fault.starts_with(' ')) fault.remove_prefix(1);
   const auto place = parsed.places.find(key);
-  TESSERA_REQUIRE(place != parsed.places.end(), "{} is no key of a deck", key);
+  TESSERA_REQUIRE(place != parsed.places.end(), "{} is not a key of a deck", key);
   const auto& [file, line, column] = place->second;
   parsed.faults.push_back({file, line, column, key, std::string(fault)});
 }

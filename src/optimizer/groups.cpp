@@ -44,7 +44,7 @@ void require_groups(const OptimizerKeys& keys, const std::vector<Parameter>& tab
   for (const OptimizerGroup& group : keys.groups)
     for (const std::string& pattern : group.tensors)
       if (std::ranges::none_of(updated, [&](const Parameter& p) { return describes(pattern, p); }))
-        fail(ExitCode::usage, "optimizer.groups: \"{}\" describes no tensor that is trained; the nearest names are {}", pattern,
+        fail(ExitCode::usage, "optimizer.groups: \"{}\" matches no trained tensor; the nearest names are {}", pattern,
              fmt::join(nearest_names(updated, pattern), ", "));
 }
 

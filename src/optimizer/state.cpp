@@ -83,7 +83,8 @@ bool sends_signs(const OptimizerKeys& keys) { return optimizer_named(keys.type).
 void assign_optimizers(const OptimizerKeys& keys, std::vector<Parameter>& table, int tensor_ranks) {
   Optimizers optimizers{chosen_optimizers(keys)};
   if (std::ssize(optimizers.all) > kernels::most_optimizers)
-    fail(ExitCode::usage, "optimizer.groups: {} optimizers; a run has {} at most. Groups share one where their type and its keys agree.",
+    fail(ExitCode::usage,
+         "optimizer.groups: {} optimizers, but a run has {} at most. Groups share one if their type and its keys are equal.",
          optimizers.all.size(), kernels::most_optimizers);
   if (optimizers.all.size() == 1) return;
   const UpdateKeys own = of_deck(keys);
@@ -98,8 +99,7 @@ void assign_optimizers(const OptimizerKeys& keys, std::vector<Parameter>& table,
     for (std::size_t i = first + 1; i < last; ++i)
       if (asked(table[i]) != of_first)
         fail(ExitCode::usage,
-             "optimizer.groups: {} and {} lie beside each other, as parts of one product, and groups give them two optimizers. Give both "
-             "the same.",
+             "optimizer.groups: {} and {} are parts of one product, but groups give them two optimizers. Give both the same.",
              table[i - 1].name, table[i].name);
     const bool taken = takes(optimizer_named(of_first.type), table, first, last, tensor_ranks);
     for (std::size_t i = first; i < last; ++i) table[i].optimizer = optimizers.named(optimizers.that_takes(of_first, taken));

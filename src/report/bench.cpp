@@ -39,7 +39,7 @@ void Bench::refill() {
 
 void* Bench::take(std::size_t bytes) {
   const std::size_t size = static_cast<std::size_t>(round_up(static_cast<std::int64_t>(bytes), static_cast<std::int64_t>(alignment)));
-  TESSERA_REQUIRE(taken_ + size <= arena_.bytes(), "a measurement takes {} bytes, and {} are left", bytes, left());
+  TESSERA_REQUIRE(taken_ + size <= arena_.bytes(), "a measurement takes {} bytes, but {} are left", bytes, left());
   void* at = arena_.data() + taken_;
   taken_ += size;
   return at;

@@ -21,13 +21,13 @@ std::string memory_words(std::int64_t bytes) { return human_bytes(static_cast<do
 
 std::string time_line(const JobNeeds& needs, const JobHeader& header) {
   if (!header.minutes)
-    return fmt::format("not predicted, so the limit is that of --hours, and a longer run queues itself again: {}",
-                       needs.steps == 0 ? "how many steps the run has is known where its data can be read, or run.steps says it"
+    return fmt::format("not predicted, so the limit is --hours, and a longer run queues itself again: {}",
+                       needs.steps == 0 ? "the number of steps is known only on a machine that can read the data, or from run.steps"
                                         : "--machine PROFILE predicts it (inputs/machines, or `tessera report --measure`)");
   const std::string run =
       fmt::format("{} steps in {}, predicted for {}; with a tenth for saves and evaluations, and {} for each start, {}", needs.steps,
                   human_duration(*needs.seconds), needs.machine, human_duration(start_seconds), human_duration(*header.run_seconds));
-  return header.jobs == 1 ? run : fmt::format("{}: {} starts, which the job makes of itself", run, header.jobs);
+  return header.jobs == 1 ? run : fmt::format("{}: {} starts, which the job requests by itself", run, header.jobs);
 }
 
 }  // namespace
@@ -39,8 +39,8 @@ std::string slurm_time(std::int64_t minutes) {
 
 JobHeader job_header(const JobNeeds& needs) {
   if (needs.ranks > needs.per_node && needs.ranks % needs.per_node != 0)
-    fail(ExitCode::usage, "{} ranks do not fill nodes of {}: ask for --ranks {} or {}, or say --ranks-per-node", needs.ranks,
-         needs.per_node, needs.ranks / needs.per_node * needs.per_node, (needs.ranks / needs.per_node + 1) * needs.per_node);
+    fail(ExitCode::usage, "{} ranks do not fill nodes of {}: give --ranks {} or {}, or --ranks-per-node", needs.ranks, needs.per_node,
+         needs.ranks / needs.per_node * needs.per_node, (needs.ranks / needs.per_node + 1) * needs.per_node);
   JobHeader header;
   header.tasks_per_node = std::min(needs.ranks, needs.per_node);
   header.nodes = needs.ranks / header.tasks_per_node;

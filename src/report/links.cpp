@@ -13,7 +13,7 @@ namespace {
 /// Of megabits a second; an adapter that is down, or of a virtual machine, says -1 or nothing.
 std::string speed_text(const std::string& megabits) {
   const long speed = std::strtol(megabits.c_str(), nullptr, 10);
-  return speed > 0 ? fmt::format("{:g} Gb/s", static_cast<double>(speed) / 1000) : "of a speed that the system does not say";
+  return speed > 0 ? fmt::format("{:g} Gb/s", static_cast<double>(speed) / 1000) : "of unknown speed";
 }
 
 }  // namespace

@@ -82,9 +82,9 @@ DriverView view_of_driver() {
       !library.find(driver, "nvmlSystemGetDriverVersion") || !library.find(count, "nvmlDeviceGetCount_v2") ||
       !library.find(at, "nvmlDeviceGetHandleByIndex_v2") || !library.find(name, "nvmlDeviceGetName") ||
       !library.find(memory, "nvmlDeviceGetMemoryInfo"))
-    return view.why = "libnvidia-ml.so.1 lacks calls that are asked for: it is older than this program", view;
+    return view.why = "libnvidia-ml.so.1 lacks calls that this program needs: it is too old", view;
   if (const int status = init(); status != good)
-    return view.why = fmt::format("the driver of NVIDIA does not answer (NVML status {}): nvidia-smi says more", status), view;
+    return view.why = fmt::format("the driver of NVIDIA does not answer (NVML status {}): nvidia-smi shows more", status), view;
   char text[longest_name] = {};
   if (driver(text, longest_name) == good) view.driver = text;
   unsigned gpus = 0;

@@ -95,7 +95,7 @@ std::string print_ranks(const RanksAround& around) {
   std::string out = fmt::format("ranks {}\n\nthe same on all ranks\n\n{}\n", around.map, same);
   out += differs.empty() ? "nothing differs between them\n\n" : fmt::format("what differs\n\n{}\n", differs);
   const std::vector<SharedLack> lacks = lacks_of(around);
-  out += lacks.empty() ? "nothing lacks\n" : "lacks\n";
+  out += lacks.empty() ? "nothing is missing\n" : "lacks\n";
   for (const SharedLack& l : lacks)
     out += fmt::format("  {}{}: {}{}\n", l.lack.feature,
                        l.ranks.size() == around.ranks.size() ? "" : fmt::format(" ({})", ranks_text(l.ranks)), l.lack.why,

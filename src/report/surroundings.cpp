@@ -69,7 +69,7 @@ void add_node(Surroundings& s) {
   const std::string huge = file_line("/sys/kernel/mm/transparent_hugepage/enabled");
   s.facts.push_back({"node", "huge pages", huge.empty() ? "not known" : huge});
   if (huge.find("[never]") != huge.npos)
-    s.lacking.push_back({"kernels on the host at full speed", "transparent huge pages are never given",
+    s.lacking.push_back({"kernels on the host at full speed", "transparent huge pages are never granted",
                          "ask an administrator for transparent_hugepage = madvise"});
   s.facts.push_back({"limits", "cores of the control group", granted > 0 ? fmt::format("{:g}", granted) : "no limit"});
   if (granted > 0 && granted < units - 0.5)
@@ -106,14 +106,14 @@ void add_devices(Surroundings& s) {
   }
   if (count == 0) {
     s.facts.push_back({"devices", "GPUs", "none"});
-    s.lacking.push_back({"run.device = \"cuda\"", cuda::why_no_device(), "run where a GPU and its driver are"});
+    s.lacking.push_back({"run.device = \"cuda\"", cuda::why_no_device(), "use a machine with a GPU and its driver"});
   }
 #else
   for (std::size_t d = 0; d < seen.gpus.size(); ++d) s.facts.push_back({"devices", fmt::format("GPU {}", d), seen.gpus[d]});
   if (seen.gpus.empty()) s.facts.push_back({"devices", "GPUs", "none: " + seen.why});
   s.lacking.push_back({"run.device = \"cuda\"",
                        seen.gpus.empty() ? "this build has no kernels for GPUs"
-                                         : fmt::format("this node has {} GPU{}, and this build no kernels for them", seen.gpus.size(),
+                                         : fmt::format("this node has {} GPU{}, but this build has no kernels for them", seen.gpus.size(),
                                                        seen.gpus.size() == 1 ? "" : "s"),
                        "build with the cuda preset (plans for GPUs need none)"});
 #endif
@@ -137,7 +137,7 @@ std::string processor_name() {
   std::ifstream in("/proc/cpuinfo");
   for (std::string line; std::getline(in, line);)
     if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
-  return "a processor of no name";
+  return "a processor without a name";
 }
 
 Surroundings look_around(const std::vector<std::string>& folders) {
@@ -157,7 +157,7 @@ std::string print_surroundings(const Surroundings& around) {
     if (f.room != room) text += fmt::format("{}\n", room = f.room);
     text += fmt::format("  {:28} {}\n", f.name, f.value);
   }
-  text += around.lacking.empty() ? "nothing lacks\n" : "lacks\n";
+  text += around.lacking.empty() ? "nothing is missing\n" : "lacks\n";
   for (const Lack& l : around.lacking) text += fmt::format("  {}: {}{}\n", l.feature, l.why, l.remedy.empty() ? "" : "; " + l.remedy);
   return text;
 }

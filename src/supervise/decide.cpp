@@ -78,7 +78,7 @@ class NextPlaces {
       }
       *std::find(next_.nodes.begin(), next_.nodes.end(), node) = spare;
       left_out_.push_back(node);
-      say(fmt::format("{} takes the place of {}", spare, node));
+      say(fmt::format("{} replaces {}", spare, node));
       return true;
     }
     return false;
@@ -98,7 +98,7 @@ class NextPlaces {
     fewer.ranks = ranks;
     next_ = fewer;
     left_out_.insert(left_out_.end(), without.begin(), without.end());
-    say(fmt::format("no spare node is left for {}, and the run goes on with {} rank{}", named(without), ranks, ranks == 1 ? "" : "s"));
+    say(fmt::format("no spare node is left for {}, so the run continues with {} rank{}", named(without), ranks, ranks == 1 ? "" : "s"));
     return true;
   }
 
@@ -141,10 +141,10 @@ Decision ends_with(int status, bool given_up, const RankPlaces& now, const std::
 Decision after_loss(const SuperviseRules& rules, const RankPlaces& now, std::span<const StartEnd> ends, const Questions& ask) {
   const StartEnd& end = ends.back();
   const std::string at = end.lost ? name_of(*end.lost) : "";
-  const std::string what = "the run lost " + (at.empty() ? "a rank, a node or patience" : at);
+  const std::string what = "the run lost " + (at.empty() ? "a rank or a node, or waited too long" : at);
   if (end.asked)
     return ends_with(end.status, false, now,
-                     what + ", and was asked to stop: it does not start again. The next start goes on from the last checkpoint");
+                     what + ", and was asked to stop: it does not start again. The next start resumes from the last checkpoint");
   const int tries = starts_without_progress(ends);
   if (goes_with_rank(ends, tries))
     return ends_with(static_cast<int>(ExitCode::do_not_requeue), true, now,
@@ -162,8 +162,8 @@ Decision after_loss(const SuperviseRules& rules, const RankPlaces& now, std::spa
   }
   if (!homeless.empty() && !places.shrink(homeless))
     return ends_with(end.status, false, now,
-                     fmt::format("{}; {}; the nodes that are left ({}) have no spare, and the deck runs on no number of ranks from {} up "
-                                 "that they have room for: start the same command on other nodes, or allow fewer ranks (--least)",
+                     fmt::format("{}; {}; the nodes that are left ({}) have no spare, and from {} ranks up the deck runs on no number of "
+                                 "ranks that they have space for: start the same command on other nodes, or allow fewer ranks (--least)",
                                  what, named(places.said_), now.nodes.size() - homeless.size(), rules.least));
   leave_out_breaking_node(places, ends, tries);
   std::string words = what;
@@ -205,9 +205,9 @@ Decision decide(const SuperviseRules& rules, const RankPlaces& now, std::span<co
     default:
       return ends_with(
           end.status, true, now,
-          fmt::format("tessera ended with status {} (docs/operations.md has the table), which would repeat: what the ranks said "
-                      "stands above",
-                      end.status));
+          fmt::format(
+              "tessera ended with status {} (docs/operations.md has the table), which would repeat: the messages of the ranks are above",
+              end.status));
   }
 }
 

@@ -58,7 +58,7 @@ RankLauncher launcher_of(const WhereToLaunch& where, LaunchWay way) {
   if (words.empty()) words = {"mpiexec"};
   if (way == LaunchWay::slurm && !is_srun(words[0])) way = LaunchWay::hosts;  // mpiexec inside a job of Slurm
   if (way != LaunchWay::slurm && is_srun(words[0]))
-    fail(ExitCode::usage, "--launcher {}: srun starts ranks inside an allocation of Slurm alone, and SLURM_JOB_ID is not set: take mpiexec",
+    fail(ExitCode::usage, "--launcher {}: srun starts ranks only inside an allocation of Slurm, and SLURM_JOB_ID is not set: use mpiexec",
          words[0]);
   return {way, words};
 }
@@ -66,7 +66,7 @@ RankLauncher launcher_of(const WhereToLaunch& where, LaunchWay way) {
 }  // namespace
 
 FirstLaunch first_launch(const WhereToLaunch& where) {
-  if (where.ranks < 1) fail(ExitCode::usage, "supervise wants to know how many ranks: -n 8");
+  if (where.ranks < 1) fail(ExitCode::usage, "supervise needs the number of ranks: -n 8");
   Names nodes;
   LaunchWay way = LaunchWay::hosts;
   if (where.local) {
@@ -83,19 +83,19 @@ FirstLaunch first_launch(const WhereToLaunch& where) {
   } else {
     fail(ExitCode::environment,
          "supervise found no allocation: run it inside a job of Slurm (sbatch, salloc) or PBS, name hosts (--hosts a,b,c or --hostfile "
-         "FILE), "
-         "or say --local for all ranks on this machine");
+         "FILE), or give --local for all ranks on this machine");
   }
   FirstLaunch first{.launcher = launcher_of(where, way), .places = {.ranks = where.ranks, .per_node = where.ranks}};
   if (way == LaunchWay::local) {
     if (where.spares > 0)
-      fail(ExitCode::usage, "--spares {} keeps nodes back, and --local has this machine alone: leave --spares out, or name hosts",
+      fail(ExitCode::usage, "--spares {} reserves nodes, but --local uses only this machine: leave --spares out, or name hosts",
            where.spares);
     return first;
   }
-  if (nodes.empty()) fail(ExitCode::usage, "no host is named: --hosts a,b,c or a line a host in --hostfile FILE");
+  if (nodes.empty()) fail(ExitCode::usage, "no host is named: give --hosts a,b,c or a line a host in --hostfile FILE");
   const int used = static_cast<int>(nodes.size()) - where.spares;
-  if (used < 1) fail(ExitCode::usage, "--spares {} leaves no node of {}: there must be one more than spares", where.spares, nodes.size());
+  if (used < 1)
+    fail(ExitCode::usage, "--spares {} leaves no node of {}: name at least one node more than spares", where.spares, nodes.size());
   if (where.ranks % used != 0)
     fail(ExitCode::usage, "-n {} does not divide over {} nodes ({} less {} spare): start {} ranks, or another number of spares",
          where.ranks, used, nodes.size(), where.spares, std::max(1, (where.ranks + used / 2) / used) * used);

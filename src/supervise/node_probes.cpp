@@ -62,7 +62,7 @@ void NodeProbes::look() {
       probe.process = start_(probe.node);
       ++under_way;
     } catch (const Error& error) {
-      warning("supervise: node {} cannot be asked: {}", probe.node, error.what());
+      warning("supervise: node {} cannot be probed: {}", probe.node, error.what());
       probe.answers = false;
     }
   }

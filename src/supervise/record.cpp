@@ -27,7 +27,7 @@ std::string cause_text(const StartEnd& end) {
     case ExitCode::interrupted:
       return "asked to stop";
     case ExitCode::lost:
-      return lost.empty() ? "lost a rank, a node or patience" : "lost " + lost;
+      return lost.empty() ? "lost a rank or a node, or waited too long" : "lost " + lost;
     default:
       return "a fault, which would repeat";
   }

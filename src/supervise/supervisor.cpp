@@ -134,7 +134,7 @@ class RunSupervisor {
     signals_.wait(seconds, others);
     while (const auto number = signals_.next()) {
       interrupts_ += *number == SIGINT ? 1 : 0;
-      if (!asked_) say(fmt::format("{}: the ranks save their state and leave", signal_name(*number)));
+      if (!asked_) say(fmt::format("{}: the ranks save their state and end", signal_name(*number)));
       asked_ = true;
     }
   }
@@ -238,10 +238,10 @@ class RunSupervisor {
     SupervisedStart& lost = starts_[starts_.size() - 2];
     lost.to_step = now_seconds() - launched_;
     lost.steps_again = steps_again(base_, launched_at_);
-    say(fmt::format("start {} is at work: {}{:.2f} s to start again, {:.2f} s to the first step{}", starts_.size(),
+    say(fmt::format("start {} is running: {}{:.2f} s to start again, {:.2f} s to the first step{}", starts_.size(),
                     lost.since_step ? fmt::format("{:.2f} s from the last step to the end of the ranks, ", *lost.since_step) : "",
                     lost.to_start.value_or(0), *lost.to_step,
-                    lost.steps_again ? fmt::format("; {} step{} again", *lost.steps_again, *lost.steps_again == 1 ? "" : "s") : ""));
+                    lost.steps_again ? fmt::format("; {} step{} repeated", *lost.steps_again, *lost.steps_again == 1 ? "" : "s") : ""));
   }
 
   void end_start() {
@@ -284,7 +284,7 @@ class RunSupervisor {
     if (!next.status)
       say(fmt::format(
           "{}; it starts again {}", next.words,
-          next.pause_seconds > 0 ? fmt::format("in {:g} s, since the last start made no step", next.pause_seconds) : "at once"));
+          next.pause_seconds > 0 ? fmt::format("in {:g} s, because the last start made no step", next.pause_seconds) : "at once"));
     return next;
   }
 

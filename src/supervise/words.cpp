@@ -141,7 +141,7 @@ int cause_of_end(const ReportedEnd& end, int launcher_status, bool srun, bool as
 
 std::string words_of_no_report(const std::optional<LostPlace>& lost, int launcher_status) {
   const std::string named = lost ? name_of(*lost) : "";
-  if (named.empty()) return fmt::format("no rank could say how it ended, and the launcher ended with {}", launcher_status);
+  if (named.empty()) return fmt::format("no rank reported how it ended, and the launcher ended with {}", launcher_status);
   return fmt::format("the run lost {}, and the launcher ended with {}", named, launcher_status);
 }
 

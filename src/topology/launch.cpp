@@ -63,7 +63,7 @@ void leave_without_finalize(pthread_t stuck, int launcher_socket, int status) {
 void refuse_single_thread(int provided) {
   if (provided < MPI_THREAD_MULTIPLE)
     fail(ExitCode::environment,
-         "this MPI library ({}) offers thread level {} and Tessera needs MPI_THREAD_MULTIPLE ({}): build with one that has it (of MPICH, "
+         "this MPI library ({}) offers thread level {}, but Tessera needs MPI_THREAD_MULTIPLE ({}): build with one that has it (for MPICH, "
          "one configured with --enable-threads=multiple)",
          mpi_version(), provided, MPI_THREAD_MULTIPLE);
 }
@@ -76,10 +76,8 @@ void refuse_singletons(int ranks) {
     if (promised <= 1) continue;
     fail(ExitCode::environment,
          "the launcher started {} processes ({}={}), but MPI connected none of them: each would train alone. This program runs with {}: "
-         "start "
-         "with the mpiexec of that MPI, or with `srun --mpi=pmi2` (`--mpi=pmix` for Open MPI); for one rank on purpose inside an "
-         "allocation, "
-         "`srun --mpi=pmi2 -n 1`.",
+         "start with the mpiexec of that MPI, or with `srun --mpi=pmi2` (`--mpi=pmix` for Open MPI). For one rank on purpose inside an "
+         "allocation use `srun --mpi=pmi2 -n 1`.",
          promised, name, promised, mpi_version());
   }
 }
@@ -153,7 +151,7 @@ ExitTimer::~ExitTimer() {
 }
 
 Launch::Launch(const StartOptions& start) : exceptions_at_start_(std::uncaught_exceptions()) {
-  TESSERA_REQUIRE(!g_current, "MPI was to be started twice");
+  TESSERA_REQUIRE(!g_current, "MPI was started twice");
 #ifdef OPEN_MPI
   // It ends a process that Slurm has started without PMIx by a text on how to build Open MPI.
   if (!environment("PMIX_RANK") && !environment("OMPI_COMM_WORLD_SIZE")) refuse_singletons(1);

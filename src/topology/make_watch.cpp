@@ -81,8 +81,7 @@ std::unique_ptr<Watch> make_watch(const World& world, std::vector<std::string> h
   plan.processes = std::move(made.processes);
   if (!made.unreached.empty() && plan.rank == 0)
     warning(
-        "{} cannot be reached over TCP{}: their loss is noticed when a collective waits too long, and who keeps the others waiting is not "
-        "said of them",
+        "{} cannot be reached over TCP{}: their loss is noticed only when a collective waits too long, and the watchdog does not see them",
         name_ranks(made.unreached, plan.hosts), made.reason.empty() ? "" : fmt::format(" ({})", made.reason));
   return std::make_unique<Watch>(std::move(plan), std::move(made.links), std::move(made.unreached));
 }

@@ -28,7 +28,7 @@ Mesh make_mesh(const MeshKeys& keys, int ranks, std::int64_t copy_ranks) {
   std::int64_t dp = keys.dp == 0 ? ranks / others : keys.dp;
   if (dp * others != ranks)
     fail(ExitCode::usage,
-         "mesh.dp = {} with {} ranks along the other axes needs {} ranks, and there are {}: set mesh.dp = {} or start {} ranks", dp, others,
+         "mesh.dp = {} with {} ranks along the other axes needs {} ranks, but there are {}: set mesh.dp = {} or start {} ranks", dp, others,
          dp * others, ranks, ranks / others, dp * others);
   if (keys.replicate < 1 || dp % keys.replicate != 0)
     fail(ExitCode::usage, "mesh.replicate = {} does not divide the {} data-parallel ranks", keys.replicate, dp);

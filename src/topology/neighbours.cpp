@@ -74,7 +74,7 @@ struct Neighbours::Channel {
 };
 
 void Neighbours::Channel::move(int to, const Outgoing& mine, int from, const Incoming& theirs) {
-  if (aborted || !messages) fail(ExitCode::lost, "{} were given up", limit.what());
+  if (aborted || !messages) fail(ExitCode::lost, "{} were abandoned", limit.what());
   try {
     exchange(to, mine, from, theirs);
   } catch (...) {

@@ -71,7 +71,7 @@ void Node::unregister_arena(const Arena& arena) {
       registration.reset();
       return;
     }
-  TESSERA_REQUIRE(false, "an arena of {} is unregistered that was never registered", human_bytes(static_cast<double>(arena.bytes())));
+  TESSERA_REQUIRE(false, "an arena of {} is unregistered but was never registered", human_bytes(static_cast<double>(arena.bytes())));
 }
 
 std::optional<Node::Location> Node::locate(const void* data, std::size_t bytes) const {

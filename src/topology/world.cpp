@@ -201,12 +201,11 @@ std::pair<std::string, std::string> first_difference(const std::string& a, const
 
 void World::require_same(std::string_view what, const Hash128& mine, int role) const {
   if (const auto differing = find_differing(gather_text(fmt::format("{} {} {}", mine.hex(), role, place_.host))))
-    throw AgreedError(
-        ExitCode::environment,
-        fmt::format("the {} of rank {} differs from that of rank {} on {}: all ranks must run the same binary with the same deck, "
-                    "overrides and input files; compare the nodes",
-                    what, differing->ranks, differing->from, differing->host),
-        0);
+    throw AgreedError(ExitCode::environment,
+                      fmt::format("the {} of rank {} differs from that of rank {} on {}: all ranks must run the same binary with the same "
+                                  "deck, overrides and input files; compare the nodes",
+                                  what, differing->ranks, differing->from, differing->host),
+                      0);
 }
 
 void World::require_same_lines(std::string_view what, const std::vector<std::string>& mine, int role) const {
@@ -218,10 +217,10 @@ void World::require_same_lines(std::string_view what, const std::vector<std::str
   const auto [theirs, first] = first_difference(texts[differing->rank], texts[differing->from]);
   throw AgreedError(
       ExitCode::internal,
-      fmt::format("the {} of rank {} differs from that of rank {} on {}: the first difference is {} on rank {} and {} on rank "
-                  "{}. Program, deck and input files of all ranks have been compared and are the same, so this is a defect of "
-                  "Tessera; please report it with the deck and the number of ranks.",
-                  what, differing->ranks, differing->from, differing->host, theirs, differing->rank, first, differing->from),
+      fmt::format(
+          "the {} of rank {} differs from that of rank {} on {}: the first difference is {} on rank {} and {} on rank {}. All ranks have "
+          "the same program, deck and input files, so this is a defect of Tessera; please report it with the deck and the number of ranks.",
+          what, differing->ranks, differing->from, differing->host, theirs, differing->rank, first, differing->from),
       0);
 }
 

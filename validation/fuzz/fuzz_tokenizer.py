@@ -142,7 +142,7 @@ def watch(child, status):
         elif begun >= 0 and (now - spent > SECONDS or time.monotonic() - since > WALL_SECONDS):
             child.kill()
             child.wait()
-            return f"it works for more than {SECONDS} s" if now - spent > SECONDS else f"it waits for more than {WALL_SECONDS} s"
+            return f"it runs for more than {SECONDS} s" if now - spent > SECONDS else f"it waits for more than {WALL_SECONDS} s"
 
 
 class Findings:

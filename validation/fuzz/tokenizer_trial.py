@@ -142,7 +142,7 @@ def encoded(answer, masked):
             raise Finding(f"a mask of {len(mask)} for {len(ids)} ids: {mask[:40]}")
         all_of_them.append((ids, mask))
     if stream.read(1):
-        raise Finding("an answer goes on after its end")
+        raise Finding("an answer has more after its end")
     return all_of_them
 
 
@@ -204,7 +204,7 @@ def check_chats(worker, facts, asked):
         answer = worker.ask(b"chat", sized(text_of(asked["field"])) + struct.pack("<II", 0, 1) + sized(f"chat.jsonl:{k + 1}".encode()) + sized(line))
         for ids, _ in encoded(without_unused(answer), True) if answer is not None else []:
             check_ids(ids, facts)
-        if answer is None and "it works for more than" in worker.said[-1][2]:
+        if answer is None and "it runs for more than" in worker.said[-1][2]:
             break  # so would the next
 
 

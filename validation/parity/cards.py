@@ -62,7 +62,7 @@ FAMILIES = {
     "gpt2": ("GPT-2", "its dropout is told of and left out; llm.c's checkpoints too"),
     "cohere": ("Command R, Aya 23 and Expanse", "without `use_qk_norm` (Command R+)"),
     "cohere2": ("Command R7B, Command A", "layers without a window are not rotated"),
-    "gpt_oss": ("GPT-OSS 20B, 120B", "weights of experts are read out of MXFP4 too, and written in the type of the export"),
+    "gpt_oss": ("GPT-OSS 20B, 120B", "weights of experts are decoded from MXFP4 too, and written in the type of the export"),
 } | {kind: (family.TITLE, family.NOTES) for kind, family in families.ALL.items()}
 
 
@@ -103,7 +103,7 @@ def types_of_program():
         with open(path, "w", encoding="utf-8") as file:
             json.dump({"model_type": "no such type"}, file)
         done = subprocess.run([TESSERA, "deck", "from-hf", folder], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
-        named = re.search(r"that a deck can say; (.*) are", done.stderr)
+        named = re.search(r"that a deck can describe; (.*) are", done.stderr)
         if not named:
             sys.exit(f"the program does not say which types it reads:\n{done.stderr}")
         return named[1].split(", ")

@@ -34,7 +34,7 @@ slurm/local_cluster kill-node n3
 wait_for grep -q "queued again" "$work/node.log" || give_up "the job did not queue itself after a node was lost"
 before=$(last_step "$work/node")  # now that nobody goes on: only the next start comes further
 check "the end is told as lost" grep -q "start 1: status 76, saved [0-9]" "$work/node.ends"
-check "the job says so" grep -Eq "the run lost a rank, a node or patience( \\(srun: [^)]*\\))?; the job is queued again for 1 s from now" "$work/node.log"
+check "the job says so" grep -Eq "the run lost a rank or a node, or waited too long( \\(srun: [^)]*\\))?; the job is queued again for 1 s from now" "$work/node.log"
 slurm/local_cluster start-node n3
 wait_for has_steps "$work/node" $((before + 8)) || give_up "the run did not go on after a node was lost"
 check "no step is lost or done twice" diff <(seq 1 "$before") <(steps_of "$work/node" | head -n "$before")
@@ -60,7 +60,7 @@ check "a run that makes no progress ends with status 79" [ "$(job_field "$job" E
 check "it is tried as often as was said" [ "$(starts_of losing)" = 2 ]
 check "the last line of its ends says so" grep -q "given up: status 79$" "$work/losing.ends"
 check "both ends are written down" [ "$(grep -c 'status 76, saved nothing' "$work/losing.ends")" = 2 ]
-check "it names the rank that had no words, at each start" [ "$(grep -cE 'the run lost a rank, a node or patience \(srun: n[1-4]: task 2: ' "$work/losing.log")" = 2 ]
+check "it names the rank that had no words, at each start" [ "$(grep -cE 'the run lost a rank or a node, or waited too long \(srun: n[1-4]: task 2: ' "$work/losing.log")" = 2 ]
 check "it says why it gives up" grep -q "the last 2 starts saved no newer step, so the job is not queued again" "$work/losing.log"
 
 # 4. USR1 before the ranks have begun: they wait for it, and it kills them as it would any program that has not come to its first line.
@@ -89,7 +89,7 @@ options+=(--chdir="$work/site")
 submit site
 wait_for ended "$job" || give_up "the job that was signalled while its site was set up did not end"
 check "USR1 in site.sh: the job ends well" [ "$(job_field "$job" JobState)" = COMPLETED ]
-check "USR1 in site.sh: it was queued again" grep -q "USR1 came before there were ranks" "$work/site.log"
+check "USR1 in site.sh: it was queued again" grep -q "USR1 came before the ranks were started" "$work/site.log"
 check "the steps are done" diff <(seq 1 5) <(steps_of "$work/site")
 
 # 6. Less time than Slurm's notice. The command line's --signal keeps Slurm itself from sending USR1 here; the script sees its own line.
@@ -140,6 +140,6 @@ check "and the queue knows it" [ "$(scontrol show hostnames "$(job_field "$break
 # 9. The hard limit of the first job.
 wait_for ended "$limit" || give_up "the time limit did not end the job"
 check "Slurm calls it a timeout" [ "$(job_field "$limit" JobState)" = TIMEOUT ]
-check "the job does too" grep -q "the time limit came before the ranks had left" "$work/limit.log"
+check "the job does too" grep -q "the time limit came before the ranks had ended" "$work/limit.log"
 check "and not cancelled" bash -c '! grep -q "it was cancelled" "$1"' _ "$work/limit.log"
 finish

@@ -171,7 +171,7 @@ class Pbs(Scratch):
     def test_a_spare_node_takes_the_place_of_one_that_failed_twice(self):
         self.write("nodes", "n1\nn1\nn2\nn2\nn3\nn3\n")
         hosts = []
-        words = ["error: the process of rank 2 on n1 has ended during x.", "warning: rank 2 on n1 was lost 0.4 s after it was last heard: runs compute: `x` for 0 s (step 9)"]
+        words = ["error: the process of rank 2 on n1 has ended during x.", "warning: rank 2 on n1 was lost 0.4 s after its last report: runs compute: `x` for 0 s (step 9)"]
         for count in range(3):
             self.start(f"76 - tessera: rank 0 on n2: {words[count % 2]}", TESSERA_NODES="2", TESSERA_LOST_TRIES="9")
             hosts.append(self.read("calls.hosts"))

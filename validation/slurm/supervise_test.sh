@@ -9,7 +9,7 @@ start_cluster NODES=4 NODE_TIMEOUT=3600
 export TESSERA_SPARES=1
 options=(--no-kill)
 submit spare checkpoint.every=0 checkpoint.neighbour_every=1 topology.collective_timeout=10s
-at_work() { grep -q "supervise: start $1 is at work" "$work/spare.log" || ended "$job"; }
+at_work() { grep -q "supervise: start $1 is running" "$work/spare.log" || ended "$job"; }
 wait_for has_steps "$work/spare" 8 || give_up "the run did not reach step 8"
 check "three ranks run, on as many nodes" grep -q "supervise: start 1: 3 ranks on 3 nodes" "$work/spare.log"
 
@@ -17,17 +17,17 @@ check "three ranks run, on as many nodes" grep -q "supervise: start 1: 3 ranks o
 kill -KILL "$(pgrep -o -f "^$TESSERA train .*run.output_dir=$work/spare")"
 wait_for at_work 2 || give_up "the run did not start again after a rank was killed"
 check "a killed rank starts again on its node" grep -q "the node answers; it starts again at once\|all nodes answer; it starts again at once" "$work/spare.log"
-check "and goes on from memory" grep -q "resumed from the memory of nodes at step .* no checkpoint was read (there is none)" "$work/spare.log"
+check "and goes on from memory" grep -q "resumed from in-memory replicas at step .* no checkpoint was read (there is none)" "$work/spare.log"
 
 # 2. A node.
 going=$(last_step "$work/spare")
 wait_for has_steps "$work/spare" $((going + 8)) || give_up "the second start did not go on"
 slurm/local_cluster kill-node n3
 wait_for at_work 3 || give_up "the run did not start again after a node was lost"
-grep "supervise: start [23] is at work" "$work/spare.log"
-check "the spare takes its place" grep -q "n3 does not answer; n4 takes the place of n3" "$work/spare.log"
-check "it goes on from the memory of the others" [ "$(grep -c "resumed from the memory of nodes" "$work/spare.log")" = 2 ]
-check "which came to the spare" grep -q "went from the nodes that had them to those that need them" "$work/spare.log"
+grep "supervise: start [23] is running" "$work/spare.log"
+check "the spare takes its place" grep -q "n3 does not answer; n4 replaces n3" "$work/spare.log"
+check "it goes on from the memory of the others" [ "$(grep -c "resumed from in-memory replicas" "$work/spare.log")" = 2 ]
+check "which came to the spare" grep -q "were sent from the nodes that had them to those that need them" "$work/spare.log"
 check "the record says so" grep -q " left out n3" "$work/spare.ends"
 scontrol update JobId="$job" Requeue=0
 scancel --batch --signal=USR1 "$job"

@@ -78,6 +78,33 @@ class English(unittest.TestCase):
         self.assertEqual(found.returncode, 1)
         self.assertIn("validation/a.py:1: 1 lines over 140 columns, 0 allowed", found.stdout)
 
+    def messages(self, name, text):
+        """"LINE KIND" of each finding of a source of the program."""
+        self.write(name, text)
+        lines = self.run_english(name).stdout.splitlines()
+        return [" ".join(line.split(":")[1:3]).replace("  ", " ") for line in lines]
+
+    def test_messages_of_sources(self):
+        words = "word " * 13
+        # Literals that stand side by side or are joined by + are one message; a comment, another argument and a short name are none.
+        self.assertEqual(self.messages("src/deck/a.cpp", f'\nf("{words}"\n  "{words}");\n'), ["2 long"])
+        self.assertEqual(self.messages("src/deck/a.cpp", f'f("{words}" + name(1) + "{words}");\n'), ["1 long"])
+        self.assertEqual(self.messages("src/deck/a.cpp", f'f("{words}", "{words}"); // "{words * 2}"\n'), [])
+        self.assertEqual(self.messages("src/deck/a.cpp", f'f("{words[:-1]}. Next {words}");\n'), [])
+        self.assertEqual(self.messages("kernels/a.cu", 'f("Of these two it takes one", "What it is");\n'), ["1 opening"])
+        self.assertEqual(self.messages("kernels/a.cu", 'f("the \\"run\\" went back a step", "{}", \'"\', "go back");\n'), ["1 coined"])
+        self.assertEqual(self.messages("io/tokens/a.py", f'x = "short"\nf(f"{words}{{x}} "\n  "{words}")\n'), ["2 long"])
+        self.assertEqual(self.messages("slurm/a.sh", f'#!/bin/bash\necho "{words * 2}"\nx="{words * 2}"\n'), ["2 long"])
+        self.assertEqual(self.messages("validation/a.cpp", f'f("{words * 2}");\n'), [])
+
+    def test_messages_are_counted_by_folder(self):
+        self.write("src/deck/schema/a.cpp", 'f("Of these two it takes one");\n')
+        self.write("src/deck/rules/b.cpp", 'f("What it finds is kept");\n')
+        self.assertIn("src/deck/:1: 2 openings with Of, What, Whose or Where, 0 allowed", self.run_english("--quiet").stdout)
+        self.assertEqual(self.run_english("src/deck/").stdout.count("opening"), 2)
+        self.write(ALLOWED, "src/deck/\t0\t2\t0\t0\n")
+        self.assertEqual(self.run_english("--quiet").returncode, 0)
+
     def test_counts_do_not_grow(self):
         self.write("docs/a.md", f"{LONG} {LONG}\n".replace(". ", ".\n"))
         self.assertIn("docs/a.md:1: 2 sentences over 30 words, 0 allowed", self.run_english("--quiet").stdout)

@@ -151,7 +151,7 @@ def check_refusals(folder):
         file.write(UNMARKED)
     thinking = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "<think>x</think>b"}] * 2
     refuse("qwen", thinking, 3, "refused.jsonl:2: the chat template of")
-    refuse("qwen", thinking, 3, "renders message 2 otherwise in the whole conversation than as its end")
+    refuse("qwen", thinking, 3, "renders message 2 differently in the whole conversation and at its end")
     with open(os.path.join(folder, "qwen", "chat_template.jinja"), "w", encoding="utf-8") as file:
         file.write("{% for message in messages %}")
     refuse("qwen", thinking, 3, "cannot be read")

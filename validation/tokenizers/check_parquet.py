@@ -123,11 +123,11 @@ def check_conversations(check):
     said = [{"system": "s", "messages": rows[1]["messages"]}, {"messages": json.dumps(rows[2]["messages"])}]
     columns = {"system": ["s", None], "messages": [json.dumps(row["messages"]) if k == 0 else row["messages"] for k, row in enumerate(said)], "source": ["w", None]}
     check.same("a system's column, and messages as texts of JSON", said, [check.write("c.parquet", columns)], *options, **FAKE)
-    check.refuse('d.parquet: row 1: nothing is known of "odd" beside the messages',
+    check.refuse('d.parquet: row 1: this program does not know "odd" beside the messages',
                  [check.write("d.parquet", {"messages": [rows[0]["messages"]], "odd": ["x"]})], *options, **FAKE)
     check.refuse("d.parquet: row 2: its messages are an empty list", [check.write("d.parquet", {"messages": [rows[0]["messages"], []]})], *options, **FAKE)
     check.refuse('d.parquet: there is no column "messages" or "conversations", nor "instruction"', [check.write("d.parquet", {"text": ["a"]})], *options, **FAKE)
-    check.refuse("d.parquet: row 1: it cannot be said as JSON", [check.write("d.parquet", {"messages": [b"a"]})], *options, **FAKE)
+    check.refuse("d.parquet: row 1: it cannot be written as JSON", [check.write("d.parquet", {"messages": [b"a"]})], *options, **FAKE)
 
 
 def check_refusals(check):
@@ -137,7 +137,7 @@ def check_refusals(check):
     check.refuse('bad.parquet: the column "text" is of int64, and no text', [check.write("bad.parquet", {"text": [1, 2]})])
     check.refuse('the column "text" is of list<', [check.write("bad.parquet", {"text": [["a"]]})])
     check.refuse('bad.parquet: row 1501: "text" is null', [check.write("bad.parquet", {"text": ["a"] * 1500 + [None]}, row_group_size=400)])
-    check.refuse('there is a column "text" beside', [check.write("bad.parquet", {"text": ["a"], "prompt": ["b"]})])
+    check.refuse('there is a column "text" and also', [check.write("bad.parquet", {"text": ["a"], "prompt": ["b"]})])
     check.refuse('there is no column "completion"', [check.write("bad.parquet", {"prompt": ["b"]})])
     check.refuse('row 2: "completion" is empty', [check.write("bad.parquet", {"prompt": ["b", "b"], "completion": ["c", ""]})])
     check.refuse("bad.parquet: row 2: its text is not UTF-8 at byte offset 3", [check.write("bad.parquet", {"text": [b"a", b"abc\xff"]})])
@@ -146,7 +146,7 @@ def check_refusals(check):
     check.refuse("standard input: Parquet is read from its end", ["-"], "--format", "parquet", status=2)
     with open(good, "rb") as file:
         whole = file.read()
-    for name, content, words in (("empty", b"", "the file holds no text"), ("half", whole[: len(whole) // 2], "cannot read it as Parquet"), ("text", b"text\n" * 9, "its name says Parquet, and the file does not begin as Parquet does"),
+    for name, content, words in (("empty", b"", "the file holds no text"), ("half", whole[: len(whole) // 2], "cannot read it as Parquet"), ("text", b"text\n" * 9, "its name says Parquet, but the file does not begin like Parquet"),
                                  ("holed", whole[:1000] + bytes(30000) + whole[31000:], "cannot read it as Parquet")):
         with open(check.path(name + ".parquet"), "wb") as file:
             file.write(content)

@@ -57,7 +57,7 @@ def check(folder, name):
     with open(deck, "w", encoding="utf-8") as file:
         file.write(tessera("deck", "from-hf", models[name], f"data.train={data[name]}/train.h5", f"run.output_dir={runs}", "run.steps=2", "batch.global=2",
                            "batch.sequence_length=128", "checkpoint.every=1", "run.device=host", "precision.compute=fp32", "optimizer.learning_rate=1e-6"))
-    for kind, words in (("gpt2", "holds tokens of another tokenizer (gpt2, digest"), ("byte", "holds bytes, and this run's model has a tokenizer of its own")):
+    for kind, words in (("gpt2", "holds tokens of another tokenizer (gpt2, digest"), ("byte", "holds bytes, but this run's model has its own tokenizer")):
         status, _, errors = run("train", deck, f"data.train={data[kind]}/train.h5")
         if status != 3 or words not in errors:
             fail(f"{name}: tokens of {kind}: status {status}\n{errors}")
@@ -80,7 +80,7 @@ def check(folder, name):
     with open(os.path.join(runs, "tokenizer", "tokenizer.json"), "a", encoding="utf-8") as file:
         file.write("\n")
     status, _, errors = run("train", deck, "run.steps=3")
-    if status != 2 or "is another tokenizer than" not in errors:
+    if status != 2 or " differs from " not in errors:
         fail(f"{name}: another tokenizer in the run's folder: status {status}\n{errors}")
     print(f"{name}: refused, kept, exported, and the same texts")
 
@@ -98,8 +98,8 @@ def check_digest(folder, name, models, data, latest, deck):
         fail(f"{name}: the checkpoint does not carry {digest}")
     again = ['run.init=""', f"run.output_dir={folder}/again-{name}", "run.steps=1"]
     refused = [(3, "holds tokens of another tokenizer (gpt2, digest", ["evaluate", moved, "--data", data["gpt2"] + "/train.h5", "--device", "host"]),
-               (2, "is another tokenizer than that of", ["generate", moved, "--prompt", "a", "--tokenizer", models["gpt2"]]),
-               (2, "is another tokenizer than the tokenizer of", ["train", deck, *again, f"run.resume={moved}", f"data.tokenizer={models['gpt2']}"]),
+               (2, "differs from the tokenizer of", ["generate", moved, "--prompt", "a", "--tokenizer", models["gpt2"]]),
+               (2, "differs from the tokenizer of", ["train", deck, *again, f"run.resume={moved}", f"data.tokenizer={models['gpt2']}"]),
                (3, "holds tokens of another tokenizer", ["train", deck, *again, f"data.tokenizer={models['gpt2']}"]),
                (3, "than data.tokenizer (digest 00000000)", ["train", deck, *again, "data.tokenizer=" + "0" * 32])]
     for status, words, command in refused:

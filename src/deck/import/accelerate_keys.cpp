@@ -8,13 +8,12 @@ namespace {
 using namespace rows;
 using Rows = std::vector<ForeignKey>;
 
-constexpr std::string_view of_launch =
-    "ranks and their places are the launcher's: `mpiexec -n N`, or srun; --ranks says how many to the import";
+constexpr std::string_view of_launch = "the launcher places the ranks: `mpiexec -n N`, or srun; --ranks tells the import how many";
 constexpr std::string_view gathered_by_unit =
-    "parameters are gathered by unit (embedding, a layer, the head), and a step's schedule says when";
+    "parameters are gathered by unit (embedding, a layer, the head), and the step's schedule sets the time";
 constexpr std::string_view compiled_before = "kernels are compiled with the program, and a step is a schedule made before the run";
 constexpr std::string_view of_axes =
-    "leave it out and say the axes on the command line: mesh.tp, mesh.cp, mesh.pp, mesh.ep, mesh.replicate";
+    "leave it out and give the axes on the command line: mesh.tp, mesh.cp, mesh.pp, mesh.ep, mesh.replicate";
 
 Rows deepspeed_rows() {
   const std::vector<std::pair<std::string_view, std::string_view>> devices = {{"cpu", "host"}};
@@ -27,8 +26,8 @@ Rows deepspeed_rows() {
       together(mapped("deepspeed_config.gradient_accumulation_steps", integer, "batch.global", "batch.micro x it x ranks")),
       mapped("deepspeed_config.gradient_clipping", real, "optimizer.gradient_clipping"),
       refused("deepspeed_config.deepspeed_config_file", text, "none",
-              "import that file in this one's place: tessera deck import THAT_FILE; what stands beside it here is the launcher's"),
-      unneeded("deepspeed_config.zero3_init_flag", boolean, "initial weights are made where they are kept"),
+              "import that file instead of this one: tessera deck import THAT_FILE; the keys beside it here belong to the launcher"),
+      unneeded("deepspeed_config.zero3_init_flag", boolean, "each rank computes the initial weights that it keeps"),
       unneeded("deepspeed_config.zero3_save_16bit_model", boolean,
                "every checkpoint opens as whole weights, and `tessera consolidate` writes them as safetensors in bf16 or fp32"),
       unneeded("deepspeed_config.deepspeed_multinode_launcher", text, of_launch),
@@ -42,9 +41,9 @@ Rows deepspeed_rows() {
 Rows fsdp_rows() {
   Rows all = {
       together(mapped("fsdp_config.sharding_strategy", any, "zero.stage",
-                      "FULL_SHARD is 3, as it is without one, SHARD_GRAD_OP 2, NO_SHARD 0; hybrid ones are refused")),
+                      "FULL_SHARD is 3, also if it is missing; SHARD_GRAD_OP is 2, NO_SHARD 0; hybrid ones are refused")),
       together(mapped("fsdp_config.reshard_after_forward", any, "zero.stage", "false is 2")),
-      together(mapped("fsdp_config.offload_params", boolean, "zero.offload_param.device", "true is \"host\", of the optimizer too")),
+      together(mapped("fsdp_config.offload_params", boolean, "zero.offload_param.device", "true is \"host\", also for the optimizer")),
       with_words(mapped("fsdp_config.activation_checkpointing", boolean, "activation.recompute", "true is \"full\""),
                  {{"true", "full"}, {"false", "none"}}),
   };
@@ -59,22 +58,22 @@ Rows fsdp_rows() {
 Rows other_rows() {
   Rows all = {
       with_words(mapped("mixed_precision", any, "precision.compute",
-                        "\"no\" is fp32; fp8 is refused, since products alone are in it (precision.fp8)"),
+                        "\"no\" is fp32; fp8 is refused, because only products can be fp8 (precision.fp8)"),
                  {{"no", "fp32"}, {"false", "fp32"}}),
       with_words(mapped("use_cpu", boolean, "run.device", "true is \"host\""), {{"true", "host"}, {"false", "auto"}}),
-      unneeded("distributed_type", text, "deepspeed_config and fsdp_config say what ranks share"),
+      unneeded("distributed_type", text, "deepspeed_config and fsdp_config decide what is sharded"),
       open(refused("megatron_lm_config", section, "", of_axes)),
       open(refused("parallelism_config", section, "", of_axes)),
       open(refused("fp8_config", section, "", "set precision.fp8 to one of its recipes in the deck; leave it out")),
       unneeded("debug", boolean, "ranks compare their schedules before the first step"),
-      unneeded("enable_cpu_affinity", boolean, "ranks are bound apart to the cores of their node"),
+      unneeded("enable_cpu_affinity", boolean, "ranks of a node are bound to separate cores"),
   };
   for (const std::string_view name : {"compute_environment", "num_processes", "num_machines", "machine_rank", "main_process_ip",
                                       "main_process_port", "main_training_function", "rdzv_backend", "same_network", "gpu_ids", "tpu_env",
                                       "tpu_name", "tpu_zone", "tpu_use_cluster", "tpu_use_sudo", "commands", "command_file"})
     all.push_back(unneeded(name, any, of_launch));
   for (const std::string_view name : {"dynamo_config", "ipex_config", "mpirun_config"}) all.push_back(unneeded(name, any, compiled_before));
-  all.push_back(unneeded("downcast_bf16", any, "`precision.compute` is the one type to choose"));
+  all.push_back(unneeded("downcast_bf16", any, "`precision.compute` is the only type to choose"));
   return all;
 }
 

@@ -8,14 +8,14 @@ using namespace rows;
 
 constexpr std::string_view metrics =
     "metrics.jsonl in the run's folder holds every step, and scripts/plot_run draws it; nothing is sent anywhere";
-constexpr std::string_view in_folder = "a run's figures lie in its folder, which `run.output_dir` names";
+constexpr std::string_view in_folder = "a run's figures are in its folder, `run.output_dir`";
 constexpr std::string_view traffic = "`tessera plan` counts what collectives move, and `run.trace` = N times each of them in step N";
 constexpr std::string_view flops = "`tessera plan` counts a step's FLOPs, and every line of the log has the MFU";
 constexpr std::string_view all_collectives = "the table of run.breakdown_every has every kind of collective";
 constexpr std::string_view traced = "a timeline has every task of the step with its FLOPs";
-constexpr std::string_view how_saved = "how a checkpoint is written is its format's affair (docs/checkpoint_format.md)";
-constexpr std::string_view tensor_cut = "it tells DeepSpeed where to cut a model that it does not know; here the model is the deck's";
-constexpr std::string_view compiled = "a step is a schedule that is made before the run, with every collective and every byte in its place";
+constexpr std::string_view how_saved = "the checkpoint format decides how files are written (docs/checkpoint_format.md)";
+constexpr std::string_view tensor_cut = "it tells DeepSpeed where to cut a model that it does not know; here the deck describes the model";
+constexpr std::string_view compiled = "a step is a schedule made before the run, with every collective and every byte planned";
 
 /// A section all of whose keys have its outcome.
 std::vector<ForeignKey> section_of(const ForeignKey& row, std::vector<std::pair<std::string_view, ForeignType>> parts) {
@@ -32,7 +32,7 @@ std::vector<ForeignKey> monitor_keys() {
   add({mapped("csv_monitor.enabled", boolean, "metrics.csv"), unneeded("csv_monitor.output_path", text, in_folder),
        unneeded("csv_monitor.job_name", text, in_folder)});
   add({together(mapped("wandb.enabled", boolean, "metrics.wandb", "true is the project's name")),
-       together(mapped("wandb.project", text, "metrics.wandb", "of an enabled section; \"deepspeed\" where it is missing")),
+       together(mapped("wandb.project", text, "metrics.wandb", "of an enabled section; \"deepspeed\" if it is missing")),
        together(mapped("wandb.team", text, "metrics.wandb_team", "of an enabled section")),
        together(mapped("wandb.group", text, "metrics.wandb_group", "of an enabled section"))});
   add(section_of(unneeded("comet", section, metrics), {{"comet.enabled", boolean},
@@ -62,10 +62,9 @@ std::vector<ForeignKey> checkpoint_keys() {
       unneeded("checkpoint.load_universal", boolean, "every checkpoint resumes on any number of ranks, at any stage"),
       with_auto(refused("checkpoint.use_node_local_storage", boolean, "false",
                         "a checkpoint is one folder that all ranks write, on a file system that all nodes see (run.output_dir); leave it "
-                        "out, or name a disk of the "
-                        "nodes that saves go through (checkpoint.staging)"),
+                        "out, or set checkpoint.staging to a disk of the nodes"),
                 "false", "the default of the Trainer's save_on_each_node"),
-      unneeded("checkpoint.parallel_write.pipeline_stage", boolean, "every rank writes what it keeps"),
+      unneeded("checkpoint.parallel_write.pipeline_stage", boolean, "every rank writes its own part"),
       unneeded("checkpoint.checkpoint_serialization", boolean, how_saved),
   };
   const auto add = [&](const std::vector<ForeignKey>& keys) { all.insert(all.end(), keys.begin(), keys.end()); };
@@ -90,16 +89,16 @@ std::vector<ForeignKey> axis_keys() {
       mapped("tensor_parallel.tp.tp_size", integer, "mesh.tp"),
       mapped("tensor_parallel.tp_size", integer, "mesh.tp", "as some guides write it"),
       unneeded("tensor_parallel.tp.tp_grain_size", integer, tensor_cut),
-      unneeded("tensor_parallel.dtype", text, "the type of computing is `precision.compute`"),
-      unneeded("tensor_parallel.tp_overlap_comm", boolean, "`zero.overlap_comm` is for all collectives"),
+      unneeded("tensor_parallel.dtype", text, "`precision.compute` is the compute type"),
+      unneeded("tensor_parallel.tp_overlap_comm", boolean, "`zero.overlap_comm` applies to all collectives"),
       unneeded("tensor_parallel.partition_config", any, tensor_cut),
       unneeded("tensor_parallel.preset_model", text, tensor_cut),
       unneeded("tensor_parallel.injection_policy_tuple", any, tensor_cut),
       unneeded("tensor_parallel.keep_module_on_host", boolean, tensor_cut),
       with_auto(mapped("pipeline.stages", integer, "mesh.pp"), "1", "the pipeline module that is passed to DeepSpeed"),
       mapped("pipeline_parallel.pp_size", integer, "mesh.pp", "as some guides write it"),
-      unneeded("pipeline.partition", text, "layers are cut by FLOPs and memory; `pipeline.layers` says otherwise"),
-      unneeded("pipeline.seed_layers", boolean, "an initial weight follows from the seed, its tensor's name and its place alone"),
+      unneeded("pipeline.partition", text, "FLOPs and memory decide where layers are cut; `pipeline.layers` overrides that"),
+      unneeded("pipeline.seed_layers", boolean, "an initial weight depends only on the seed, its tensor's name and its place"),
       together(mapped("pipeline.activation_checkpoint_interval", integer, "activation.every",
                       "with `activation.recompute` = \"full\"; 0 is none")),
       unneeded("pipeline.pipe_partitioned", boolean, "it cuts what stages send over tensor-parallel ranks"),
@@ -107,8 +106,8 @@ std::vector<ForeignKey> axis_keys() {
       mapped("sequence_parallel_size", integer, "mesh.cp", "Ulysses, as `context.method` = \"ulysses\" is"),
   };
   const auto experts = section_of(open(refused("expert_parallel", section, "enabled",
-                                               "experts are cut over ranks by mesh.ep, which the line sets (mesh.ep=N for autoep_size = "
-                                               "N); then set enabled to false or leave it out")),
+                                               "mesh.ep divides experts among ranks (mesh.ep=N on the command line for autoep_size = N); "
+                                               "then set enabled to false or leave it out")),
                                   {{"expert_parallel.enabled", boolean},
                                    {"expert_parallel.autoep_size", integer},
                                    {"expert_parallel.expert_tensor_parallel_size", integer},
@@ -154,7 +153,7 @@ std::vector<ForeignKey> tuning_keys() {
   std::vector<ForeignKey> all;
   const auto add = [&](const std::vector<ForeignKey>& keys) { all.insert(all.end(), keys.begin(), keys.end()); };
   add(section_of(gone_since("0.19.8", refused("elasticity", section, "enabled",
-                                              "any number of ranks serves any batch, also after a resume: write train_batch_size and "
+                                              "any number of ranks works with any batch, also after a resume: write train_batch_size and "
                                               "train_micro_batch_size_per_gpu, and set enabled to false")),
                  {{"elasticity.enabled", boolean},
                   {"elasticity.max_train_batch_size", integer},
@@ -168,7 +167,7 @@ std::vector<ForeignKey> tuning_keys() {
                   {"elasticity.ignore_non_elastic_batch_info", boolean},
                   {"elasticity.version", real}}));
   add(section_of(open(refused("autotuning", section, "enabled",
-                              "nothing is tried out: `tessera plan` says what a deck needs before it runs; set enabled to false")),
+                              "there is no search by trial runs: `tessera plan` predicts what a deck needs; set enabled to false")),
                  {{"autotuning.enabled", boolean},
                   {"autotuning.fast", boolean},
                   {"autotuning.metric", text},
@@ -187,7 +186,7 @@ std::vector<ForeignKey> tuning_keys() {
 std::vector<ForeignKey> feature_keys() {
   std::vector<ForeignKey> all = section_of(
       refused("hybrid_engine", section, "enabled",
-              "a run trains, and `tessera generate` reads its checkpoints: nothing alternates between the two; set enabled to false"),
+              "training and generation are separate: a run trains, and `tessera generate` reads its checkpoints; set enabled to false"),
       {{"hybrid_engine.enabled", boolean},
        {"hybrid_engine.max_out_tokens", integer},
        {"hybrid_engine.inference_tp_size", integer},
@@ -207,11 +206,10 @@ std::vector<ForeignKey> feature_keys() {
       gone(refused("sparse_attention", section, "", "attention is causal and dense in this version; leave it out")),
       open(refused(
           "data_efficiency", section, "enabled",
-          "samples come in one random order, whole; set enabled to false or leave it out, and give a ramp of lengths in batch.ramp")),
-      gone(refused(
-          "curriculum_learning", section, "enabled",
-          "DeepSpeed's drops what of a sequence is beyond the current length, and a ramp here drops nothing; set enabled to false or "
-          "leave it out, and give the lengths by steps in batch.ramp")),
+          "samples come in one random order, whole; set enabled to false or leave it out, and set batch.ramp for increasing lengths")),
+      gone(refused("curriculum_learning", section, "enabled",
+                   "DeepSpeed's curriculum drops the part of a sequence beyond the current length, and a ramp here drops nothing; set "
+                   "enabled to false or leave it out, and give the lengths by steps in batch.ramp")),
       gone(refused("compression_training", section, "", "pruned and quantized training is not in this version; leave it out")),
       gone(refused("quantize_training", section, "enabled",
                    "quantized training is not in this version; set enabled to false or leave it out")),

@@ -5,15 +5,14 @@ namespace tessera {
 namespace {
 
 constexpr std::string_view scaled =
-    "the loss is scaled by 1 / (tokens of the global batch), and its gradients are summed in fp32 or exactly: nothing is divided before or "
-    "after";
+    "the loss is scaled by 1 / (tokens of the global batch), and its gradients are summed in fp32 or exactly; no division before or after "
+    "is needed";
 constexpr std::string_view by_unit = "parameters are gathered by unit (embedding, a layer, the head), each in buckets";
 constexpr std::string_view whole_weights =
     "every checkpoint opens as whole weights, and `tessera consolidate` writes them as safetensors in bf16 or fp32";
 constexpr std::string_view masters = "master weights and moments are fp32 in this version; leave it out";
-constexpr std::string_view planned_buffers = "pieces and buffers of what is offloaded follow from the plan";
-constexpr std::string_view requests =
-    "a request goes out as soon as there is room in the queue, and completions are always taken meanwhile";
+constexpr std::string_view planned_buffers = "the plan sets pieces and buffers of offloaded data";
+constexpr std::string_view requests = "a request is sent as soon as the queue has space, and completions are always collected in parallel";
 constexpr std::string_view host_adam = "an offloaded optimizer always runs as Tessera's own kernel on host cores";
 constexpr std::string_view one_schedule = "it makes DeepSpeed's hooks faster or safer; here a step is a schedule made before the run";
 
@@ -33,36 +32,37 @@ std::vector<ForeignKey> batch_keys() {
       together(with_auto(mapped("gradient_accumulation_steps", integer, "batch.global",
                                 "micro-batches of a rank are batch.global / (batch.micro x ranks), rounded up"),
                          "1", "the default of the Trainer's gradient_accumulation_steps")),
-      refused("managed_gradient_accumulation", boolean, "true", "a step is always that of the whole batch; leave it out"),
+      refused("managed_gradient_accumulation", boolean, "true", "a step always takes the whole batch; leave it out"),
       with_auto(mapped("gradient_clipping", real, "optimizer.gradient_clipping"), "1.0", "the default of the Trainer's max_grad_norm"),
       unneeded("prescale_gradients", boolean, scaled),
       unneeded("gradient_predivide_factor", real, scaled),
       refused("gradient_allreduce_op", text, "mean", "gradients are those of the mean over the global batch; leave it out"),
-      with_words(mapped("communication_data_type", text, "precision.gradients", "sums are reduced in the type that they are kept in"),
+      with_words(mapped("communication_data_type", text, "precision.gradients", "sums are reduced in the type that they are stored in"),
                  dtype_words),
-      unneeded("seq_parallel_communication_data_type", text, "what sequence-parallel ranks exchange (`mesh.cp`) has the compute type"),
+      unneeded("seq_parallel_communication_data_type", text, "sequence-parallel ranks (`mesh.cp`) exchange data in the compute type"),
       gone_since("0.19.8", refused("sparse_gradients", boolean, "false", "the embedding's gradient is dense; leave it out")),
       unneeded("disable_allgather", boolean, "updated parameters are always gathered, in buckets of zero.allgather_bucket_size"),
       mapped("steps_per_print", integer, "run.log_every"),
       together(
           mapped("wall_clock_breakdown", boolean, "run.breakdown_every", "true is every steps_per_print steps, which is 10 by default")),
       together(mapped("memory_breakdown", boolean, "run.breakdown_every",
-                      "true as wall_clock_breakdown: its table of memory by part of a step; `tessera plan` has it before the run")),
+                      "true as wall_clock_breakdown, whose table has the memory by part of a step; `tessera plan` has it before the run")),
       unneeded("dump_state", boolean, "`tessera deck print` shows every key with its value"),
-      unneeded("dataloader_drop_last", boolean, "every batch is whole: the next epoch follows within it"),
+      unneeded("dataloader_drop_last", boolean, "every batch is whole: it is filled up from the next epoch"),
       unneeded("zero_allow_untested_optimizer", boolean, "`optimizer.type` lists the optimizers, and all of them work with every stage"),
       unneeded("zero_force_ds_cpu_optimizer", boolean, host_adam),
-      gone_since("0.19.8", unneeded("graph_harvesting", boolean, "on a GPU a step becomes a CUDA graph by itself (`kernels.cuda_graph`)")),
-      unneeded("disable_python_gc", boolean, "no Python runs beside the steps"),
+      gone_since("0.19.8",
+                 unneeded("graph_harvesting", boolean, "on a GPU a step becomes a CUDA graph automatically (`kernels.cuda_graph`)")),
+      unneeded("disable_python_gc", boolean, "no Python runs during steps"),
       refused("use_data_before_expert_parallelism", boolean, "false",
-              "ranks that share experts (mesh.ep) are neighbours inside the data-parallel ones; leave it out"),
-      unneeded("vocabulary_size", integer, "the vocabulary is the model's, `model.vocab`"),
+              "ranks of mesh.ep are neighbours among the data-parallel ranks; leave it out"),
+      unneeded("vocabulary_size", integer, "`model.vocab` is the size of the vocabulary"),
       unneeded("log_level", text, "a run logs its progress and what is wrong, at one level"),
       with_words(mapped("data_types.grad_accum_dtype", text, "precision.gradients"), dtype_words),
       refused("data_types.param_dtype", text, "", masters),
       refused("data_types.keep_in_fp32_modules", any, "auto",
               "kernels read the weights of every module in the type of `precision.compute`; leave it out"),
-      refused("data_types.buffer_dtype", text, "", "`precision.compute` is the one type to choose; leave it out"),
+      refused("data_types.buffer_dtype", text, "", "`precision.compute` is the only type to choose; leave it out"),
       unneeded("timers.throughput.enabled", boolean, "metrics.jsonl holds the tokens a second of every step"),
       unneeded("timers.throughput.synchronized", boolean, "metrics.jsonl holds the tokens a second of every step"),
   };
@@ -70,13 +70,13 @@ std::vector<ForeignKey> batch_keys() {
 
 std::vector<ForeignKey> precision_keys() {
   return {
-      together(with_auto(mapped("fp16.enabled", boolean, "precision.compute", "true is \"fp16\", with a scale of the loss"), "true",
-                         "the Trainer's fp16 decides there")),
+      together(with_auto(mapped("fp16.enabled", boolean, "precision.compute", "true is \"fp16\", with a loss scale"), "true",
+                         "in DeepSpeed the Trainer's fp16 decides")),
       unneeded("fp16.auto_cast", boolean, "inputs are ids of tokens"),
       together(mapped("fp16.loss_scale", any, "precision.loss_scale.fixed", "0 and \"dynamic\": the scale moves")),
       together(mapped("fp16.initial_scale_power", integer, "precision.loss_scale.initial_power")),
-      together(mapped("fp16.initial_loss_scale", real, "precision.loss_scale.initial_power",
-                      "DeepSpeed itself reads initial_scale_power alone")),
+      together(
+          mapped("fp16.initial_loss_scale", real, "precision.loss_scale.initial_power", "DeepSpeed itself reads only initial_scale_power")),
       together(mapped("fp16.loss_scale_window", integer, "precision.loss_scale.window")),
       together(mapped("fp16.hysteresis", integer, "precision.loss_scale.hysteresis")),
       together(mapped("fp16.consecutive_hysteresis", boolean, "precision.loss_scale.consecutive_hysteresis")),
@@ -84,15 +84,18 @@ std::vector<ForeignKey> precision_keys() {
       refused("fp16.fp16_master_weights_and_grads", boolean, "false", masters),
       together(
           with_auto(mapped("bf16.enabled", boolean, "precision.compute",
-                           "true is \"bf16\"; false, where no other type is enabled, \"fp32\". `bfloat16` is another name of the section"),
-                    "true", "the Trainer's bf16 decides there")),
+                           "true is \"bf16\"; false, if no other type is enabled, is \"fp32\". `bfloat16` is another name of the section"),
+                    "true", "in DeepSpeed the Trainer's bf16 decides")),
       unneeded("bf16.immediate_grad_update", boolean, "gradients are added to their sums by the products that make them, or right after"),
       unneeded("bf16.check_grad_overflow", boolean, "a loss or gradient that is not finite always ends the run, with status 8"),
       refused("bf16.bf16_master_weights_and_grads", boolean, "false", masters),
-      together(mapped("bf16.bf16_optimizer_states", boolean, "optimizer.moments", "true is \"bf16\", here rounded by chance")),
-      open(gone_since("0.19.8", unless_given("precision.compute", refused("amp", section, "enabled",
-                                                                          "Apex is not used; write \"bf16\": {\"enabled\": true}, or say "
-                                                                          "precision.compute=bf16 on the command line")))),
+      together(mapped("bf16.bf16_optimizer_states", boolean, "optimizer.moments", "true is \"bf16\", here with stochastic rounding")),
+      open(gone_since(
+          "0.19.8",
+          unless_given(
+              "precision.compute",
+              refused("amp", section, "enabled",
+                      "Apex is not used; write \"bf16\": {\"enabled\": true}, or set precision.compute=bf16 on the command line")))),
       part("amp.enabled", boolean),
       together(mapped("torch_autocast.enabled", boolean, "precision.compute", "with dtype bfloat16: weights keep fp32 masters here too")),
       together(with_words(mapped("torch_autocast.dtype", text, "precision.compute"), dtype_words)),
@@ -106,60 +109,53 @@ std::vector<ForeignKey> zero_keys() {
       mapped("zero_optimization.stage", integer, "zero.stage"),
       mapped("zero_optimization.contiguous_gradients", boolean, "zero.contiguous_gradients"),
       mapped("zero_optimization.reduce_scatter", boolean, "zero.reduce_scatter"),
-      mapped("zero_optimization.reduce_bucket_size", integer, "zero.reduce_bucket_size", "elements there and here"),
+      mapped("zero_optimization.reduce_bucket_size", integer, "zero.reduce_bucket_size", "elements in both"),
       unneeded("zero_optimization.use_multi_rank_bucket_allreduce", boolean,
                "gradients are reduced by unit, in buckets of zero.reduce_bucket_size"),
       unneeded("zero_optimization.allgather_partitions", boolean, "updated parameters are always all-gathered"),
-      mapped("zero_optimization.allgather_bucket_size", integer, "zero.allgather_bucket_size", "elements there and here"),
+      mapped("zero_optimization.allgather_bucket_size", integer, "zero.allgather_bucket_size", "elements in both"),
       mapped("zero_optimization.overlap_comm", boolean, "zero.overlap_comm"),
       unneeded("zero_optimization.load_from_fp32_weights", boolean, "master weights are always restored in fp32"),
       unneeded("zero_optimization.elastic_checkpoint", boolean, "every checkpoint resumes at any number of ranks"),
-      mapped("zero_optimization.sub_group_size", integer, "zero.sub_group_size", "elements there and here"),
-      mapped("zero_optimization.stage3_prefetch_bucket_size", integer, "zero.prefetch_bucket_size", "elements there and here"),
-      mapped("zero_optimization.stage3_param_persistence_threshold", integer, "zero.param_persistence_threshold",
-             "elements there and here"),
+      mapped("zero_optimization.sub_group_size", integer, "zero.sub_group_size", "elements in both"),
+      mapped("zero_optimization.stage3_prefetch_bucket_size", integer, "zero.prefetch_bucket_size", "elements in both"),
+      mapped("zero_optimization.stage3_param_persistence_threshold", integer, "zero.param_persistence_threshold", "elements in both"),
       refused("zero_optimization.stage3_model_persistence_threshold", integer, "9223372036854775807",
-              "there is no limit on the sum of persistent parameters; lower stage3_param_persistence_threshold and leave this one out"),
-      mapped("zero_optimization.stage3_max_live_parameters", integer, "zero.max_live_parameters", "elements there and here"),
-      mapped("zero_optimization.stage3_max_reuse_distance", integer, "zero.max_reuse_distance", "elements there and here"),
+              "the sum of persistent parameters has no limit; lower stage3_param_persistence_threshold and leave this one out"),
+      mapped("zero_optimization.stage3_max_live_parameters", integer, "zero.max_live_parameters", "elements in both"),
+      mapped("zero_optimization.stage3_max_reuse_distance", integer, "zero.max_reuse_distance", "elements in both"),
       unneeded("zero_optimization.stage3_gather_16bit_weights_on_model_save", boolean, whole_weights),
       unneeded("zero_optimization.stage3_gather_fp16_weights_on_model_save", boolean, whole_weights),
       unneeded("zero_optimization.stage3_module_granularity_threshold", integer, by_unit),
       unneeded("zero_optimization.stage3_use_all_reduce_for_fetch_params", boolean, by_unit),
       unneeded("zero_optimization.stage3_allgather_sequential", boolean, by_unit),
       unneeded("zero_optimization.ignore_unused_parameters", boolean, "a step uses every parameter"),
-      unneeded("zero_optimization.legacy_stage1", boolean, "there is one stage 1"),
+      unneeded("zero_optimization.legacy_stage1", boolean, "there is only one stage 1"),
       unneeded("zero_optimization.round_robin_gradients", boolean,
-               "every rank owns one contiguous slice of each unit: there is nothing to deal out in turns"),
+               "every rank owns one contiguous slice of each unit, so there is nothing to distribute round-robin"),
       unneeded("zero_optimization.compute_grad_norm", boolean, "a step always knows the gradient's norm, and metrics.jsonl holds it"),
       unneeded("zero_optimization.parameter_alignment", boolean, "every tensor has an aligned place in the plan"),
       mapped("zero_optimization.zero_hpz_partition_size", integer, "zero.hpz_partition_size", "ranks"),
       mapped("zero_optimization.zero_quantized_weights", boolean, "zero.quantized_weights"),
       unneeded("zero_optimization.zero_quantized_nontrainable_weights", boolean,
-               "what `model.freeze` or `[lora]` leaves frozen lies in the compute type"),
+               "tensors that `model.freeze` or `[lora]` freezes are stored in the compute type"),
       mapped("zero_optimization.zero_quantized_gradients", boolean, "zero.quantized_gradients"),
       gone_since("0.19.8", mapped("zero_optimization.zeropp_loco_param.err_beta", real, "zero.error_feedback.beta",
-                                  "the section turns zero.error_feedback.enabled on")),
+                                  "the section sets zero.error_feedback.enabled to true")),
       gone_since("0.19.8", mapped("zero_optimization.zeropp_loco_param.reset_T", integer, "zero.error_feedback.reset_interval",
-                                  "steps, where DeepSpeed counts the tensors that it reduces")),
-      gone_since(
-          "0.19.8",
-          refused(
-              "zero_optimization.mics_shard_size", integer, "-1",
-              "the deck says how many groups of shards there are: leave it out and set mesh.replicate to the data-parallel ranks over it")),
-      gone_since(
-          "0.19.8",
-          refused(
-              "zero_optimization.mics_hierarchical_params_gather", boolean, "false",
-              "gathers stay in a group of shards (mesh.replicate), and host ranks share memory inside nodes (topology.hierarchical); leave "
-              "it out")),
+                                  "in steps; DeepSpeed counts the tensors that it reduces")),
+      gone_since("0.19.8", refused("zero_optimization.mics_shard_size", integer, "-1",
+                                   "the deck needs the number of groups of shards: leave it out and set mesh.replicate to the "
+                                   "data-parallel ranks divided by it")),
+      gone_since("0.19.8", refused("zero_optimization.mics_hierarchical_params_gather", boolean, "false",
+                                   "gathers stay in a group of shards (mesh.replicate), and host ranks share memory inside nodes "
+                                   "(topology.hierarchical); leave it out")),
       unneeded("zero_optimization.memory_efficient_linear", boolean, "products keep no gathered weight for the backward pass"),
       unneeded("zero_optimization.pipeline_loading_checkpoint", boolean, "each rank reads only what it keeps"),
-      unneeded("zero_optimization.override_module_apply", boolean,
-               "initial weights are made where they are kept, whatever code made them there"),
+      unneeded("zero_optimization.override_module_apply", boolean, "each rank computes the initial weights that it keeps"),
       unneeded("zero_optimization.log_trace_cache_warnings", boolean, one_schedule),
       unneeded("zero_optimization.enable_sanity_checks", boolean, one_schedule),
-      unneeded("zero_optimization.save_muon_momentum_buffer_in_memory", boolean, "momenta lie where the optimizer's state does"),
+      unneeded("zero_optimization.save_muon_momentum_buffer_in_memory", boolean, "momenta are stored with the optimizer's state"),
       unneeded("zero_optimization.leaf_module", section, by_unit),
       part("zero_optimization.leaf_module.classes", list),
       part("zero_optimization.leaf_module.names", list),
@@ -191,20 +187,20 @@ std::vector<ForeignKey> offload_keys() {
       mapped("zero_optimization.offload_optimizer.fast_init", boolean, "zero.offload_optimizer.fast_init"),
       mapped("zero_optimization.offload_optimizer.ratio", real, "zero.offload_optimizer.ratio"),
       refused("zero_optimization.offload_optimizer.super_offload", boolean, "false",
-              "updates before the global norm is known, taken back where it clips, are not in this version; leave it out"),
-      unneeded("zero_optimization.offload_optimizer.cpuadam_cores_perc", real, "the update takes a rank's threads (`run.threads`)"),
+              "updates before the global norm is known, taken back if it clips, are not in this version; leave it out"),
+      unneeded("zero_optimization.offload_optimizer.cpuadam_cores_perc", real, "the update uses a rank's threads (`run.threads`)"),
       with_words(mapped("zero_optimization.offload_param.device", text, "zero.offload_param.device", "cpu is \"host\""), device_words),
       mapped("zero_optimization.offload_param.nvme_path", text, "zero.offload_param.nvme_path"),
       unneeded("zero_optimization.offload_param.buffer_count", integer, planned_buffers),
       unneeded("zero_optimization.offload_param.buffer_size", integer, planned_buffers),
-      mapped("zero_optimization.offload_param.max_in_cpu", integer, "zero.offload_param.max_in_cpu", "elements of a rank there and here"),
+      mapped("zero_optimization.offload_param.max_in_cpu", integer, "zero.offload_param.max_in_cpu", "elements of a rank in both"),
       mapped("zero_optimization.offload_param.pin_memory", boolean, "zero.offload_param.pin_memory"),
       with_words(mapped("zero_optimization.cpu_offload", boolean, "zero.offload_optimizer.device", "true is \"host\""),
                  {{"true", "host"}, {"false", "none"}}),
       with_words(mapped("zero_optimization.cpu_offload_param", boolean, "zero.offload_param.device", "true is \"host\""),
                  {{"true", "host"}, {"false", "none"}}),
       mapped("zero_optimization.cpu_offload_use_pin_memory", boolean, "zero.offload_optimizer.pin_memory"),
-      mapped("aio.block_size", integer, "nvme.block_size", "bytes there and here"),
+      mapped("aio.block_size", integer, "nvme.block_size", "bytes in both"),
       mapped("aio.queue_depth", integer, "nvme.queue_depth"),
       mapped("aio.intra_op_parallelism", integer, "nvme.threads"),
       unneeded("aio.thread_count", integer, "DeepSpeed does not read it either: its name there is intra_op_parallelism"),
@@ -224,18 +220,18 @@ std::vector<ForeignKey> activation_keys() {
       with_words(mapped("activation_checkpointing.cpu_checkpointing", boolean, "activation.offload", "true is \"host\""),
                  {{"true", "host"}, {"false", "none"}}),
       unneeded("activation_checkpointing.synchronize_checkpoint_boundary", boolean, "tasks wait for the bytes that they touch"),
-      unneeded("activation_checkpointing.profile", boolean, "`run.trace` times every task, those that make activations again included"),
+      unneeded("activation_checkpointing.profile", boolean, "`run.trace` times every task, also recomputed ones"),
   };
 }
 
 std::vector<ForeignKey> optimizer_keys() {
-  constexpr std::string_view of_onebit = "it is of 0/1 Adam and 1-bit LAMB, which are not in this version; leave it out";
-  constexpr std::string_view of_adam = "of Adam: false is \"adam\", whose weight decay is part of the gradient; AdamW has it true always";
+  constexpr std::string_view of_onebit = "it belongs to 0/1 Adam and 1-bit LAMB, which are not in this version; leave it out";
+  constexpr std::string_view of_adam =
+      "for Adam: false is \"adam\", whose weight decay is part of the gradient; for AdamW it is always true";
   return {
-      together(mapped(
-          "optimizer.type", text, "optimizer.type",
-          "its name in lower case; Adam is \"adamw\", since DeepSpeed's decouples weight decay too, but for adam_w_mode = false; types "
-          "that are not here are refused")),
+      together(mapped("optimizer.type", text, "optimizer.type",
+                      "its name in lower case. Adam is \"adamw\", because DeepSpeed's decouples weight decay too, unless adam_w_mode = "
+                      "false. Unknown types are refused")),
       unneeded("optimizer.legacy_fusion", boolean, "one kernel updates a whole shard"),
       together(
           with_auto(mapped("optimizer.params.lr", real, "optimizer.learning_rate"), "5e-5", "the default of the Trainer's learning_rate")),
@@ -256,8 +252,8 @@ std::vector<ForeignKey> optimizer_keys() {
       together(mapped("optimizer.params.max_coeff", real, "optimizer.max_trust_ratio", "of LAMB")),
       together(mapped("optimizer.params.min_coeff", real, "optimizer.min_trust_ratio", "of LAMB")),
       together(mapped("optimizer.params.freeze_step", integer, "optimizer.freeze_step", "of OneBitAdam")),
-      unneeded("optimizer.params.cuda_aware", boolean, "ranks send each other what kernels have made, on a GPU by NCCL"),
-      unneeded("optimizer.params.comm_backend_name", text, "ranks of GPUs meet by NCCL, those of hosts by shared memory and MPI"),
+      unneeded("optimizer.params.cuda_aware", boolean, "ranks send data from where kernels made it, on a GPU by NCCL"),
+      unneeded("optimizer.params.comm_backend_name", text, "GPU ranks communicate by NCCL, host ranks by shared memory and MPI"),
       refused("optimizer.params.var_freeze_step", integer, "", of_onebit),
       refused("optimizer.params.var_update_scaler", integer, "", of_onebit),
       refused("optimizer.params.local_step_scaler", integer, "", of_onebit),
@@ -270,11 +266,11 @@ std::vector<ForeignKey> optimizer_keys() {
       together(mapped("optimizer.params.nesterov", boolean, "optimizer.nesterov", "of SGD")),
       refused("optimizer.params.dampening", real, "0", "momentum takes the whole gradient; leave it out"),
       together(mapped("optimizer.params.muon_lr", real, "optimizer.learning_rate",
-                      "of the matrices of layers, in the place of lr. Another `adam_lr` makes a table of `optimizer.groups`")),
+                      "for the matrices of layers, instead of lr. Another `adam_lr` makes a table of `optimizer.groups`")),
       together(mapped("optimizer.params.adam_lr", real, "optimizer.learning_rate",
-                      "of what Muon does not update, in the place of lr. Another `muon_lr` makes a table of `optimizer.groups`")),
+                      "for tensors that Muon does not update, instead of lr. Another `muon_lr` makes a table of `optimizer.groups`")),
       together(mapped("optimizer.params.ns_method", text, "optimizer.newton_schulz",
-                      "of Muon: \"standard\" and \"gram\" are \"simple\", two orders of the same products")),
+                      "for Muon: \"standard\" and \"gram\" are \"simple\", two orders of the same products")),
   };
 }
 
@@ -285,7 +281,7 @@ std::vector<ForeignKey> scheduler_keys() {
                                                                             {"cosine", "warmup_cosine_lr"},
                                                                             {"onecycle", "one_cycle"},
                                                                             {"lrrangetest", "lr_range_test"}};
-  constexpr std::string_view instead = "it takes the place of the optimizer's lr there";
+  constexpr std::string_view instead = "it replaces the optimizer's lr there";
   const auto param = [](std::string_view name, ForeignType type, std::string_view ours, std::string_view says = "") {
     return together(mapped(name, type, ours, says));
   };
@@ -295,14 +291,14 @@ std::vector<ForeignKey> scheduler_keys() {
                             "WarmupLR is \"warmup_lr\", WarmupDecayLR \"warmup_decay_lr\", WarmupCosineLR, which guides also call Cosine, "
                             "\"warmup_cosine_lr\", OneCycle \"one_cycle\", LRRangeTest \"lr_range_test\""),
                      words)),
-      unneeded("scheduler.params.last_batch_iteration", integer, "a resumed run goes on at its checkpoint's step"),
+      unneeded("scheduler.params.last_batch_iteration", integer, "a resumed run continues at its checkpoint's step"),
       with_auto(param("scheduler.params.warmup_min_lr", real, "learning_rate.warmup_min_lr"), "0.0", "the Trainer"),
       with_auto(param("scheduler.params.warmup_max_lr", real, "optimizer.learning_rate", instead), "5e-5",
                 "the default of the Trainer's learning_rate"),
       with_auto(param("scheduler.params.warmup_num_steps", integer, "learning_rate.warmup_steps"), "0",
                 "the default of the Trainer's warmup_steps"),
       param("scheduler.params.warmup_type", text, "learning_rate.warmup_type", "a scheduler without it has DeepSpeed's default, \"log\""),
-      with_auto(param("scheduler.params.total_num_steps", integer, "run.steps"), "1000", "the Trainer works it out of its epochs"),
+      with_auto(param("scheduler.params.total_num_steps", integer, "run.steps"), "1000", "the Trainer computes it from its epochs"),
       param("scheduler.params.warmup_min_ratio", real, "learning_rate.warmup_min_ratio"),
       param("scheduler.params.cos_min_ratio", real, "learning_rate.min_ratio"),
       param("scheduler.params.lr_range_test_min_lr", real, "optimizer.learning_rate", instead),
@@ -314,13 +310,13 @@ std::vector<ForeignKey> scheduler_keys() {
       param("scheduler.params.decay_lr_rate", real, "learning_rate.one_cycle.decay_lr_rate"),
       param("scheduler.params.cycle_first_step_size", integer, "learning_rate.one_cycle.first_step_size"),
       param("scheduler.params.cycle_second_step_size", integer, "learning_rate.one_cycle.second_step_size",
-            "cycle_first_step_size where it is missing"),
+            "cycle_first_step_size if it is missing"),
       param("scheduler.params.cycle_first_stair_count", integer, "learning_rate.one_cycle.first_stair_count"),
       param("scheduler.params.cycle_second_stair_count", integer, "learning_rate.one_cycle.second_stair_count",
-            "cycle_first_stair_count where it is missing"),
+            "cycle_first_stair_count if it is missing"),
       param("scheduler.params.decay_step_size", integer, "learning_rate.one_cycle.decay_step_size"),
       param("scheduler.params.cycle_momentum", boolean, "learning_rate.one_cycle.cycle_momentum",
-            "true, also where it is missing, takes the place of the optimizer's betas there and here"),
+            "true, also if it is missing, replaces the optimizer's betas in both"),
       param("scheduler.params.cycle_min_mom", real, "learning_rate.one_cycle.min_mom"),
       param("scheduler.params.cycle_max_mom", real, "learning_rate.one_cycle.max_mom"),
       param("scheduler.params.decay_mom_rate", real, "learning_rate.one_cycle.decay_mom_rate"),

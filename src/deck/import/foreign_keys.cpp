@@ -23,7 +23,7 @@ std::string becomes(const ForeignTable& table, const ForeignKey& key) {
     case ForeignOutcome::unneeded:
       return fmt::format("not needed: {}", key.reason());
     case ForeignOutcome::refused:
-      if (key.type == ForeignType::section && !key.off.empty()) return fmt::format("refused where `{}` is true: {}", key.off, key.reason());
+      if (key.type == ForeignType::section && !key.off.empty()) return fmt::format("refused if `{}` is true: {}", key.off, key.reason());
       return fmt::format("refused{}: {}", key.off.empty() ? "" : fmt::format(", but for `{}`", key.off), key.reason());
     case ForeignOutcome::part:
       break;  // in its section's row
@@ -71,7 +71,7 @@ const ForeignKey& ForeignTable::deciding(const ForeignKey& key) const {
   const ForeignKey* row = &key;
   while (row->outcome == ForeignOutcome::part) {
     row = find(row->section());
-    TESSERA_REQUIRE(row, "{} is a part of no section", key.name);
+    TESSERA_REQUIRE(row, "{} belongs to no section", key.name);
   }
   return *row;
 }

@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 ImportedDeck import_huggingface(const ImportRequest& asked) {
   ImportedDeck out;
-  if (asked.path.empty()) return {"", {{"DIR", 0, 0, "", "is empty; name the folder of a model, or its config.json"}}};
+  if (asked.path.empty()) return {"", {{"DIR", 0, 0, "", "is empty; give the folder of a model, or its config.json"}}};
   const NamedModel named = find_model(asked.path);
   if (!named.fault.empty()) return {"", {{asked.path, 0, 0, "", named.fault}}};
   ImportRequest request = asked;
@@ -25,7 +25,7 @@ ImportedDeck import_huggingface(const ImportRequest& asked) {
   if (source.model.tied && !file && request.own_head && request.own_head(request.path)) take_own_head(source, request.path);
   Importer in(request, deepspeed_table(), request.path);
   in.put_model(source);
-  if (source.own_head) in.assume("model.tied", "false", "the files have a head of their own, whatever tie_word_embeddings says");
+  if (source.own_head) in.assume("model.tied", "false", "the files have a separate head, whatever tie_word_embeddings says");
   if (source.context > 0 && source.model.rope_scaling != RopeMode::dynamic && source.model.learned_positions == 0)
     in.assume("model.max_context", fmt::format("{}", source.context), "what exports declare, as the model does");
   const fs::path folder(request.path);
@@ -36,10 +36,10 @@ ImportedDeck import_huggingface(const ImportRequest& asked) {
   };
   const bool llmc = is_llmc_model(request.path), mistral = is_mistral_model(request.path);
   const bool weights = llmc || mistral || (!file && (is_there("model.safetensors") || is_there("model.safetensors.index.json")));
-  if (weights) in.assume("run.init", toml_string(request.path), "the run begins with these weights");
+  if (weights) in.assume("run.init", toml_string(request.path), "the run starts from these weights");
   put_tuning(in, source.context, source.model.vocab);
   in.assume("optimizer.weight_decay", "0.0", "of matrices only");
-  in.assume("zero.stage", "3", "state, gradients and parameters are sharded over ranks; `tessera plan` says what that takes");
+  in.assume("zero.stage", "3", "state, gradients and parameters are sharded over ranks; `tessera plan` shows the memory that this needs");
   ImportedDeck made =
       in.finish(fmt::format("Made of {} ({}), a {}, by `tessera deck from-hf`.", toml_string(request.path), source.architecture,
                             llmc      ? "checkpoint of llm.c"

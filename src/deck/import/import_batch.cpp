@@ -10,13 +10,13 @@ namespace {
 
 constexpr std::int64_t most = 1'000'000'000;  // sequences
 
-constexpr const char* settle = "change one of them, or say batch.global=N on the command line, which settles it";
+constexpr const char* settle = "change one of them, or set batch.global=N on the command line";
 
 /// A count, which the command line's `ours` takes the place of; 0 where it is not given. `faulty` is set where it is no count.
 std::int64_t count(Importer& in, std::string_view key, std::string_view ours, bool& faulty) {
   const JsonNode* node = in.given(key);
   if (!ours.empty() && in.overridden(ours)) {
-    if (node) in.note(key, fmt::format("{} of the command line takes its place", ours));
+    if (node) in.note(key, fmt::format("{} of the command line replaces it", ours));
     const std::int64_t said = std::atoll(in.override_of(ours).c_str());
     return said > 0 && said <= most ? said : 0;  // else the deck's key refuses it
   }
@@ -53,8 +53,9 @@ void multiply(Importer& in, const Batch& b) {
   const std::string_view key = in.given(b.names.steps) && !in.given(b.names.micro) ? b.names.steps : b.names.micro;
   if (ranks == 0)
     return in.fault(
-        key, fmt::format("the global batch is {} x {} x the ranks of the launch, which no file says; add --ranks N, or batch.global=N",
-                         b.micro, steps));
+        key,
+        fmt::format("the global batch is {} x {} x the ranks of the launch, and no file gives the ranks; add --ranks N, or batch.global=N",
+                    b.micro, steps));
   const double product = static_cast<double>(b.micro) * static_cast<double>(steps) * static_cast<double>(ranks);
   if (product > most) return in.fault(b.names.micro, fmt::format("makes a batch of more than {} sequences on {} ranks", most, ranks));
   const std::string comment = fmt::format("{} x {} {} x {} ranks", b.micro, b.names.steps, steps, ranks);
@@ -70,10 +71,10 @@ void divide(Importer& in, const Batch& b) {
   const std::int64_t ranks = data_ranks(in), steps = std::max<std::int64_t>(b.steps, 1);
   put_all(in, b.all, b.names.all);
   if (ranks == 0)
-    return in.fault(b.names.all,
-                    fmt::format("the micro-batch is {} / ({} x the ranks of the launch), which no file says; add --ranks N, or "
-                                "batch.micro=N",
-                                b.all, steps));
+    return in.fault(
+        b.names.all,
+        fmt::format("the micro-batch is {} / ({} x the ranks of the launch), and no file gives the ranks; add --ranks N, or batch.micro=N",
+                    b.all, steps));
   if (b.all % (steps * ranks) != 0)
     return in.fault(b.names.all, fmt::format("{} is not divisible by {} ranks x {} accumulation step{}; {}", b.all, ranks, steps,
                                              steps == 1 ? "" : "s", settle));
@@ -112,11 +113,12 @@ void import_batch(Importer& in, const BatchNames& names, bool trainer) {
               names.micro.empty() ? "FILL IN: sequences that a rank passes through the model at once"
                                   : fmt::format("the default of {}", names.micro));
   } else if (b.all == 0 && b.micro == 0) {
-    if (trainer && in.given(names.steps)) in.note(names.steps, "the Trainer's arguments say the batch");
+    if (trainer && in.given(names.steps)) in.note(names.steps, "the Trainer's arguments set the batch");
     if (!trainer)
-      in.fault(names.all, fmt::format("is missing, and so is {}; DeepSpeed needs one of them: add it, or say batch.global=N batch.micro=N "
-                                      "on the command line",
-                                      names.micro));
+      in.fault(names.all,
+               fmt::format(
+                   "is missing, and so is {}; DeepSpeed needs one of them: add it, or set batch.global=N batch.micro=N on the command line",
+                   names.micro));
     return;
   }
   if (b.micro > 0 && (in.given(names.micro) || in.overridden("batch.micro")))

@@ -25,8 +25,8 @@ Configuration read_file(const std::string& path, std::vector<Fault>& faults) {
   std::string text, why;
   if (path.ends_with(".yaml") || path.ends_with(".yml"))
     why = fmt::format(
-        "this is YAML, and what is read is JSON: python3 -c 'import sys, yaml, json; json.dump(yaml.safe_load(sys.stdin), sys.stdout, "
-        "indent=2)' < {} > {}.json makes that of it",
+        "this is YAML, but JSON is read: python3 -c 'import sys, yaml, json; json.dump(yaml.safe_load(sys.stdin), sys.stdout, indent=2)' < "
+        "{} > {}.json converts it",
         path, path.substr(0, path.rfind('.')));
   if (why.empty() && read_regular(path, most_configuration_bytes, text, why)) return read_text(path, text, faults);
   faults.push_back({path, 0, 0, "", why});
@@ -97,8 +97,7 @@ ImportedDeck import_trainer_text(const std::string& text, const ImportRequest& r
   if (is_of_accelerate(file.root)) {
     out.faults.push_back(
         {file.path, 0, 0, "",
-         fmt::format("this is a configuration of Accelerate, and not the Trainer's arguments: tessera deck import {}, with "
-                     "--trainer for those",
+         fmt::format("this is a configuration of Accelerate, not the Trainer's arguments: tessera deck import {}, with --trainer for those",
                      file.path)});
     return out;
   }

@@ -42,7 +42,7 @@ void import_loss_scale(Importer& in) {
   const std::string type = in.overridden("precision.compute") ? in.override_of("precision.compute") : compute ? compute->value : "";
   if (type.find("fp16") == std::string::npos) {
     for (const std::string_view key : all)
-      if (in.given(key)) in.note(key, "it is of fp16, which this deck does not compute in");
+      if (in.given(key)) in.note(key, "it belongs to fp16, and this deck computes in another type");
     return;
   }
   const JsonNode* scale = in.given(fixed);
@@ -64,7 +64,7 @@ void import_loss_scale(Importer& in) {
   if (const JsonNode* first = in.given(initial)) {
     const double exponent = std::log2(first->number());
     if (first->number() <= 0 || exponent != std::round(exponent))
-      in.fault(initial, fmt::format("{} is no power of two; scales are, so that they change no digit", first->written));
+      in.fault(initial, fmt::format("{} is not a power of two; scales must be, so that they change no digit", first->written));
     else
       in.put("precision.loss_scale.initial_power", fmt::format("{:g}", exponent), initial,
              fmt::format("2^{:g} is {}", exponent, first->written));
@@ -76,13 +76,13 @@ void import_compute(Importer& in) {
   if (in.is_true(fp16) && in.is_true(bf16)) in.fault(fp16, "bf16 is enabled too; leave one of the two out");
   if (in.is_true(fp16)) return in.put(ours, "\"fp16\"", fp16);
   if (in.is_true(bf16)) return in.put(ours, "\"bf16\"", bf16);
-  if (in.is_auto(bf16)) return in.put(ours, "\"bf16\"", bf16, "auto: the Trainer's --bf16 decides there");
+  if (in.is_auto(bf16)) return in.put(ours, "\"bf16\"", bf16, "auto: in DeepSpeed the Trainer's --bf16 decides");
   if (in.is_true(autocast)) {
     const std::string word = in.word_of("torch_autocast.dtype");
     if (word == "bf16") return in.put(ours, "\"bf16\"", autocast);
-    return in.fault(autocast, "is for bfloat16 alone here; set torch_autocast.dtype to \"bfloat16\"");
+    return in.fault(autocast, "only bfloat16 is supported here; set torch_autocast.dtype to \"bfloat16\"");
   }
-  if (in.is_auto(fp16)) return in.put(ours, "\"fp16\"", fp16, "auto: the Trainer's --fp16 decides there");
+  if (in.is_auto(fp16)) return in.put(ours, "\"fp16\"", fp16, "auto: in DeepSpeed the Trainer's --fp16 decides");
   in.assume(ours, "\"fp32\"", "the file enables no other type, and DeepSpeed then computes in fp32");
 }
 
@@ -102,7 +102,7 @@ void put_betas(Importer& in) {
   constexpr std::string_view key = "optimizer.params.betas";
   const JsonNode* node = in.given(key);
   if (cycles_momentum(in)) {
-    if (node) in.note(key, "OneCycle gives the betas of each update, there as here");
+    if (node) in.note(key, "OneCycle sets the betas of each update, as in DeepSpeed");
     return;
   }
   if (!node || in.is_auto(key)) {
@@ -131,8 +131,8 @@ bool put_rates_of_muon(Importer& in) {
   // Its classes' own defaults, where no key says a rate.
   const double matrices = rate(of_matrices, 0.02), rest = rate(of_rest, 3e-4);
   if (matrices == rest) return put_number(in, of_matrices, ours) || put_number(in, of_rest, ours) || put_number(in, all, ours);
-  if (!put_number(in, in.given(of_rest) ? of_rest : all, ours, "of what Muon does not update"))
-    in.assume(ours, shortest(rest), "DeepSpeed's default of what Muon does not update");
+  if (!put_number(in, in.given(of_rest) ? of_rest : all, ours, "for tensors that Muon does not update"))
+    in.assume(ours, shortest(rest), "DeepSpeed's default for tensors that Muon does not update");
   const std::string group = fmt::format("[{{ tensors = [\"all-linear\"], learning_rate = {} }}]", shortest(matrices));
   if (in.given(of_matrices))
     in.put("optimizer.groups", group, of_matrices, "all-linear: the matrices of layers, which Muon updates");
@@ -147,7 +147,7 @@ void put_muon(Importer& in) {
   constexpr std::string_view type = "optimizer.type", method = "optimizer.params.ns_method";
   const bool muon = in.word_of(type) == "muon";
   for (const std::string_view theirs : {"optimizer.params.muon_lr", "optimizer.params.adam_lr", "optimizer.params.ns_method"})
-    if (!muon && in.given(theirs)) in.fault(theirs, "is of Muon; leave it out, or write \"type\": \"Muon\"");
+    if (!muon && in.given(theirs)) in.fault(theirs, "belongs to Muon; leave it out, or write \"type\": \"Muon\"");
   if (!muon) return;
   if (const std::string word = in.word_of(method); !word.empty() && word != "standard" && word != "gram")
     in.fault(method, "expected \"standard\" or \"gram\", two orders of the same products");
@@ -155,8 +155,8 @@ void put_muon(Importer& in) {
   in.put("optimizer.muon_scale", "\"original\"", type);
   if (!in.given("optimizer.params.betas"))
     for (const auto& [ours, value] : {std::pair("optimizer.beta1", "0.9"), std::pair("optimizer.beta2", "0.95")})
-      in.assume(ours, value, "DeepSpeed's default beside Muon");
-  if (!in.given("optimizer.params.eps")) in.assume("optimizer.eps", "1e-10", "DeepSpeed's default beside Muon");
+      in.assume(ours, value, "DeepSpeed's default with Muon");
+  if (!in.given("optimizer.params.eps")) in.assume("optimizer.eps", "1e-10", "DeepSpeed's default with Muon");
 }
 
 /// A schedule's own takes the place of the optimizer's, as it does in DeepSpeed.
@@ -164,10 +164,10 @@ void put_peak(Importer& in, bool no_optimizer) {
   constexpr std::string_view ours = "optimizer.learning_rate";
   for (const std::string_view theirs :
        {"scheduler.params.warmup_max_lr", "scheduler.params.cycle_max_lr", "scheduler.params.lr_range_test_min_lr"})
-    if (put_number(in, theirs, ours, "the schedule's takes the place of the optimizer's lr")) return;
+    if (put_number(in, theirs, ours, "the scheduler's rate replaces the optimizer's lr")) return;
   const std::string schedule = in.word_of("scheduler.type");
   if (schedule == "warmup_decay_lr" || schedule == "lr_range_test")
-    in.assume(ours, "1e-3", "the schedule's default, which takes the place of the optimizer's lr");
+    in.assume(ours, "1e-3", "the scheduler's default, which replaces the optimizer's lr");
   else if (put_rates_of_muon(in) || put_number(in, "optimizer.params.lr", ours))
     return;
   else if (no_optimizer)
@@ -193,10 +193,9 @@ void import_optimizer(Importer& in) {
   constexpr std::string_view of_one_bit[] = {"zerooneadam", "onebitlamb"};
   if (std::ranges::find(of_one_bit, word) != std::end(of_one_bit)) {
     if (!in.overridden("optimizer.type"))
-      in.fault(type, fmt::format(
-                         "{} is refused: of the 1-bit optimizers OneBitAdam alone is in this version (DeepSpeed itself refuses them since "
-                         "0.19.8); write \"OneBitAdam\" or \"AdamW\", or say optimizer.type=adamw on the command line",
-                         in.given(type)->literal.str()));
+      in.fault(type, fmt::format("{} is refused: of the 1-bit optimizers only OneBitAdam is in this version (DeepSpeed itself refuses them "
+                                 "since 0.19.8); write \"OneBitAdam\" or \"AdamW\", or set optimizer.type=adamw on the command line",
+                                 in.given(type)->literal.str()));
     in.assume("optimizer.type", "\"adamw\"", "");
   } else if (!word.empty())
     in.put("optimizer.type", toml_string(coupled ? "adam" : row ? row->name : word), type);
@@ -207,7 +206,7 @@ void import_optimizer(Importer& in) {
   put_peak(in, word.empty());
   put_muon(in);
   put_number(in, "optimizer.params.momentum", "optimizer.momentum");
-  put_number(in, "optimizer.params.freeze_step", "optimizer.freeze_step", "its first step there makes no update, and counts");
+  put_number(in, "optimizer.params.freeze_step", "optimizer.freeze_step", "in DeepSpeed its first step makes no update, but counts");
   put_number(in, "optimizer.params.min_coeff", "optimizer.min_trust_ratio");
   put_number(in, "optimizer.params.max_coeff", "optimizer.max_trust_ratio");
   put_switch(in, "optimizer.params.nesterov", "optimizer.nesterov");
@@ -254,7 +253,7 @@ std::vector<std::string_view> all_parameters() {
   return all;
 }
 
-/// What a cycle is given and does not read, there as here.
+/// What a cycle is given and does not read in either.
 void note_idle_cycle(Importer& in, std::vector<std::string_view>& parameters) {
   const auto drop = [&](std::initializer_list<std::string_view> leaves, std::string_view why) {
     for (const std::string_view leaf : leaves)
@@ -273,7 +272,7 @@ void put_second_half(Importer& in) {
         std::tuple("cycle_first_stair_count", "cycle_second_stair_count", "learning_rate.one_cycle.second_stair_count")})
     if (const JsonNode* node = in.given(parameter(first)); node && !in.given(parameter(second)))
       in.put(ours, fmt::format("{}", static_cast<std::int64_t>(node->number())), in.row(parameter(first)).name,
-             "of the second half too, as DeepSpeed does it");
+             "for the second half too, as in DeepSpeed");
 }
 
 void put_warmup(Importer& in) {
@@ -287,7 +286,7 @@ void put_parameter(Importer& in, std::string_view leaf) {
   const JsonNode* node = in.given(theirs);
   if (!node || row.ours == "optimizer.learning_rate") return;  // which import_optimizer has put
   if (row.ours == "run.steps" && in.is_auto(theirs))
-    in.put(row.ours, "1000", row.name, "FILL IN: auto, which the Trainer works out of its epochs");
+    in.put(row.ours, "1000", row.name, "FILL IN: auto, which the Trainer computes from its epochs");
   else if (row.type == ForeignType::text)
     in.put(row.ours, toml_string(node->written), row.name);
   else
@@ -315,18 +314,18 @@ void import_schedule(Importer& in, bool trainer) {
   const auto scheduler = std::ranges::find(schedulers, word, &Scheduler::ours);
   if (scheduler == schedulers.end()) {
     if (!in.overridden(ours))
-      in.fault(type, fmt::format("{} is refused: WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle and LRRangeTest are here; write one of "
-                                 "them, or say learning_rate.schedule=cosine (or linear, constant, wsd) on the command line",
+      in.fault(type, fmt::format("{} is refused: supported are WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle and LRRangeTest; write "
+                                 "one of them, or set learning_rate.schedule=cosine (or linear, constant, wsd) on the command line",
                                  shortened(in.given(type)->literal.str())));
     return in.assume(ours, "\"constant\"", "");
   }
   const bool from_zero = word == "warmup_lr" || word == "warmup_decay_lr";
   in.put(ours, toml_string(word), type,
-         from_zero ? "by DeepSpeed's own design the first two steps have warmup_min_lr; where that is 0, weights stand still in them" : "");
+         from_zero ? "by DeepSpeed's design the first two steps have warmup_min_lr; if that is 0, they do not change the weights" : "");
   std::vector<std::string_view> parameters = scheduler->parameters;
   for (const std::string_view leaf : all_parameters())
     if (in.given(parameter(leaf)) && std::ranges::find(parameters, leaf) == parameters.end())
-      in.fault(in.row(parameter(leaf)).name, fmt::format("is no parameter of {}; leave it out", scheduler->name));
+      in.fault(in.row(parameter(leaf)).name, fmt::format("is not a parameter of {}; leave it out", scheduler->name));
   if (word == "one_cycle") note_idle_cycle(in, parameters), put_second_half(in);
   for (const std::string_view leaf : parameters) put_parameter(in, leaf);
   if (std::ranges::find(parameters, "warmup_num_steps") != parameters.end()) put_warmup(in);
@@ -336,13 +335,14 @@ void import_schedule(Importer& in, bool trainer) {
       in.fault(type, fmt::format("needs params.{}; add it", leaf));
   const bool total = std::ranges::find(parameters, "total_num_steps") != parameters.end();
   if (total && !in.given(parameter("total_num_steps")) && !trainer && !in.overridden("run.steps") && !in.overridden("run.epochs"))
-    in.fault(type, "needs params.total_num_steps, the steps of the run; add it, or say run.steps=N (or run.epochs=N) on the command line");
+    in.fault(type, "needs params.total_num_steps, the steps of the run; add it, or set run.steps=N (or run.epochs=N) on the command line");
 }
 
 void import_activation(Importer& in) {
   constexpr std::string_view number = "activation_checkpointing.number_checkpoints", interval = "pipeline.activation_checkpoint_interval";
   constexpr std::string_view recompute = "activation.recompute", every = "activation.every";
-  if (in.met("activation_checkpointing")) in.put(recompute, "\"full\"", "activation_checkpointing", "there the model's code turns it on");
+  if (in.met("activation_checkpointing"))
+    in.put(recompute, "\"full\"", "activation_checkpointing", "in DeepSpeed the model's code turns it on");
   if (const JsonNode* node = in.given(number); node && in.line("model.layers")) {
     const double layers = std::strtod(in.line("model.layers")->value.c_str(), nullptr);
     if (node->number() < 1) return in.fault(number, fmt::format("{} is out of range: at least 1", node->written));
@@ -363,7 +363,7 @@ void import_offload_defaults(Importer& in) {
   if (is(state, "nvme"))
     for (const std::string_view key :
          {"zero.offload_optimizer.pipeline_read", "zero.offload_optimizer.pipeline_write", "zero.offload_optimizer.fast_init"})
-      in.assume(key, "false", "DeepSpeed's default; true is faster, and the deck's");
+      in.assume(key, "false", "DeepSpeed's default; true, the deck's default, is faster");
   if (is(parameters, "nvme")) in.assume("zero.offload_param.max_in_cpu", "1e9", "DeepSpeed's default: elements of a rank");
 }
 
@@ -380,7 +380,7 @@ void import_profilers(Importer& in) {
     else if (in.is_true(key))
       in.note(key, "run.breakdown_every has it too");
     else if (in.given(key))
-      in.note(key, "false is how a deck without run.breakdown_every is");
+      in.note(key, "false is the same as no run.breakdown_every");
   }
   constexpr std::string_view profiler = "flops_profiler.enabled", step = "flops_profiler.profile_step";
   if (in.is_true(profiler))

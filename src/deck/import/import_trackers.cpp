@@ -16,7 +16,7 @@ void import_wandb(Importer& in) {
   }
   const auto literal = [&](std::string_view key) { return in.given(key)->literal.str(); };
   in.put("metrics.wandb", in.given(project) ? literal(project) : "\"deepspeed\"", in.given(project) ? project : enabled);
-  if (in.given(project)) in.note(enabled, "wandb.project names the place of the figures");
+  if (in.given(project)) in.note(enabled, "wandb.project names the destination of the figures");
   if (in.given(team)) in.put("metrics.wandb_team", literal(team), team);
   if (in.given(group)) in.put("metrics.wandb_group", literal(group), group);
 }
@@ -24,7 +24,7 @@ void import_wandb(Importer& in) {
 void import_reports(Importer& in) {
   const JsonNode* node = in.given("report_to");
   if (!node) {
-    if (in.given("project")) in.note("project", "report_to names nothing that has projects");
+    if (in.given("project")) in.note("project", "report_to names no service with projects");
     return;
   }
   const auto names = [&](std::string_view word) {
@@ -44,7 +44,7 @@ void import_reports(Importer& in) {
     in.note("report_to", "metrics.jsonl in the run's folder holds every step");
   if (in.given("project"))
     in.note("project",
-            names("wandb") || names("mlflow") ? "it names the place of the figures" : "report_to names nothing that has projects");
+            names("wandb") || names("mlflow") ? "it names the destination of the figures" : "report_to names no service with projects");
 }
 
 }  // namespace tessera

@@ -22,12 +22,12 @@ void put_length(Importer& in) {
   constexpr std::string_view steps = "max_steps", epochs = "num_train_epochs";
   if (number(in, steps, -1) > 0) {
     in.put("run.steps", whole(number(in, steps, 0)), steps);
-    if (in.given(epochs)) in.note(epochs, "max_steps takes its place, there as here");
+    if (in.given(epochs)) in.note(epochs, "max_steps replaces it, as in the Trainer");
     return;
   }
-  if (in.given(steps)) in.note(steps, "it is not above 0, so num_train_epochs says how long the run is");
+  if (in.given(steps)) in.note(steps, "it is not above 0, so num_train_epochs sets the length of the run");
   if (const JsonNode* node = in.given(epochs))
-    in.put("run.epochs", node->written, epochs, "a start counts the steps");
+    in.put("run.epochs", node->written, epochs, "the start counts the steps");
   else
     in.assume("run.epochs", "3.0", std::string(default_note));
 }
@@ -42,7 +42,7 @@ void put_names(Importer& in) {
     if (node->written.find('/') == std::string::npos)
       in.put("run.name", toml_string(node->written), name);
     else
-      in.note(name, "it is a path; run.name is none, and follows from the deck's own name");
+      in.note(name, "it is a path and no run name, so the name comes from the deck's file name");
   }
   if (const JsonNode* node = in.given(of_data)) {
     const std::string seed = in.line("run.seed") ? in.line("run.seed")->value : "42";
@@ -50,7 +50,7 @@ void put_names(Importer& in) {
       in.note(of_data, "as it is here");
     else if (!in.overridden("run.seed"))
       in.fault(of_data,
-               fmt::format("is {} and seed is {}, and one seed is for both here; leave it out, or say run.seed=N on the command line",
+               fmt::format("is {} and seed is {}, but there is only one seed here; leave it out, or set run.seed=N on the command line",
                            node->written, seed));
   }
   in.assume("run.seed", "42", std::string(default_note));
@@ -89,13 +89,13 @@ void put_floor(Importer& in) {
 
 void put_warmup(Importer& in, bool none) {
   constexpr std::string_view steps = "warmup_steps", ratio = "warmup_ratio";
-  constexpr std::string_view unused = "lr_scheduler_type \"constant\" has no warmup there; constant_with_warmup has";
+  constexpr std::string_view unused = "lr_scheduler_type \"constant\" has no warmup in the Trainer; constant_with_warmup has";
   const double count = number(in, steps, 0), share = number(in, ratio, 0);
   for (const std::string_view key : {steps, ratio})
     if (none && in.given(key)) in.note(key, number(in, key, 0) == 0 ? "no warmup" : unused);
   if (none) return;
   const bool of_steps = count != 0 || share == 0;
-  if (in.given(ratio) && of_steps) in.note(ratio, share == 0 ? "no warmup" : "warmup_steps takes its place, there as here");
+  if (in.given(ratio) && of_steps) in.note(ratio, share == 0 ? "no warmup" : "warmup_steps replaces it, as in the Trainer");
   if (in.given(steps) && !of_steps) in.note(steps, "warmup_ratio says it");
   if (of_steps && in.given(steps)) {
     const bool part = count > 0 && count < 1;
@@ -122,7 +122,7 @@ void put_precision(Importer& in) {
   if (in.is_true("fp16") && in.is_true("bf16")) in.fault("fp16", "bf16 is true too; leave one of the two out");
   if (in.is_true("fp16")) return in.put("precision.compute", "\"fp16\"", "fp16");
   if (in.is_true("bf16")) return in.put("precision.compute", "\"bf16\"", "bf16");
-  in.assume("precision.compute", "\"fp32\"", "no other type is asked for, and the Trainer then computes in fp32");
+  in.assume("precision.compute", "\"fp32\"", "no other type is requested, so the Trainer computes in fp32");
 }
 
 /// Whole steps between events, of a strategy and a count of steps.
@@ -130,22 +130,22 @@ void put_interval(Importer& in, std::string_view strategy, std::string_view step
   const std::string word = in.given(strategy) ? in.word_of(strategy) : "steps";
   if (in.overridden(ours)) {
     for (const std::string_view key : {strategy, steps})
-      if (in.given(key)) in.note(key, fmt::format("{} of the command line takes its place", ours));
+      if (in.given(key)) in.note(key, fmt::format("{} of the command line replaces it", ours));
     return;
   }
   const double count = number(in, steps, fallback);
   if (word == "best" && ours == "checkpoint.every") {
     in.put(ours, "0", strategy);
     in.put("checkpoint.keep_best", "true", strategy);
-    if (in.given(steps)) in.note(steps, fmt::format("{} \"best\" leaves it without effect", strategy));
+    if (in.given(steps)) in.note(steps, fmt::format("{} \"best\" makes it ineffective", strategy));
   } else if (word == "no") {
     in.put(ours, "0", strategy);
-    if (in.given(steps)) in.note(steps, fmt::format("{} \"no\" leaves it without effect", strategy));
+    if (in.given(steps)) in.note(steps, fmt::format("{} \"no\" makes it ineffective", strategy));
   } else if (word != "steps") {
-    in.fault(strategy, fmt::format("{} is refused: intervals are whole steps here; write \"steps\", or say {}=N on the command line",
+    in.fault(strategy, fmt::format("{} is refused: intervals are whole steps here; write \"steps\", or set {}=N on the command line",
                                    shortened(in.given(strategy)->literal.str()), ours));
   } else if (count < 1) {
-    in.fault(steps, fmt::format("{} is refused: intervals are whole steps here; give them, or say {}=N on the command line",
+    in.fault(steps, fmt::format("{} is refused: intervals are whole steps here; give them, or set {}=N on the command line",
                                 in.given(steps)->written, ours));
   } else if (in.given(steps)) {
     in.put(ours, whole(count), steps);
@@ -158,9 +158,9 @@ void put_events(Importer& in) {
   constexpr std::string_view log = "logging_steps", old = "evaluation_strategy";
   const double every = number(in, log, 500);
   put_interval(in, "save_strategy", "save_steps", 500, "checkpoint.every");
-  in.assume("checkpoint.keep", "0", "the Trainer keeps all where save_total_limit is missing");
+  in.assume("checkpoint.keep", "0", "the Trainer keeps all if save_total_limit is missing");
   if (every < 1 && !in.overridden("run.log_every"))
-    in.fault(log, fmt::format("{} is refused: intervals are whole steps here; give them, or say run.log_every=N on the command line",
+    in.fault(log, fmt::format("{} is refused: intervals are whole steps here; give them, or set run.log_every=N on the command line",
                               in.given(log)->written));
   else if (in.given(log))
     in.put("run.log_every", whole(std::max(every, 1.0)), log);
@@ -168,7 +168,7 @@ void put_events(Importer& in) {
     in.assume("run.log_every", "500", std::string(default_note));
   const std::string_view strategy = in.given(old) && !in.given("eval_strategy") ? old : "eval_strategy";
   if (!in.given(strategy)) {
-    if (in.given("eval_steps")) in.note("eval_steps", "without eval_strategy there are no evaluations, there as here");
+    if (in.given("eval_steps")) in.note("eval_steps", "without eval_strategy there are no evaluations, as in the Trainer");
     return;
   }
   put_interval(in, strategy, "eval_steps", std::max(every, 1.0), "evaluate.every");
@@ -186,20 +186,19 @@ void put_best(Importer& in) {
   const bool said = in.overridden("checkpoint.keep_best");
   for (const std::string_view key : {metric, greater})
     if (in.given(key) && (said || !chooses))
-      in.note(key, said ? "checkpoint.keep_best of the command line takes its place"
-                        : "nothing is chosen by it: load_best_model_at_end is not true");
+      in.note(key, said ? "checkpoint.keep_best of the command line replaces it" : "it has no effect: load_best_model_at_end is not true");
   if (said || !chooses) return;
   if (const JsonNode* node = in.given(metric)) {
     if (node->is("loss") || node->is("eval_loss"))
-      in.note(metric, "the best checkpoint is that of the lowest validation loss");
+      in.note(metric, "the best checkpoint is the one with the lowest validation loss");
     else
-      in.fault(metric, fmt::format("{} is refused: the validation loss is all that an evaluation measures; write \"loss\", or say "
+      in.fault(metric, fmt::format("{} is refused: an evaluation measures only the validation loss; write \"loss\", or set "
                                    "checkpoint.keep_best=false on the command line and compare checkpoints with `tessera evaluate`",
                                    shortened(node->literal.str())));
   }
   if (!in.given(greater)) return;
   if (in.is_true(greater))
-    in.fault(greater, "true is refused: a lower loss is better; set it to false, or say checkpoint.keep_best=false on the command line");
+    in.fault(greater, "true is refused: a lower loss is better; set it to false, or set checkpoint.keep_best=false on the command line");
   else
     in.note(greater, "a lower loss is better");
 }
@@ -231,10 +230,9 @@ void import_shards(Importer& in, const ShardNames& names) {
   const auto known = {"true", "false", "full_shard", "shard_grad_op", "no_shard", "offload", "auto_wrap"};
   for (const std::string& word : words)
     if (std::ranges::find(known, word) == known.end() && !in.overridden("zero.stage"))
-      in.fault(names.words,
-               fmt::format("{} is refused: full_shard, shard_grad_op, no_shard, offload and auto_wrap are here; say zero.stage=N on "
-                           "the command line, and mesh.replicate=N for groups that have the whole state each",
-                           toml_string(shortened(word))));
+      in.fault(names.words, fmt::format("{} is refused: supported are full_shard, shard_grad_op, no_shard, offload and auto_wrap; set "
+                                        "zero.stage=N on the command line, and mesh.replicate=N for groups that each hold the whole state",
+                                        toml_string(shortened(word))));
   const bool on = names.on || (!words.empty() && !has("false"));
   const std::string kept = in.given(names.reshard) ? lower_case(in.given(names.reshard)->written) : "";
   const bool keeps = has("shard_grad_op") || kept == "false" || kept == "shard_grad_op";
@@ -296,12 +294,12 @@ void Importer::fill_from(const Importer& trainer) {
   };
   for (const auto& [ours, theirs] : trainer.lines_) {
     if (of_the_scheduler(ours)) {
-      if (!theirs.from.empty()) note(theirs.from, fmt::format("the scheduler of {} takes its place, there as here", file_));
+      if (!theirs.from.empty()) note(theirs.from, fmt::format("the scheduler of {} replaces it, as in the Trainer", file_));
     } else if (open(ours) || (!theirs.from.empty() && std::ranges::find(of_the_trainer, ours) != std::end(of_the_trainer))) {
       lines_[ours] = theirs;
     } else if (const ImportedLine& mine = *line(ours); !theirs.from.empty() && !same(theirs.value, mine.value)) {
       faults_.push_back({theirs.file, theirs.place.line, theirs.place.column, theirs.from,
-                         fmt::format("says {} of {}, and {} of {} says {}; let them agree, or write \"auto\" there", theirs.value, ours,
+                         fmt::format("sets {} to {}, and {} of {} sets {}; make them equal, or write \"auto\" there", theirs.value, ours,
                                      mine.from, mine.file, mine.value)});
     }
   }

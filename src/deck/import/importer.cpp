@@ -130,7 +130,7 @@ void Importer::walk_section(const JsonNode& object, const std::string& path) {
       continue;
     }
     if (node.kind == JsonNode::Kind::null) {
-      note(name, "null: as if it were not there");
+      note(name, "null: as if the key were missing");
       continue;
     }
     if (!places_.emplace(name, node.place).second) {
@@ -195,7 +195,7 @@ bool Importer::fits(const ForeignKey& row, const JsonNode& node) {
 
 /// A section that is unneeded or refused as a whole.
 void Importer::whole_section(const ForeignKey& row, const JsonNode& node) {
-  if (!row.ours.empty() && overridden(row.ours)) return note(row.name, fmt::format("{} of the command line takes its place", row.ours));
+  if (!row.ours.empty() && overridden(row.ours)) return note(row.name, fmt::format("{} of the command line replaces it", row.ours));
   if (!row.open) check_names(node, std::string(row.name));
   if (row.outcome == ForeignOutcome::unneeded) return note(row.name, row.reason());
   if (const JsonNode* on = row.off.empty() ? nullptr : node.member(row.off); on && on->is("auto")) given_.emplace(row.name, on);
@@ -219,10 +219,10 @@ void Importer::check_names(const JsonNode& object, const std::string& path) {
 
 void Importer::refuse(const ForeignKey& row, const JsonNode& node) {
   if (beside_the_point(row))
-    return note(row.name, fmt::format("it goes with {}.type, which is another here", row.name.substr(0, row.name.find('.'))));
+    return note(row.name, fmt::format("it belongs to {}.type, which is another here", row.name.substr(0, row.name.find('.'))));
   if (node.is("auto") && !row.automatic.empty()) return note(row.name, fmt::format("auto: {} ({})", row.automatic, row.filled_by));
   if (!row.off.empty() && same_value(node, row.off)) return note(row.name, "as it is here");
-  if (!row.ours.empty() && overridden(row.ours)) return note(row.name, fmt::format("{} of the command line takes its place", row.ours));
+  if (!row.ours.empty() && overridden(row.ours)) return note(row.name, fmt::format("{} of the command line replaces it", row.ours));
   add(node.place, std::string(row.name), fmt::format("{} is refused: {}", shortened(node.literal.str()), row.reason()));
 }
 
@@ -275,7 +275,7 @@ void Importer::put(std::string_view ours, const std::string& value, std::string_
   if (old->second.from.empty()) {
     old->second = line;
   } else if (old->second.value != value) {
-    fault(theirs, fmt::format("says {} of {}, and {} says {}; leave one of the two out", value, ours, old->second.from, old->second.value));
+    fault(theirs, fmt::format("sets {} to {}, and {} sets {}; leave one of the two out", value, ours, old->second.from, old->second.value));
   }
 }
 

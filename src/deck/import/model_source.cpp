@@ -148,27 +148,27 @@ ModelSource read_huggingface_folder(const std::string& folder, std::vector<Fault
 
 void take_own_head(ModelSource& source, const std::string& folder) {
   source.model.tied = false, source.own_head = true;
-  source.notes.push_back(fmt::format(
-      "{}: lm_head.weight is another than the embedding, so it is the model's head (model.tied = false), as transformers takes it, "
-      "whatever tie_word_embeddings of config.json says",
-      folder));
+  source.notes.push_back(
+      fmt::format("{}: lm_head.weight differs from the embedding, so it is the model's head (model.tied = false), as in transformers, "
+                  "whatever tie_word_embeddings of config.json says",
+                  folder));
 }
 
 std::vector<std::string> model_differences(const ModelKeys& deck, const ModelSource& theirs) {
   std::vector<std::string> differences;
   for (const auto& [key, mine, other] : differing_traits(deck, theirs.model))
     if (key->name == "model.tied" && theirs.own_head)
-      differences.push_back(fmt::format("{} = {}, and lm_head.weight of its files is another than the embedding", key->name, mine));
+      differences.push_back(fmt::format("{} = {}, but lm_head.weight of its files differs from the embedding", key->name, mine));
     else
-      differences.push_back(fmt::format("{} = {}, and {} is {}", key->name, mine, key->theirs, other));
+      differences.push_back(fmt::format("{} = {}, but {} is {}", key->name, mine, key->theirs, other));
   // Biases that begin at zero may join a model without them.
   if (theirs.model.router_balance == RouterBalance::bias && deck.router_balance != RouterBalance::bias)
-    differences.emplace_back("model.router_balance = \"loss\", and its files have biases that its experts are chosen with");
+    differences.emplace_back("model.router_balance = \"loss\", but its files have biases for choosing experts");
   if (const std::string mine = describe_dense(deck), other = describe_dense(theirs.model);
       deck.experts > 0 && theirs.model.experts > 0 && deck.layers == theirs.model.layers && mine != other)
-    differences.push_back(fmt::format("layers without experts (model.dense_layers, model.kinds): {}; and its files say: {}", mine, other));
+    differences.push_back(fmt::format("layers without experts (model.dense_layers, model.kinds): {}; but its files have: {}", mine, other));
   if (deck.layers == theirs.model.layers && attention_of_layers(deck) != attention_of_layers(theirs.model))
-    differences.push_back(fmt::format("layers (model.window, model.positions, model.pattern): {}; and its files say: {}",
+    differences.push_back(fmt::format("layers (model.window, model.positions, model.pattern): {}; but its files have: {}",
                                       words_of_layers(deck), words_of_layers(theirs.model)));
   return differences;
 }
@@ -192,7 +192,7 @@ ModelSource read_model(const std::string& name, std::vector<Fault>& faults) {
   const std::string_view near = nearest(name, names);
   std::string message = fmt::format("{} is not a known model; ", toml_string(shortened(name)));
   if (!near.empty()) message += fmt::format("did you mean {}? ", near);
-  message += fmt::format("They are {}; or give a deck (FILE.toml), whose [model] is taken, or a config.json of Hugging Face or its folder",
+  message += fmt::format("They are {}; or give a deck (FILE.toml) with a [model], or a config.json of Hugging Face, or its folder",
                          known_models());
   if (const std::string instead = instead_of_model(name); !instead.empty()) message += "." + instead;
   faults.push_back({"--model", 0, 0, "", message});

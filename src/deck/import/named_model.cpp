@@ -33,7 +33,7 @@ NamedModel find_model(const std::string& given) {
   if (given.ends_with(".json") || is_llmc_model(given) || is_mistral_model(given) || holds_config(given)) return {given, "", ""};
   const auto cached = cached_model(is_name_of_hub(given) ? folder_in_hub(hub_folder(), given) : given);
   if (!cached || cached->snapshot.empty()) return {given, "", ""};
-  if (!cached->others.empty()) return {"", "", fmt::format("it is no one model's folder.{}", cached->others)};
+  if (!cached->others.empty()) return {"", "", fmt::format("it is not the folder of one model.{}", cached->others)};
   return {cached->snapshot, fmt::format("{}: the model is taken from {}", given, cached->snapshot), ""};
 }
 

@@ -12,16 +12,17 @@ using namespace rows;
 
 constexpr std::string_view nothing_sent = "metrics.jsonl in the run's folder holds every step; nothing is sent anywhere";
 constexpr std::string_view what_logs = "a line every run.log_every steps, and metrics.jsonl holds every step";
-constexpr std::string_view of_hub = "push_to_hub, which it belongs to, is refused where it is true";
-constexpr std::string_view of_loading = "samples are read from token files ahead of the step, without processes of their own";
+constexpr std::string_view of_hub = "push_to_hub, to which it belongs, is refused if it is true";
+constexpr std::string_view of_loading = "samples are read from token files before the step, without extra processes";
 constexpr std::string_view of_evaluation = "an evaluation is the mean loss over evaluate.batches micro-batches of batch.micro sequences";
 constexpr std::string_view of_ddp = "a step's collectives are a schedule made before the run";
 constexpr std::string_view kernels_are_compiled = "kernels are compiled with the program, and a step is a schedule made before the run";
-constexpr std::string_view of_fsdp = "parameters are gathered by unit (embedding, a layer, the head), and a step's schedule says when";
-constexpr std::string_view other_schedule = "it is of a schedule that is not here; leave it out";
+constexpr std::string_view of_fsdp =
+    "parameters are gathered by unit (embedding, a layer, the head), and the step's schedule sets the time";
+constexpr std::string_view other_schedule = "it belongs to a schedule that is not supported; leave it out";
 constexpr std::string_view of_memory = "`tessera plan` lists a rank's memory before the run";
 constexpr std::string_view of_commands = "`tessera train`, `tessera evaluate` and `tessera generate` are commands of their own";
-constexpr std::string_view places_of_ranks = "ranks and their places are the launcher's";
+constexpr std::string_view places_of_ranks = "the launcher places the ranks";
 
 using Words = std::vector<std::pair<std::string_view, std::string_view>>;
 using Rows = std::vector<ForeignKey>;
@@ -35,44 +36,43 @@ Rows unneeded_rows(std::string_view says, const std::vector<std::pair<std::strin
 Rows length_and_batch() {
   return {
       mapped("output_dir", text, "run.output_dir"),
-      together(mapped("run_name", text, "run.name", "where it is no path")),
-      together(mapped("num_train_epochs", real, "run.epochs", "3.0 where it is missing; without effect where max_steps is above 0")),
-      together(mapped("max_steps", integer, "run.steps", "where it is above 0")),
-      together(mapped("per_device_train_batch_size", integer, "batch.micro", "sequences; 8 where it is missing")),
+      together(mapped("run_name", text, "run.name", "if it is not a path")),
+      together(mapped("num_train_epochs", real, "run.epochs", "3.0 if it is missing; without effect if max_steps is above 0")),
+      together(mapped("max_steps", integer, "run.steps", "if it is above 0")),
+      together(mapped("per_device_train_batch_size", integer, "batch.micro", "sequences; 8 if it is missing")),
       together(mapped("gradient_accumulation_steps", integer, "batch.global", "per_device_train_batch_size x it x ranks")),
       refused("auto_find_batch_size", boolean, "false", "`tessera plan --recommend` finds batch.micro before the run; set it to false"),
-      mapped("seed", integer, "run.seed", "42 where it is missing"),
-      together(mapped("data_seed", integer, "run.seed", "one seed is for weights and the order of data; another than seed is refused")),
+      mapped("seed", integer, "run.seed", "42 if it is missing"),
+      together(mapped("data_seed", integer, "run.seed", "one seed sets weights and the order of data; any other than seed is refused")),
       mapped("full_determinism", boolean, "run.reproducible"),
       with_words(mapped("use_cpu", boolean, "run.device", "true is \"host\""), {{"true", "host"}, {"false", "auto"}}),
       with_words(mapped("no_cuda", boolean, "run.device", "true is \"host\""), {{"true", "host"}, {"false", "auto"}}),
       mapped("max_length", integer, "batch.sequence_length", "tokens; of TRL's arguments"),
       mapped("max_seq_length", integer, "batch.sequence_length", "tokens; of TRL's arguments"),
       refused("packing", boolean, "false",
-              "of TRL's arguments: set it to false and say data.packing=documents data.document_mask=true on the command line"),
+              "for TRL: set it to false and set data.packing=documents data.document_mask=true on the command line"),
       refused("padding_free", boolean, "false",
-              "of TRL's arguments: set it to false and say data.packing=documents data.document_mask=true on the command line, which puts "
-              "whole documents into a sequence"),
-      unneeded("packing_strategy", text, "data.packing says on the command line how sequences are filled"),
-      unneeded("assistant_only_loss", boolean, "`tessera tokenize --chat` decides it: the assistant's turns alone count in the loss"),
+              "for TRL: set it to false and set data.packing=documents data.document_mask=true on the command line, which puts whole "
+              "documents into a sequence"),
+      unneeded("packing_strategy", text, "data.packing on the command line sets how sequences are filled"),
+      unneeded("assistant_only_loss", boolean, "`tessera tokenize --chat` decides it: only the assistant's turns count in the loss"),
       unneeded("completion_only_loss", boolean,
-               "`tessera tokenize` decides it: of lines with \"prompt\" and \"completion\" the completions alone count in the loss"),
-      refused("eos_token", text, "", "of TRL's arguments: `tessera tokenize --end-token NAME` says it; leave it out"),
+               "`tessera tokenize` decides it: in lines with \"prompt\" and \"completion\" only the completions count in the loss"),
+      refused("eos_token", text, "", "for TRL: `tessera tokenize --end-token NAME` sets it; leave it out"),
       mapped("router_aux_loss_coef", real, "model.router_aux_loss", "of TRL's arguments"),
-      together(mapped("use_peft", boolean, "lora.rank", "of TRL's arguments: without it the keys of adapters have no effect")),
-      together(mapped("lora_r", integer, "lora.rank", "16 where it is missing")),
-      together(mapped("lora_alpha", real, "lora.alpha", "32 where it is missing")),
-      together(mapped("lora_dropout", real, "lora.dropout", "0.05 where it is missing")),
-      together(mapped("lora_target_modules", any, "lora.targets", "[\"q_proj\", \"v_proj\"] where it is missing")),
+      together(mapped("use_peft", boolean, "lora.rank", "for TRL: without it the keys of adapters have no effect")),
+      together(mapped("lora_r", integer, "lora.rank", "16 if it is missing")),
+      together(mapped("lora_alpha", real, "lora.alpha", "32 if it is missing")),
+      together(mapped("lora_dropout", real, "lora.dropout", "0.05 if it is missing")),
+      together(mapped("lora_target_modules", any, "lora.targets", "[\"q_proj\", \"v_proj\"] if it is missing")),
       together(mapped("lora_modules_to_save", any, "lora.modules_to_save")),
       together(mapped("use_rslora", boolean, "lora.scaling", "true is \"rslora\"")),
       refused("use_dora", boolean, "false", "DoRA is not in this version; set it to false"),
       refused("lora_target_parameters", any, "", "name experts in lora.targets on the command line (\"experts.*\"), and leave it out"),
       unneeded("lora_task_type", text, "the loss is that of the next token"),
-      refused(
-          "embedding_learning_rate", real, "",
-          "of Unsloth's arguments: say 'optimizer.groups=[{ tensors = [\"embedding.*\", \"head.*\"], learning_rate = R }]' on the command "
-          "line, and leave it out"),
+      refused("embedding_learning_rate", real, "",
+              "for Unsloth: set 'optimizer.groups=[{ tensors = [\"embedding.*\", \"head.*\"], learning_rate = R }]' on the command line, "
+              "and leave it out"),
   };
 }
 
@@ -82,20 +82,20 @@ Rows optimizer_and_schedule() {
     for (const std::string_view name : row.trainer) optimizer_words.emplace_back(name, row.name);
   const Words schedules = {{"constant_with_warmup", "constant"}, {"cosine_with_min_lr", "cosine"}};
   return {
-      together(with_words(
-          mapped("optim", text, "optimizer.type", "whoever's kernel, where it is in fp32: AdamW is \"adamw\"; what is not here is refused"),
-          optimizer_words)),
+      together(with_words(mapped("optim", text, "optimizer.type",
+                                 "any implementation with an fp32 state: AdamW is \"adamw\"; unknown optimizers are refused"),
+                          optimizer_words)),
       refused("optim_args", text, "", "AdamW takes its arguments by their own names; leave it out"),
-      refused("optim_target_modules", any, "", "it is of GaLore and APOLLO, which are not in this version; leave it out"),
-      refused("adafactor", boolean, "false", "it is an older way to say optim = \"adafactor\": write that, and set this to false"),
+      refused("optim_target_modules", any, "", "it belongs to GaLore and APOLLO, which are not in this version; leave it out"),
+      refused("adafactor", boolean, "false", "an older form of optim = \"adafactor\": write that, and set this to false"),
       mapped("learning_rate", real, "optimizer.learning_rate"),
-      mapped("weight_decay", real, "optimizer.weight_decay", "of matrices only, there as here"),
+      mapped("weight_decay", real, "optimizer.weight_decay", "for matrices only, as in the Trainer"),
       together(mapped("adam_beta1", real, "optimizer.beta1")),
       together(mapped("adam_beta2", real, "optimizer.beta2")),
       together(mapped("adam_epsilon", real, "optimizer.eps")),
-      mapped("max_grad_norm", real, "optimizer.gradient_clipping", "0 is no clipping, there as here"),
+      mapped("max_grad_norm", real, "optimizer.gradient_clipping", "0 is no clipping, as in the Trainer"),
       together(with_words(mapped("lr_scheduler_type", text, "learning_rate.schedule",
-                                 "\"linear\" where it is missing; it ends at 0, as \"cosine\" does (`learning_rate.min_ratio` = 0.0)"),
+                                 "\"linear\" if it is missing; it ends at 0, as \"cosine\" does (`learning_rate.min_ratio` = 0.0)"),
                           schedules)),
       together(mapped("lr_scheduler_kwargs.min_lr_rate", real, "learning_rate.min_ratio", "with cosine_with_min_lr")),
       together(mapped("lr_scheduler_kwargs.min_lr", real, "learning_rate.min_ratio", "over learning_rate, with cosine_with_min_lr")),
@@ -105,18 +105,19 @@ Rows optimizer_and_schedule() {
       refused("lr_scheduler_kwargs.timescale", any, "", other_schedule),
       refused("lr_scheduler_kwargs.warmup_lr_rate", any, "", other_schedule),
       unless_given("learning_rate.decay_steps", refused("lr_scheduler_kwargs.num_decay_steps", integer, "",
-                                                        "say learning_rate.schedule=wsd learning_rate.decay_steps=N on the command line")),
+                                                        "set learning_rate.schedule=wsd learning_rate.decay_steps=N on the command line")),
       refused("lr_scheduler_kwargs.num_stable_steps", any, "", other_schedule),
       refused("lr_scheduler_kwargs.warmup_type", text, "linear", other_schedule),
       with_words(mapped("lr_scheduler_kwargs.decay_type", text, "learning_rate.decay_type", "1-sqrt is \"minus_sqrt\""),
                  {{"1-sqrt", "minus_sqrt"}}),
-      refused("lr_scheduler_kwargs.min_lr_ratio", real, "0", "say learning_rate.min_ratio=R on the command line, and leave it out"),
+      refused("lr_scheduler_kwargs.min_lr_ratio", real, "0", "set learning_rate.min_ratio=R on the command line, and leave it out"),
       together(
           mapped("warmup_steps", real, "learning_rate.warmup_steps", "below 1 it is a share of the steps, `learning_rate.warmup_ratio`")),
-      together(mapped("warmup_ratio", real, "learning_rate.warmup_ratio", "where warmup_steps is 0")),
+      together(mapped("warmup_ratio", real, "learning_rate.warmup_ratio", "if warmup_steps is 0")),
       refused("label_smoothing_factor", real, "0", "targets are single tokens in this version; set it to 0.0"),
       refused("neftune_noise_alpha", real, "0", "noise on embeddings is not in this version; leave it out"),
-      unneeded("average_tokens_across_devices", boolean, "the loss is the mean over the tokens of the global batch, wherever they lie"),
+      unneeded("average_tokens_across_devices", boolean,
+               "the loss is the mean over the tokens of the global batch, on whichever ranks they are"),
       unneeded("logging_nan_inf_filter", boolean, "a loss that is not finite ends the run, with status 8"),
   };
 }
@@ -124,8 +125,8 @@ Rows optimizer_and_schedule() {
 Rows precision_and_memory() {
   const Words recompute = {{"true", "full"}, {"false", "none"}};
   Rows all = {
-      together(mapped("bf16", boolean, "precision.compute", "true is \"bf16\"; false, where nothing else is asked for, \"fp32\"")),
-      together(mapped("fp16", boolean, "precision.compute", "true is \"fp16\", with a scale of the loss")),
+      together(mapped("bf16", boolean, "precision.compute", "true is \"bf16\"; false, if no other type is requested, is \"fp32\"")),
+      together(mapped("fp16", boolean, "precision.compute", "true is \"fp16\", with a loss scale")),
       with_words(mapped("activation_checkpointing", boolean, "activation.recompute", "true is \"full\""), recompute),
       with_words(mapped("gradient_checkpointing", boolean, "activation.recompute", "true is \"full\""), recompute),
   };
@@ -135,13 +136,12 @@ Rows precision_and_memory() {
                    "activation_checkpointing_kwargs.offload"),
         std::tuple("gradient_checkpointing_kwargs.use_reentrant", "gradient_checkpointing_kwargs.every_n_layers",
                    "gradient_checkpointing_kwargs.offload")}) {
-    add({unneeded(use_reentrant, boolean, "what is made again is a part of the step's schedule"),
-         mapped(every, integer, "activation.every"),
+    add({unneeded(use_reentrant, boolean, "the step's schedule includes what is recomputed"), mapped(every, integer, "activation.every"),
          with_words(mapped(offload, boolean, "activation.offload", "true is \"host\""), {{"true", "host"}, {"false", "none"}})});
   }
-  add(unneeded_rows("an evaluation computes in precision.compute, as the training does",
+  add(unneeded_rows("an evaluation computes in precision.compute, as training does",
                     {{"bf16_full_eval", boolean}, {"fp16_full_eval", boolean}}));
-  add(unneeded_rows("precision.compute is the one type to choose",
+  add(unneeded_rows("precision.compute is the only type to choose",
                     {{"tf32", boolean}, {"half_precision_backend", text}, {"fp16_backend", text}, {"fp16_opt_level", text}}));
   add(unneeded_rows(kernels_are_compiled, {{"torch_compile", boolean},
                                            {"torch_compile_backend", text},
@@ -157,10 +157,10 @@ Rows precision_and_memory() {
 
 Rows logging_and_evaluation() {
   Rows all = {
-      together(mapped("logging_steps", real, "run.log_every", "500 where it is missing; whole steps alone")),
+      together(mapped("logging_steps", real, "run.log_every", "500 if it is missing; only whole steps")),
       together(mapped("eval_strategy", text, "evaluate.every", "\"steps\" takes eval_steps, \"no\" is 0; \"epoch\" is refused")),
       together(mapped("evaluation_strategy", text, "evaluate.every", "the older name of eval_strategy")),
-      together(mapped("eval_steps", real, "evaluate.every", "where it is missing, logging_steps; whole steps alone")),
+      together(mapped("eval_steps", real, "evaluate.every", "logging_steps if it is missing; only whole steps")),
       refused("eval_delay", real, "0", "evaluations come every evaluate.every steps from the first on; set it to 0"),
       refused("eval_on_start", boolean, "false", "evaluations come after steps; set it to false (`tessera evaluate` takes any checkpoint)"),
   };
@@ -174,11 +174,10 @@ Rows logging_and_evaluation() {
                                 {"include_num_input_tokens_seen", any},
                                 {"include_tokens_per_second", boolean},
                                 {"debug", any}}));
-  add({together(mapped(
-      "report_to", any, "metrics.tensorboard",
-      "true where it names \"tensorboard\" or \"all\"; \"wandb\" is `metrics.wandb` and \"mlflow\" `metrics.mlflow`, by name alone"))});
   add({together(
-      mapped("project", text, "metrics.wandb", "where report_to names \"wandb\" or \"mlflow\"; \"huggingface\" where it is missing"))});
+      mapped("report_to", any, "metrics.tensorboard",
+             "true if it names \"tensorboard\" or \"all\"; \"wandb\" is `metrics.wandb` and \"mlflow\" `metrics.mlflow`, only by name"))});
+  add({together(mapped("project", text, "metrics.wandb", "if report_to names \"wandb\" or \"mlflow\"; \"huggingface\" if it is missing"))});
   add(unneeded_rows(nothing_sent,
                     {{"logging_dir", text}, {"trackio_space_id", text}, {"trackio_bucket_id", text}, {"trackio_static_space_id", any}}));
   add(unneeded_rows(of_evaluation, {{"per_device_eval_batch_size", integer},
@@ -200,30 +199,28 @@ Rows saving() {
   Rows all = {
       together(mapped("save_strategy", text, "checkpoint.every",
                       "\"steps\" takes save_steps, \"no\" is 0, \"best\" is 0 with `checkpoint.keep_best`; \"epoch\" is refused")),
-      together(mapped("save_steps", real, "checkpoint.every", "500 where it is missing; whole steps alone")),
-      mapped("save_total_limit", integer, "checkpoint.keep", "all where it is missing"),
+      together(mapped("save_steps", real, "checkpoint.every", "500 if it is missing; only whole steps")),
+      mapped("save_total_limit", integer, "checkpoint.keep", "all if it is missing"),
       refused("save_only_model", boolean, "false",
-              "a run goes on from whole checkpoints; set it to false (checkpoint.weights_every=N saves weights alone beside them)"),
+              "a run resumes only from whole checkpoints; set it to false (checkpoint.weights_every=N also saves weights alone)"),
       refused("save_on_each_node", boolean, "false",
               "a checkpoint is one folder that all ranks write, on a file system that all nodes see (run.output_dir); set it to false"),
       unneeded("enable_jit_checkpoint", boolean, "a signal always saves before the run ends, with status 75"),
       unneeded("save_safetensors", boolean, "`tessera consolidate` writes safetensors of any checkpoint"),
       unneeded("overwrite_output_dir", boolean, "a folder of another run is refused; run.overwrite=true moves that run aside"),
-      together(
-          mapped("load_best_model_at_end", boolean, "checkpoint.keep_best",
-                 "true keeps the checkpoint of the lowest validation loss, to which RUN/checkpoints/best leads; the run itself ends with "
-                 "its last weights")),
+      together(mapped("load_best_model_at_end", boolean, "checkpoint.keep_best",
+                      "true keeps the checkpoint of the lowest validation loss, to which RUN/checkpoints/best links; the run itself ends "
+                      "with its last weights")),
       together(mapped("metric_for_best_model", text, "checkpoint.keep_best", "\"loss\" and \"eval_loss\"; no other metric is measured")),
       together(mapped("greater_is_better", boolean, "checkpoint.keep_best", "false: a lower loss is better")),
       mapped("early_stopping_patience", integer, "evaluate.patience",
-             "of EarlyStoppingCallback, as files of programs around the Trainer hold it"),
+             "for EarlyStoppingCallback, as files of programs around the Trainer store it"),
       mapped("early_stopping_threshold", real, "evaluate.min_improvement",
-             "the same; measured from the last improvement, where the Trainer measures from the lowest loss"),
-      refused(
-          "resume_from_checkpoint", any, "true",
-          "a checkpoint of the Trainer's is none of Tessera's: leave it out, and say run.init=FOLDER where its weights are to begin with"),
-      refused("ignore_data_skip", boolean, "false", "a resumed run goes on with the next sample; set it to false"),
-      unneeded("restore_callback_states_from_checkpoint", boolean, "a checkpoint holds all that a run goes on from"),
+             "the same; measured from the last improvement, while the Trainer measures from the lowest loss"),
+      refused("resume_from_checkpoint", any, "true",
+              "Tessera cannot read a checkpoint of the Trainer: leave it out, and set run.init=FOLDER to start from its weights"),
+      refused("ignore_data_skip", boolean, "false", "a resumed run continues with the next sample; set it to false"),
+      unneeded("restore_callback_states_from_checkpoint", boolean, "a checkpoint holds everything that a resume needs"),
       refused("push_to_hub", boolean, "false",
               "nothing is sent anywhere; set it to false (`tessera consolidate` writes the folder that the Hub takes)"),
   };
@@ -242,25 +239,25 @@ Rows saving() {
 
 Rows data_and_launch() {
   Rows all = {
-      refused("train_sampling_strategy", text, "random", "samples come in one random order of run.seed; set \"random\""),
+      refused("train_sampling_strategy", text, "random", "samples come in one random order, drawn from run.seed; set \"random\""),
       refused("group_by_length", boolean, "false",
               "samples come in one random order; set it to false (data.packing=documents leaves little padding)"),
       refused("accelerator_config.split_batches", boolean, "false",
-              "per_device_train_batch_size is that of a rank here; set it to false and say batch.global on the command line"),
+              "per_device_train_batch_size is that of a rank here; set it to false and set batch.global on the command line"),
       refused("split_batches", boolean, "false",
-              "per_device_train_batch_size is that of a rank here; set it to false and say batch.global on the command line"),
+              "per_device_train_batch_size is that of a rank here; set it to false and set batch.global on the command line"),
       refused("parallelism_config", any, "",
-              "leave it out and say the axes on the command line: mesh.tp, mesh.cp, mesh.pp, mesh.ep, mesh.replicate"),
-      refused("sharded_ddp", any, "", "say zero.stage on the command line, and leave it out"),
+              "leave it out and give the axes on the command line: mesh.tp, mesh.cp, mesh.pp, mesh.ep, mesh.replicate"),
+      refused("sharded_ddp", any, "", "set zero.stage on the command line, and leave it out"),
       refused("use_mps_device", boolean, "false", "kernels are for hosts and CUDA; set it to false"),
       refused("tpu_num_cores", integer, "", "kernels are for hosts and CUDA; leave it out"),
       together(mapped("deepspeed", any, "zero.stage",
-                      "a file of DeepSpeed's, or its content: imported with this one, which says what is \"auto\" there")),
+                      "DeepSpeed's file, or its content: imported with this one, which sets what is \"auto\" there")),
       together(mapped("fsdp", any, "zero.stage",
                       "true and full_shard are 3, shard_grad_op 2, no_shard 0; offload is `zero.offload_optimizer.device` and "
                       "`zero.offload_param.device` = \"host\"; hybrid ones are refused")),
       together(mapped("fsdp_config.reshard_after_forward", any, "zero.stage", "false is 2")),
-      together(mapped("fsdp_config.cpu_offload", boolean, "zero.offload_param.device", "true is \"host\", of the optimizer too")),
+      together(mapped("fsdp_config.cpu_offload", boolean, "zero.offload_param.device", "true is \"host\", also for the optimizer")),
       with_words(mapped("fsdp_config.activation_checkpointing", boolean, "activation.recompute", "true is \"full\""),
                  {{"true", "full"}, {"false", "none"}}),
       refused("fsdp_config.xla", boolean, "false", "kernels are for hosts and CUDA; set it to false"),
@@ -304,7 +301,7 @@ Rows data_and_launch() {
                              {"ddp_broadcast_buffers", boolean},
                              {"ddp_static_graph", boolean},
                              {"ddp_backend", text}}));
-  add(unneeded_rows("topology.collective_timeout is how long a rank waits for the others", {{"ddp_timeout", integer}}));
+  add(unneeded_rows("topology.collective_timeout is the time that a rank waits for the others", {{"ddp_timeout", integer}}));
   add(unneeded_rows(places_of_ranks,
                     {{"local_rank", integer}, {"_n_gpu", integer}, {"mp_parameters", text}, {"ray_scope", text}, {"xpu_backend", text}}));
   return all;

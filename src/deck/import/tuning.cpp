@@ -42,7 +42,7 @@ void put_data(Importer& in, const TuningData& data, std::int64_t context, bool p
   in.assume("batch.global", fmt::format("{}", sizes.global),
             fmt::format("sequences of a step, over all ranks: about {} steps", sizes.steps));
   in.assume("data.train", toml_string(data.train), fmt::format("{} tokens in {} documents", data.tokens, data.documents));
-  if (sizes.cuts) in.assume("data.too_long", "\"truncate\"", "some documents are longer than the model's context: their end is left out");
+  if (sizes.cuts) in.assume("data.too_long", "\"truncate\"", "some documents are longer than the model's context: their end is cut off");
   in.assume("checkpoint.every", fmt::format("{}", ceil_div(sizes.steps, passes)), "optimizer steps: about one save a pass");
   if (data.validation.empty()) return;
   in.assume("data.validation", toml_string(data.validation), "documents that training never sees");
@@ -68,13 +68,13 @@ void put_tuning(Importer& in, std::int64_t context, std::int64_t vocab) {
   if (packs || (tuning.data && tuning.data->documents > 1))
     in.assume("data.document_mask", "true", "a document does not see its neighbours");
   if (tuning.lora > 0) {
-    in.assume("lora.rank", fmt::format("{}", tuning.lora), "features of the adapters, which alone are trained");
-    in.assume("lora.alpha", fmt::format("{}.0", 2 * tuning.lora), "what adapters add counts alpha / rank times");
+    in.assume("lora.rank", fmt::format("{}", tuning.lora), "features of the adapters; only they are trained");
+    in.assume("lora.alpha", fmt::format("{}.0", 2 * tuning.lora), "adapters count alpha / rank times");
   }
   in.assume("optimizer.learning_rate", tuning.lora > 0 ? "2e-4" : "1e-5",
-            tuning.lora > 0 ? "the peak; adapters begin at zero and take a larger one than a whole model"
-            : tuning.data   ? "the peak; of weights that are trained already a small one"
-                            : "FILL IN: the peak; of weights that are trained already a small one");
+            tuning.lora > 0 ? "the peak; adapters start at zero and need a larger one than a whole model"
+            : tuning.data   ? "the peak; small, because the weights are trained already"
+                            : "FILL IN: the peak; small, because the weights are trained already");
   if ((tuning.data || tuning.chat || tuning.lora > 0) && !in.overridden("learning_rate.warmup_steps"))
     in.assume("learning_rate.warmup_ratio", "0.03", "share of the steps in which the learning rate rises to its peak");
 }

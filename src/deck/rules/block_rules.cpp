@@ -16,42 +16,40 @@ void check_blocks(Draft& draft) {
   if (draft.good({"model.gated", "model.activation", "model.experts"})) {
     const Activation activation = d.model.activation;
     if (!d.model.gated && d.model.experts > 0)
-      draft.fault(
-          {"model.gated", "model.experts"},
-          "model.gated = false is of feed-forward blocks that take every token, and this model's have experts; set model.gated = true "
-          "or model.experts = 0");
+      draft.fault({"model.gated", "model.experts"},
+                  "model.gated = false applies only to feed-forward blocks that take every token, and this model has experts; set "
+                  "model.gated = true or model.experts = 0");
     else if (!d.model.gated && (activation == Activation::silu || activation == Activation::clamped_silu))
       draft.fault({"model.gated", "model.activation"},
-                  fmt::format("model.activation = \"{}\" is a gate's, and model.gated is false; set it to \"gelu\", \"gelu_tanh\", "
-                              "\"relu_squared\" or \"xielu\", or model.gated = true",
+                  fmt::format("model.activation = \"{}\" needs a gate, and model.gated is false; set it to \"gelu\", \"gelu_tanh\", "
+                              "\"relu_squared\" or \"xielu\", or set model.gated = true",
                               word_of(activation)));
     else if (d.model.gated && (activation == Activation::relu_squared || activation == Activation::xielu))
       draft.fault({"model.activation", "model.gated"},
-                  fmt::format("model.activation = \"{}\" is of features without a gate; set model.gated = false or another activation",
+                  fmt::format("model.activation = \"{}\" works only without a gate; set model.gated = false or another activation",
                               word_of(activation)));
   }
   if (draft.good({"model.mlp_bias", "model.experts"}) && d.model.mlp_bias && d.model.experts > 0)
     draft.fault({"model.mlp_bias", "model.experts"},
-                "model.mlp_bias is of feed-forward blocks that take every token, and this model's have experts; set model.expert_bias for "
-                "theirs, or model.mlp_bias = false");
+                "model.mlp_bias applies only to feed-forward blocks that take every token, and this model has experts; set "
+                "model.expert_bias for experts, or model.mlp_bias = false");
   if (draft.good({"model.expert_bias", "model.experts", "model.shared_ff_width"}) && d.model.expert_bias && d.model.experts > 0 &&
       d.model.shared_ff_width > 0)
-    draft.fault({"model.expert_bias", "model.shared_ff_width"},
-                "biases of experts and an expert that takes every token are not together in this version; set model.expert_bias = false "
-                "or model.shared_ff_width = 0");
+    draft.fault(
+        {"model.expert_bias", "model.shared_ff_width"},
+        "biases of experts do not work with a shared expert in this version; set model.expert_bias = false or model.shared_ff_width = 0");
   if (draft.good({"model.residual_scale", "model.norm_placement"}) && d.model.residual_scale != 1 &&
       (d.model.norm_placement == NormPlacement::post || d.model.norm_placement == NormPlacement::both))
     draft.fault({"model.residual_scale", "model.norm_placement"},
-                "model.residual_scale and a norm of what joins the stream are not together in this version; set model.norm_placement = "
-                "\"pre\" or model.residual_scale = 1.0");
+                "model.residual_scale does not work with a norm of the block's output in this version; set model.norm_placement = \"pre\" "
+                "or model.residual_scale = 1.0");
   if (draft.good({"model.norm_placement", "model.experts"}) && d.model.norm_placement == NormPlacement::parallel && d.model.experts > 0)
     draft.fault({"model.norm_placement", "model.experts"},
-                "attention beside experts is not in this version; set model.norm_placement = \"pre\", or model.experts = 0");
+                "attention parallel to experts is not in this version; set model.norm_placement = \"pre\", or model.experts = 0");
   if (draft.good({"kernels.attention", "run.device", "model.attention_softcap"}) && d.model.attention_softcap > 0 &&
       d.kernels.attention == AttentionMode::cudnn && d.run.device != RunDevice::host)
     draft.fault({"kernels.attention", "model.attention_softcap"},
-                "soft caps are computed by our own attention, and kernels.attention = \"cudnn\" asks for another; set it to \"auto\" or "
-                "\"native\"");
+                "only our own attention computes soft caps, and kernels.attention is \"cudnn\"; set it to \"auto\" or \"native\"");
 }
 
 }  // namespace tessera

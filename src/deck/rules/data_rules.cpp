@@ -21,15 +21,14 @@ void check_files(Draft& draft) {
   std::set<std::filesystem::path> seen;
   for (const std::string& file : files)
     if (!seen.insert(std::filesystem::path(file).lexically_normal()).second)
-      draft.fault({"data.train"},
-                  fmt::format("names {} twice; name it once, with the sum of both weights in data.weights", toml_string(file)));
+      draft.fault({"data.train"}, fmt::format("names {} twice; name it once, and add up both weights in data.weights", toml_string(file)));
 }
 
 /// The numbers of `key` are one for each file, or none. A file that an override puts in the place of a mixture drops those of the mixture.
 bool serves_files(Draft& draft, std::string_view key, const std::vector<double>& numbers) {
   const std::size_t files = draft.deck.data.train.size();
   if (numbers.empty() || numbers.size() == files) return true;
-  const std::string message = fmt::format("there is one number for each file of data.train, in their order, and here {} {} for {} {}",
+  const std::string message = fmt::format("needs one number for each file of data.train, in their order; here {} {} for {} {}",
                                           numbers.size() == 1 ? "is" : "are", numbers.size(), files, files == 1 ? "file" : "files");
   if (files == 1)
     draft.idle(key, "data.train", message);
@@ -43,16 +42,17 @@ void check_mixture(Draft& draft) {
   const DataKeys& data = draft.deck.data;
   serves_files(draft, "data.epochs", data.epochs);
   if (data.train.size() > 1 && data.weights.empty())
-    return draft.fault({"data.train"},
-                       fmt::format("names {} files; say in data.weights how many of the run's sequences each gives, relative to the "
-                                   "others, for example data.weights = [{}]",
-                                   data.train.size(), fmt::join(std::vector<int>(data.train.size(), 1), ", ")));
+    return draft.fault(
+        {"data.train"},
+        fmt::format(
+            "names {} files; set data.weights to the share of the run's sequences that each file gives, for example data.weights = [{}]",
+            data.train.size(), fmt::join(std::vector<int>(data.train.size(), 1), ", ")));
   if (!serves_files(draft, "data.weights", data.weights)) return;
   const double sum = std::accumulate(data.weights.begin(), data.weights.end(), 0.0);
   for (std::size_t i = 0; i < data.weights.size(); ++i)
     if (data.weights[i] < least_share * sum)
       draft.fault({"data.weights"},
-                  fmt::format("{} for {} is less than a millionth of all weights together; leave the file out, or give it more",
+                  fmt::format("{} for {} is less than a millionth of the sum of all weights; leave the file out, or raise its weight",
                               shortest(data.weights[i]), toml_string(data.train[i])));
 }
 
@@ -62,8 +62,8 @@ void check_document_mask(Draft& draft) {
   if (!draft.good({"data.document_mask"}) || !d.data.document_mask) return;
   if (draft.good({"kernels.attention", "run.device"}) && d.kernels.attention == AttentionMode::cudnn && d.run.device != RunDevice::host)
     draft.fault({"data.document_mask", "kernels.attention"},
-                "documents are masked by our own attention, and kernels.attention = \"cudnn\" asks for another; set it to \"auto\" or "
-                "\"native\", or data.document_mask = false");
+                "only our own attention masks documents, and kernels.attention is \"cudnn\"; set it to \"auto\" or \"native\", or "
+                "data.document_mask = false");
 }
 
 /// Sequences of whole documents.
@@ -72,8 +72,8 @@ void check_packed_documents(Draft& draft) {
   if (!draft.good({"data.packing", "data.document_mask", "data.too_long"})) return;
   if (data.packing == Packing::documents && !data.document_mask)
     draft.fault({"data.packing", "data.document_mask"},
-                "documents that are put into a sequence by size have nothing to do with each other, and would see each other; with "
-                "data.packing = \"documents\" set data.document_mask = true");
+                "packing puts unrelated documents into one sequence, and without a mask they would see each other; with data.packing = "
+                "\"documents\" set data.document_mask = true");
   if (data.packing != Packing::documents && data.too_long != TooLong::refuse)
     draft.idle("data.too_long", "data.packing",
                "has no effect with data.packing = \"concatenate\", which takes documents of any length; set data.packing = \"documents\" "

@@ -48,7 +48,7 @@ void Draft::idle(std::string_view key, std::string_view choice, const std::strin
 void Draft::choose_one(std::string_view key, std::string_view other, std::string_view what) {
   const auto overridden = [&](std::string_view k) { return entry(k).given && entry(k).place.line == 0; };
   const bool first = overridden(key) && !overridden(other);
-  idle(first ? other : key, first ? key : other, fmt::format("{} and {} both say {}; leave one of the two out", key, other, what));
+  idle(first ? other : key, first ? key : other, fmt::format("{} and {} both set {}; leave one of the two out", key, other, what));
 }
 
 }  // namespace tessera

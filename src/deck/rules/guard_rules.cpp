@@ -8,12 +8,11 @@ namespace tessera {
 void check_guards(Draft& draft) {
   const GuardKeys& guards = draft.deck.guards;
   if (draft.good({"guards.spike", "guards.skip_limit"}) && guards.spike == SpikeMode::skip && guards.skip_limit == 0)
-    draft.fault(
-        {"guards.spike", "guards.skip_limit"},
-        "\"skip\" passes over as many steps in a row as guards.skip_limit says, which is 0: set guards.skip_limit, for example to 3");
+    draft.fault({"guards.spike", "guards.skip_limit"},
+                "\"skip\" skips at most guards.skip_limit steps in a row, and that is 0; set guards.skip_limit, for example to 3");
   if (draft.good({"guards.spike", "checkpoint.every"}) && guards.spike == SpikeMode::rollback && draft.deck.checkpoint.every == 0)
     draft.fault({"guards.spike", "checkpoint.every"},
-                "\"rollback\" goes back to a checkpoint, and checkpoint.every = 0 saves none before the end: set checkpoint.every");
+                "\"rollback\" needs a checkpoint to return to, and checkpoint.every = 0 saves none before the end; set checkpoint.every");
   if (draft.good({"guards.spike"}) && guards.spike == SpikeMode::off)
     for (const char* key : {"guards.threshold", "guards.window"})
       if (draft.differs(key)) draft.idle(key, "guards.spike", "has no effect with guards.spike = \"off\"; set that, or leave this key out");
@@ -21,10 +20,10 @@ void check_guards(Draft& draft) {
     return;
   if (!draft.deck.run.reproducible)
     draft.fault({"guards.replay_every", "run.reproducible"},
-                "the bits of a step are promised with run.reproducible = true alone; set that, or guards.replay_every = 0");
+                "equal bits of a repeated step need run.reproducible = true; set that, or guards.replay_every = 0");
   if (draft.deck.precision.fp8 == Fp8Recipe::tensorwise_delayed)
     draft.fault({"guards.replay_every", "precision.fp8"},
-                "scales that follow the steps before are others in a step that is computed twice: set another precision.fp8, or "
+                "delayed scales depend on the steps before, so a repeated step has other scales; set another precision.fp8, or "
                 "guards.replay_every = 0");
 }
 

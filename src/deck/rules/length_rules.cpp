@@ -19,7 +19,7 @@ void shorten_phases(Draft& draft) {
   if (!overridden("run.steps") || !draft.good({"learning_rate.warmup_steps", "learning_rate.decay_steps"})) return;
   const auto shorten = [&](std::string_view key, std::int64_t& phase, std::int64_t most) {
     if (phase <= most || overridden(key)) return;
-    draft.resolved.push_back(fmt::format("{} = {} (the override run.steps = {} leaves no room for {})", key, most, steps, phase));
+    draft.resolved.push_back(fmt::format("{} = {} (the override run.steps = {} is too short for {})", key, most, steps, phase));
     phase = most;
   };
   shorten("learning_rate.warmup_steps", lr.warmup_steps, steps);
@@ -49,15 +49,17 @@ void check_trace(Draft& draft) {
   if (!draft.good({"run.trace"})) return;
   const std::optional<StepRange> range = step_range(run.trace);
   if (!range)
-    draft.fault({"run.trace"},
-                fmt::format("run.trace {} is neither a step nor a range of steps; write 12, or \"3..5\" with the smaller one "
-                            "first, or 0 for no timeline",
-                            toml_string(run.trace)));
+    draft.fault(
+        {"run.trace"},
+        fmt::format(
+            "run.trace {} is neither a step nor a range of steps; write 12, or \"3..5\" with the smaller step first, or 0 for no timeline",
+            toml_string(run.trace)));
   else if (range->last > run.steps)
     draft.fault(
         {"run.trace", "run.steps", "run.epochs"},
-        fmt::format("run.trace {} is more than run.steps {}, so that step never comes; set it to at most {}, or to 0 for no timeline",
-                    range->last, run.steps, run.steps));
+        fmt::format(
+            "run.trace {} is more than run.steps {}, so the run never reaches that step; set it to at most {}, or to 0 for no timeline",
+            range->last, run.steps, run.steps));
 }
 
 /// A share of the steps, rounded up: not where it is a whole number but for the rounding of its factors.
@@ -87,10 +89,10 @@ void check_length(Draft& draft) {
   check_schedule(draft);
   if (!draft.good({"run.steps", "run.epochs"})) return;
   const RunKeys& run = draft.deck.run;
-  if (run.steps > 0 && run.epochs > 0) draft.choose_one("run.steps", "run.epochs", "how long the run is");
+  if (run.steps > 0 && run.epochs > 0) draft.choose_one("run.steps", "run.epochs", "the length of the run");
   if (run.steps == 0 && run.epochs == 0)
     draft.fault({"run.steps"},
-                "is required and missing: Optimizer steps of the whole run; add `steps = ...` under [run], or `epochs = ...`, passes over "
+                "is required and missing: optimizer steps of the whole run; add `steps = ...` under [run], or `epochs = ...`, passes over "
                 "the data");
 }
 
@@ -99,7 +101,7 @@ void settle_steps(Draft& draft, const CountSteps& count) {
   LearningRateKeys& lr = draft.deck.learning_rate;
   if (!draft.faults.empty()) return;
   if (run.epochs > 0) {
-    const CountedSteps counted = count ? count(draft.deck) : CountedSteps{0, "a start counts the samples of data.train"};
+    const CountedSteps counted = count ? count(draft.deck) : CountedSteps{0, "the start counts the samples of data.train"};
     if (counted.steps == 0) {
       draft.resolved.push_back(fmt::format("run.steps = \"auto\" (run.epochs = {:g}: {})", run.epochs, counted.why));
       return;
@@ -127,8 +129,7 @@ void check_steps(Draft& draft) {
     optimizer.warms_up = optimizer_named(optimizer.type).sends_signs && optimizer.freeze_step >= steps;
   if (draft.faults.empty() && !ramp.empty() && steps <= ramp.back().until_step)
     draft.resolved.push_back(
-        fmt::format("note: the run ends at step {}, before or with the last phase of batch.ramp, which lasts until step {}", steps,
-                    ramp.back().until_step));
+        fmt::format("note: the run ends at step {}, and the last phase of batch.ramp lasts until step {}", steps, ramp.back().until_step));
 }
 
 }  // namespace tessera

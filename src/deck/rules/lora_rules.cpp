@@ -12,11 +12,12 @@ void check_lora(Draft& draft) {
     return;
   }
   if (draft.good({"lora.init", "run.init"}) && !m.lora.init.empty() && draft.deck.run.init.empty())
-    draft.fault({"lora.init", "run.init"}, "an adapter belongs to the model that it was made for; name its folder with run.init too");
+    draft.fault({"lora.init", "run.init"},
+                "an adapter fits only the model that it was made for; name that model's folder with run.init too");
   if (draft.good({"model.experts", "model.router_balance", "model.router_bias_rate"}) && m.experts > 0 &&
       m.router_balance == RouterBalance::bias && m.router_bias_rate > 0)
     draft.fault({"lora.rank", "model.router_balance", "model.router_bias_rate"},
-                "a bias of experts that moves with their loads would change the model that adapters leave as it is; set "
+                "expert biases that follow the load would change the model, which adapters must leave unchanged; set "
                 "model.router_bias_rate = 0.0, model.router_balance = \"loss\", or lora.rank = 0");
 }
 

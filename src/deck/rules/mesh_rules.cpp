@@ -99,11 +99,10 @@ void check_tensor_axis(Draft& draft) {
 void check_ring(Draft& draft) {
   const std::int64_t cp = draft.deck.mesh.cp, T = draft.deck.batch.sequence_length;
   if (!draft.good({"batch.sequence_length"}) || T % (2 * cp) == 0) return;
-  draft.fault(
-      {"mesh.cp", "batch.sequence_length"},
-      fmt::format("with context.method = \"ring\" each of mesh.cp {} ranks has two equal chunks of a sequence, and {} does not divide "
-                  "batch.sequence_length {} (tokens); nearest valid mesh.cp: {}; nearest valid batch.sequence_length: {}",
-                  cp, 2 * cp, T, T % 2 == 0 ? one_of(divisors_near(T / 2, cp)) : "1", multiples_around(T, 2 * cp)));
+  draft.fault({"mesh.cp", "batch.sequence_length"},
+              fmt::format("with context.method = \"ring\" each of mesh.cp {} ranks has two equal chunks of a sequence, and {} does not "
+                          "divide batch.sequence_length {} (tokens); nearest valid mesh.cp: {}; nearest valid batch.sequence_length: {}",
+                          cp, 2 * cp, T, T % 2 == 0 ? one_of(divisors_near(T / 2, cp)) : "1", multiples_around(T, 2 * cp)));
 }
 
 /// What context-parallel ranks share inside attention when they exchange tokens for heads.
@@ -116,19 +115,17 @@ void check_heads_of_context(Draft& draft) {
   const auto shares = [&](std::int64_t n) { return G % n == 0 || n % G == 0; };
   std::vector<std::int64_t> valid = divisors_near(H, cp, static_cast<std::size_t>(H));
   std::erase_if(valid, [&](std::int64_t n) { return !shares(n); });
-  const std::string ways = fmt::format("valid mesh.cp: {}; context.method = \"ring\" shares no heads{}", one_of(valid),
+  const std::string ways = fmt::format("valid mesh.cp: {}; context.method = \"ring\" does not divide heads{}", one_of(valid),
                                        T % (2 * cp) == 0 ? "" : fmt::format(", for a batch.sequence_length that {} divides", 2 * cp));
   if (H % cp != 0)
-    draft.fault({"mesh.cp", "model.heads"},
-                fmt::format("mesh.cp {} does not divide model.heads {} (query heads{}), which context.method = \"ulysses\" shares inside "
-                            "attention; {}",
-                            cp, m.heads, of_rank(H), ways));
+    draft.fault({"mesh.cp", "model.heads"}, fmt::format("mesh.cp {} does not divide model.heads {} (query heads{}), which context.method = "
+                                                        "\"ulysses\" divides among ranks inside attention; {}",
+                                                        cp, m.heads, of_rank(H), ways));
   if (!shares(cp))
-    draft.fault(
-        {"mesh.cp", "model.kv_heads"},
-        fmt::format("mesh.cp {} neither divides model.kv_heads {} (key and value heads{}), which context.method = \"ulysses\" shares "
-                    "inside attention, nor is a multiple of them; {}",
-                    cp, m.kv_heads, of_rank(G), ways));
+    draft.fault({"mesh.cp", "model.kv_heads"},
+                fmt::format("mesh.cp {} neither divides model.kv_heads {} (key and value heads{}), which context.method = \"ulysses\" "
+                            "divides among ranks inside attention, nor is a multiple of them; {}",
+                            cp, m.kv_heads, of_rank(G), ways));
 }
 
 /// What context-parallel ranks share must divide by them: tokens of a sequence, and for Ulysses heads.
@@ -152,8 +149,8 @@ void check_expert_axis(Draft& draft) {
   const std::int64_t ep = draft.deck.mesh.ep, experts = draft.deck.model.experts;
   if (!draft.good({"mesh.ep", "model.experts"}) || ep == 1) return;
   if (experts == 0)
-    draft.fault({"mesh.ep"}, fmt::format("mesh.ep {} shares the experts of a layer between ranks, and this model has none (model.experts = "
-                                         "0); leave mesh.ep at 1: the ranks are data-parallel ones then",
+    draft.fault({"mesh.ep"}, fmt::format("mesh.ep {} divides a layer's experts among ranks, and this model has none (model.experts = 0); "
+                                         "set mesh.ep = 1, and these ranks are data-parallel",
                                          ep));
   else if (experts % ep != 0)
     draft.fault({"mesh.ep", "model.experts"}, fmt::format("mesh.ep {} does not divide model.experts {}; nearest valid mesh.ep: {}", ep,
@@ -170,12 +167,11 @@ void check_replicas(Draft& draft, int ranks) {
                             one_of(divisors_near(dp, replicate))));
   if (draft.good({"zero.stage"}) && draft.deck.zero.stage == 0)
     draft.fault({"mesh.replicate", "zero.stage"},
-                "with zero.stage = 0 each rank has the whole state, so that there is nothing to replicate; set zero.stage to 1, 2 or 3, or "
-                "leave mesh.replicate at 1");
+                "with zero.stage = 0 each rank has the whole state already; set zero.stage to 1, 2 or 3, or mesh.replicate = 1");
   if (draft.good({"zero.offload_optimizer.device"}) && draft.deck.zero.offload_optimizer.device != OffloadDevice::none)
     draft.fault({"mesh.replicate", "zero.offload_optimizer.device"},
-                "gradients that go down after each micro-batch do not meet over replicas in this version; leave mesh.replicate at 1, or "
-                "zero.offload_optimizer.device at \"none\"");
+                "gradients that are offloaded after each micro-batch cannot be summed over replicas in this version; set mesh.replicate = "
+                "1, or zero.offload_optimizer.device = \"none\"");
 }
 
 /// Groups of ranks that hold a compute copy each (ZeRO++ hpZ).
@@ -183,16 +179,16 @@ void check_copies(Draft& draft, int ranks) {
   const std::int64_t size = draft.deck.zero.hpz_partition_size, dp = draft.deck.mesh.dp;
   if (!draft.good({"zero.hpz_partition_size"}) || size == 1) return;
   if (draft.good({"zero.stage"}) && draft.deck.zero.stage != 3)
-    draft.fault({"zero.hpz_partition_size", "zero.stage"},
-                fmt::format("with zero.stage = {} each rank has a whole compute copy; set zero.stage = 3, or leave "
-                            "zero.hpz_partition_size at 1",
-                            draft.deck.zero.stage));
+    draft.fault(
+        {"zero.hpz_partition_size", "zero.stage"},
+        fmt::format("with zero.stage = {} each rank has a whole compute copy; set zero.stage = 3, or leave zero.hpz_partition_size at 1",
+                    draft.deck.zero.stage));
   if (draft.good({"mesh.replicate"}) && draft.deck.mesh.replicate > 1)
     draft.fault({"zero.hpz_partition_size", "mesh.replicate"},
-                "replicas have the whole state each, so that their gathers are their own already; leave one of both at 1");
+                "replicas already gather only inside their group, because each has the whole state; leave one of the two at 1");
   if (draft.good({"zero.offload_param.device"}) && draft.deck.zero.offload_param.device != OffloadDevice::none)
     draft.fault({"zero.hpz_partition_size", "zero.offload_param.device"},
-                "a compute copy in each group is memory that offloaded parameters save; leave zero.hpz_partition_size at 1, or "
+                "a compute copy in each group takes the memory that offloaded parameters save; leave zero.hpz_partition_size at 1, or "
                 "zero.offload_param.device at \"none\"");
   if (ranks <= 0 || !draft.good({"mesh.dp", "mesh.cp", "mesh.ep"})) return;
   const std::int64_t each = draft.deck.mesh.cp * draft.deck.mesh.ep;
@@ -200,8 +196,8 @@ void check_copies(Draft& draft, int ranks) {
   std::vector<std::int64_t> valid = divisors_near(dp, std::max<std::int64_t>(1, size / each));
   for (std::int64_t& n : valid) n *= each;
   draft.fault({"zero.hpz_partition_size", "mesh.dp"},
-              fmt::format("zero.hpz_partition_size {} does not part the {} ranks that share parameters (mesh.dp {}{}{}) into equal groups; "
-                          "nearest valid zero.hpz_partition_size: {}",
+              fmt::format("zero.hpz_partition_size {} does not divide the {} ranks that share parameters (mesh.dp {}{}{}) into equal "
+                          "groups; nearest valid zero.hpz_partition_size: {}",
                           size, dp * each, dp, draft.deck.mesh.cp > 1 ? fmt::format(" x mesh.cp {}", draft.deck.mesh.cp) : "",
                           draft.deck.mesh.ep > 1 ? fmt::format(" x mesh.ep {}", draft.deck.mesh.ep) : "", one_of(valid)));
 }
@@ -257,8 +253,8 @@ void check_stages(Draft& draft) {
   else if (const std::int64_t sum = std::accumulate(cut.begin(), cut.end(), std::int64_t{0}); !cut.empty() && sum != layers)
     draft.fault(
         {"pipeline.layers", "model.layers"},
-        fmt::format("pipeline.layers makes {} layers and model.layers is {}; with the other numbers as they are the last would be {}", sum,
-                    layers, layers - sum + cut.back()));
+        fmt::format("pipeline.layers adds up to {} layers and model.layers is {}; with the other numbers unchanged the last would be {}",
+                    sum, layers, layers - sum + cut.back()));
 }
 
 }  // namespace
@@ -272,17 +268,18 @@ void check_pipeline(Draft& draft) {
   const Deck& d = draft.deck;
   if (draft.good({"precision.gradients"}) && d.pipeline.schedule == PipelineSchedule::interleaved && d.precision.gradients == DType::bf16)
     draft.fault({"pipeline.schedule", "precision.gradients"},
-                "a unit of tensors of several runs of layers is reduced once for each, and sums in bf16 are rounded once; with "
+                "tensors that several runs of layers share are reduced once for each run, and each bf16 sum would be rounded again; with "
                 "precision.gradients = \"bf16\" set pipeline.schedule to \"1f1b\" or \"zero_bubble\"");
   if (draft.good({"run.lanes"}) && d.run.lanes == RunLanes::inline_order)
-    draft.fault({"run.lanes", "mesh.pp"},
-                "a stage sends while it receives, which one thread cannot; with mesh.pp set run.lanes to \"auto\" or \"threads\"");
+    draft.fault(
+        {"run.lanes", "mesh.pp"},
+        "a stage sends and receives at the same time, which one thread cannot do; with mesh.pp set run.lanes to \"auto\" or \"threads\"");
   if (draft.good({"zero.overlap_comm"}) && d.zero.overlap_comm == OverlapComm::no)
     draft.fault({"zero.overlap_comm", "mesh.pp"},
                 "a stage sends while it computes; with mesh.pp set zero.overlap_comm to \"auto\" or true");
   if (draft.good({"activation.offload"}) && d.activation.offload != OffloadDevice::none)
     draft.fault({"activation.offload", "mesh.pp"},
-                "streams of several micro-batches wait at a time on a stage, and stay with the kernels in this version; with mesh.pp leave "
+                "a stage holds streams of several micro-batches at a time, and cannot offload them in this version; with mesh.pp leave "
                 "activation.offload at \"none\"");
 }
 

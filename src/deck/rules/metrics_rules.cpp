@@ -14,12 +14,10 @@ void check_metrics(Draft& draft) {
   if (!draft.good({"metrics.prometheus"})) return;
   const std::string& address = draft.deck.metrics.prometheus;
   if (!address.empty() && !parse_listen_address(address))
-    draft.fault(
-        {"metrics.prometheus"},
-        fmt::format(
-            "{} is no address to listen at; write \"9400\" for the node's own programs, or an IPv4 address in numbers (or localhost) "
-            "with a port, as \"10.0.0.5:9400\", or \"0.0.0.0:9400\" for everybody",
-            toml_string(address)));
+    draft.fault({"metrics.prometheus"},
+                fmt::format("{} is not an address to listen at; write \"9400\" for programs of the same node, an IPv4 address in numbers "
+                            "(or localhost) with a port, as \"10.0.0.5:9400\", or \"0.0.0.0:9400\" for everybody",
+                            toml_string(address)));
 }
 
 }  // namespace tessera

@@ -32,16 +32,15 @@ void check_optimizer(Draft& draft) {
     const std::vector<std::string_view> readers = readers_of(key);
     if (readers.empty() || reads(chosen, key.leaf()) || !draft.differs(key.name)) continue;
     draft.idle(key.name, "optimizer.type",
-               fmt::format("is of optimizer.type = \"{}\", and \"{}\" does not read it; leave this key out, or set that",
+               fmt::format("belongs to optimizer.type = \"{}\", and \"{}\" does not read it; leave this key out, or set that type",
                            fmt::join(readers, "\", \""), chosen.name));
   }
 }
 
 void check_momentum(Draft& draft) {
   if (draft.good({"optimizer.nesterov", "optimizer.momentum"}) && draft.deck.optimizer.nesterov && draft.deck.optimizer.momentum == 0)
-    draft.fault(
-        {"optimizer.nesterov", "optimizer.momentum"},
-        "optimizer.nesterov looks ahead by a momentum, and optimizer.momentum is 0; set it, for example to 0.9, or leave nesterov out");
+    draft.fault({"optimizer.nesterov", "optimizer.momentum"},
+                "optimizer.nesterov needs a momentum, and optimizer.momentum is 0; set it, for example to 0.9, or leave nesterov out");
 }
 
 void check_trust_ratio(Draft& draft) {
@@ -56,10 +55,10 @@ void check_moments(Draft& draft) {
   if (!draft.good({"optimizer.type", "optimizer.moments", "optimizer.moments_rounding"})) return;
   const OptimizerKeys& o = draft.deck.optimizer;
   if (o.moments == DType::f32 && draft.differs("optimizer.moments_rounding"))
-    draft.idle("optimizer.moments_rounding", "optimizer.moments", "is of optimizer.moments = \"bf16\"; set that, or leave this key out");
+    draft.idle("optimizer.moments_rounding", "optimizer.moments", "needs optimizer.moments = \"bf16\"; set that, or leave this key out");
   if (o.moments != DType::f32 && o.type == "sgd" && o.momentum == 0 && o.groups.empty())
     draft.idle("optimizer.moments", "optimizer.momentum",
-               "says what moments lie in, and sgd without optimizer.momentum has none; leave it out");
+               "sets the type of moments, but sgd without optimizer.momentum keeps none; leave it out");
 }
 
 std::vector<std::string_view> readers_of(const Key& key) {

@@ -264,11 +264,10 @@ ParsedDeck parse_deck(const std::string& path, const std::vector<std::string>& o
   }
   if (is_json(path, text)) {
     ParsedDeck parsed;
-    parsed.faults.push_back(
-        {path, 0, 0, "",
-         fmt::format("this is JSON and a deck is TOML; `tessera deck import {} --model NAME --ranks N > mine.toml` makes "
-                     "one of a DeepSpeed configuration",
-                     path)});
+    parsed.faults.push_back({path, 0, 0, "",
+                             fmt::format("this is JSON, but a deck is TOML; `tessera deck import {} --model NAME --ranks N > mine.toml` "
+                                         "makes a deck from a DeepSpeed configuration",
+                                         path)});
     return parsed;
   }
   return parse_deck_text(text, path, overrides, ranks, count);

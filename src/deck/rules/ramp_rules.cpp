@@ -14,15 +14,16 @@ namespace {
 std::string fault_of_lengths(const Deck& deck, const RampPhase& phase) {
   const std::int64_t T = deck.batch.sequence_length, t = phase.sequence_length;
   if (t == 0) return "";
-  if (t > T) return fmt::format("its sequence_length {} is more than batch.sequence_length {}: set that to the longest", t, T);
+  if (t > T)
+    return fmt::format("its sequence_length {} is more than batch.sequence_length {}: set batch.sequence_length to the longest", t, T);
   if (T % t != 0)
     return fmt::format("its sequence_length {} does not divide batch.sequence_length {}; nearest valid: {}", t, T,
                        one_of(divisors_near(T, t)));
   const std::int64_t parts = T / t, global = phase.global > 0 ? phase.global : deck.batch.global;
   if (global % parts != 0)
     return fmt::format(
-        "a step takes whole samples of batch.sequence_length {}, each of which is {} sequences of {}, and its global {} is "
-        "no multiple of that; nearest valid global: {}",
+        "a step takes whole samples of batch.sequence_length {}, each of which is {} sequences of {}, and its global {} is not a multiple "
+        "of that; nearest valid global: {}",
         T, parts, t, global, multiples_around(global, parts));
   return "";
 }
@@ -51,15 +52,14 @@ void check_ramp(Draft& draft, int ranks) {
   const std::vector<RampPhase>& ramp = draft.deck.batch.ramp;
   constexpr std::size_t most_phases = 1000;  // a schedule each
   if (ramp.size() > most_phases)
-    return fault(fmt::format("has {} phases, each with a schedule of its own; give it at most {}", ramp.size(), most_phases));
+    return fault(fmt::format("has {} phases, each with its own schedule; give at most {}", ramp.size(), most_phases));
   if (uses_disks(draft.deck))
     return fault(
-        "a phase begins in the memory of the one before it, and what lies on disks stays where it was asked for; with batch.ramp set "
-        "offload to \"host\" or \"none\"");
+        "phases share one memory, and data on disks cannot move between them; with batch.ramp set offload to \"host\" or \"none\"");
   for (std::size_t k = 0; k < ramp.size(); ++k) {
     const RampPhase& phase = ramp[k];
     if (k > 0 && phase.until_step <= ramp[k - 1].until_step)
-      return fault(fmt::format("phase {} ends at step {} and phase {} before it at step {}; give them in the order of their steps", k + 1,
+      return fault(fmt::format("phase {} ends at step {} and phase {} before it at step {}; order them by their steps", k + 1,
                                phase.until_step, k, ramp[k - 1].until_step));
     std::string what = fault_of_lengths(draft.deck, phase);
     if (what.empty() && phase.sequence_length > 0 && phase.sequence_length < draft.deck.batch.sequence_length &&

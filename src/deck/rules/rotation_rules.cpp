@@ -56,10 +56,9 @@ void check_longrope(Draft& draft) {
                 "model.rope_original_context is 1, and longrope divides by its logarithm, which is 0; set it to 2 tokens or more");
   for (const auto& [key, factors] : lists)
     if (draft.good({key, "model.head_dim", "model.rotary_fraction"}) && std::ssize(*factors) != pairs)
-      draft.fault({key, "model.rope_scaling"},
-                  fmt::format("{} has {} numbers, and {} pairs of features of a head are rotated; give one for each, or set "
-                              "model.rope_scaling to another than \"longrope\"",
-                              key, factors->size(), pairs));
+      draft.fault({key, "model.rope_scaling"}, fmt::format("{} has {} numbers, but {} pairs of features of a head are rotated; give one "
+                                                           "for each, or set model.rope_scaling to another than \"longrope\"",
+                                                           key, factors->size(), pairs));
 }
 
 void check_turned(Draft& draft) {
@@ -67,18 +66,16 @@ void check_turned(Draft& draft) {
   if (!draft.good({"model.head_dim", "model.rotary_fraction"})) return;
   const std::int64_t turned = rotated_features(m);
   if (m.rotary_fraction != 1 && (turned < 2 || turned % 2 != 0))
-    return draft.fault(
-        {"model.rotary_fraction", "model.head_dim"},
-        fmt::format("model.rotary_fraction {} of {} features of a head makes {} (what is beyond a whole number is left out), and "
-                    "features are rotated in pairs; set a fraction that makes an even number of them",
-                    shortest(m.rotary_fraction), m.head_dim, turned));
+    return draft.fault({"model.rotary_fraction", "model.head_dim"},
+                       fmt::format("model.rotary_fraction {} of {} features of a head makes {} (rounded down), and features are rotated in "
+                                   "pairs; set a fraction that makes an even number of them",
+                                   shortest(m.rotary_fraction), m.head_dim, turned));
   if (m.rope_scaling == RopeMode::dynamic && turned <= 2)
-    draft.fault(
-        {"model.head_dim", "model.rope_scaling"},
-        turned == m.head_dim
-            ? "dynamic scaling raises the base to a power of head_dim / (head_dim - 2); set model.head_dim to 4 or more"
-            : "dynamic scaling raises the base to a power of n / (n - 2) where n features of a head are rotated, and these are 2; set "
-              "model.rotary_fraction or model.head_dim so that they are 4 or more");
+    draft.fault({"model.head_dim", "model.rope_scaling"},
+                turned == m.head_dim
+                    ? "dynamic scaling raises the base to a power of head_dim / (head_dim - 2); set model.head_dim to 4 or more"
+                    : "dynamic scaling raises the base to a power of n / (n - 2), with n rotated features of a head, and n is 2 here; set "
+                      "model.rotary_fraction or model.head_dim so that n is 4 or more");
 }
 
 }  // namespace

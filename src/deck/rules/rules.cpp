@@ -106,9 +106,8 @@ void check_paths(Draft& draft) {
     const bool home = path == "~" || path.starts_with("~/");
     if (!home && path.find('$') == path.npos) return "";
     return fmt::format(
-        "{} is taken as it stands, so {} would be the name of a folder. Write the path out, or give it on the command line, where the "
-        "shell "
-        "replaces it: {}=\"{}\"",
+        "{} is used as written, so {} would be the name of a folder. Write the path in full, or give it on the command line, where the "
+        "shell replaces it: {}=\"{}\"",
         toml_string(path), home ? "~" : path.substr(path.find('$'), path.find('/', path.find('$')) - path.find('$')), key.name,
         home ? "$HOME" + path.substr(1) : path);
   };
@@ -140,7 +139,7 @@ void check_model(Draft& draft) {
                             m.head_dim, from, largest_head_dim));
   if (draft.good({"model.head_dim"}) && m.head_dim % 2 != 0) {
     draft.fault({"model.head_dim", "model.heads", "model.width"},
-                fmt::format("a head dim of {}{} is odd, and rotary positions turn pairs of features; set model.head_dim to {} or {}",
+                fmt::format("a head dim of {}{} is odd, and rotary positions rotate pairs of features; set model.head_dim to {} or {}",
                             m.head_dim, from, std::max<std::int64_t>(2, m.head_dim - 1), m.head_dim + 1));
   }
   check_kinds(draft);
@@ -160,22 +159,21 @@ void check_groups_of_experts(Draft& draft) {
   }
   if (draft.good({"model.router_scores"}) && m.router_scores != RouterScores::sigmoid)
     draft.fault({"model.expert_groups", "model.router_scores"},
-                "groups of experts are chosen by sigmoids alone in this version; set model.router_scores = \"sigmoid\" or "
-                "model.expert_groups = 1");
+                "groups of experts need sigmoid scores in this version; set model.router_scores = \"sigmoid\" or model.expert_groups = 1");
   const std::int64_t of_group = m.experts / m.expert_groups;
   if (m.experts % m.expert_groups != 0 || of_group < 2) {
     std::vector<std::int64_t> valid = divisors_near(m.experts, m.expert_groups, static_cast<std::size_t>(m.experts));
     std::erase_if(valid, [&](std::int64_t n) { return m.experts / n < 2 || n > most_expert_groups; });
     draft.fault({"model.expert_groups", "model.experts"},
-                fmt::format("model.expert_groups {} are no equal groups of two or more of model.experts {}; valid: {}", m.expert_groups,
-                            m.experts, valid.empty() ? "1" : one_of(valid)));
+                fmt::format("model.expert_groups {} does not divide model.experts {} into equal groups of two or more; valid: {}",
+                            m.expert_groups, m.experts, valid.empty() ? "1" : one_of(valid)));
   } else if (m.groups_per_token > m.expert_groups) {
     draft.fault({"model.groups_per_token", "model.expert_groups"},
                 fmt::format("model.groups_per_token {} is more than model.expert_groups {}; set it to at most {}", m.groups_per_token,
                             m.expert_groups, m.expert_groups));
   } else if (draft.good({"model.experts_per_token"}) && m.experts_per_token > m.groups_per_token * of_group) {
     draft.fault({"model.groups_per_token", "model.experts_per_token", "model.expert_groups"},
-                fmt::format("{} of {} groups have {} experts, and model.experts_per_token is {}; set model.groups_per_token to {}",
+                fmt::format("{} of {} groups have {} experts, fewer than model.experts_per_token {}; set model.groups_per_token to {}",
                             m.groups_per_token, m.expert_groups, m.groups_per_token * of_group, m.experts_per_token,
                             (m.experts_per_token + of_group - 1) / of_group));
   }
@@ -200,12 +198,13 @@ void check_experts(Draft& draft) {
                 fmt::format("model.experts_per_token {} is more than model.experts {}; set it to at most {}", m.experts_per_token,
                             m.experts, m.experts));
   if (draft.good({"model.dense_layers", "model.layers"}) && m.dense_layers >= m.layers)
-    draft.fault({"model.dense_layers", "model.layers"},
-                fmt::format("model.dense_layers {} leaves none of model.layers {} its experts; set it to at most {}, or model.experts = 0",
-                            m.dense_layers, m.layers, m.layers - 1));
+    draft.fault(
+        {"model.dense_layers", "model.layers"},
+        fmt::format("model.dense_layers {} leaves no layer with experts, of model.layers {}; set it to at most {}, or model.experts = 0",
+                    m.dense_layers, m.layers, m.layers - 1));
   if (draft.good({"model.shared_ff_width", "model.shared_gate"}) && m.shared_ff_width == 0 && draft.differs("model.shared_gate"))
     draft.idle("model.shared_gate", "model.shared_ff_width",
-               "has no effect without an expert of all tokens; set model.shared_ff_width or leave this key out");
+               "has no effect without a shared expert; set model.shared_ff_width or leave this key out");
   check_groups_of_experts(draft);
 }
 
@@ -246,29 +245,30 @@ void check_offload(Draft& draft) {
   const ZeroKeys& zero = draft.deck.zero;
   if (zero.offload_optimizer.device != OffloadDevice::none && zero.stage == 0)
     draft.fault({"zero.offload_optimizer.device", "zero.stage"},
-                "zero.offload_optimizer goes with stages 1 to 3, where each rank updates its own part; set zero.stage = 1 or more");
+                "zero.offload_optimizer needs stage 1, 2 or 3, where each rank updates its own part; set zero.stage = 1 or more");
   check_nvme(draft);
   if (draft.good({"checkpoint.async"}) && draft.deck.checkpoint.async &&
       (zero.offload_optimizer.device == OffloadDevice::nvme || zero.offload_param.device == OffloadDevice::nvme))
-    draft.fault(
-        {"checkpoint.async", "zero.offload_optimizer.device", "zero.offload_param.device"},
-        "a save beside the steps is written from a copy of the state in the host's memory, and this state lies on disks since the host "
-        "has no room for it; set checkpoint.async = false, or name a disk of the nodes with checkpoint.staging in its place");
+    draft.fault({"checkpoint.async", "zero.offload_optimizer.device", "zero.offload_param.device"},
+                "an asynchronous save needs a copy of the state in host memory, and this state is on disks because it does not fit there; "
+                "set checkpoint.async = false, or name a disk of the nodes with checkpoint.staging instead");
   if (draft.good({"checkpoint.neighbour_every"}) && draft.deck.checkpoint.neighbour_every > 0 &&
       (zero.offload_optimizer.device == OffloadDevice::nvme || zero.offload_param.device == OffloadDevice::nvme))
     draft.fault({"checkpoint.neighbour_every", "zero.offload_optimizer.device", "zero.offload_param.device"},
-                "copies for neighbours lie in the memory of nodes, four of each rank's state, and this state lies on disks since the host "
-                "has no room for one; set checkpoint.neighbour_every = 0 and save more often (checkpoint.every)");
+                "in-memory replicas take four copies of each rank's state in host memory, and this state is on disks because not even one "
+                "fits there; set checkpoint.neighbour_every = 0 and save more often (checkpoint.every)");
   if (zero.offload_param.device == OffloadDevice::none) return;
   if (zero.stage != 3)
     draft.fault({"zero.offload_param.device", "zero.stage"},
-                fmt::format("parameters are gathered for each use at stage 3 alone, and zero.stage is {}; set it to 3", zero.stage));
+                fmt::format("only stage 3 gathers parameters for each use, and zero.stage is {}; set it to 3", zero.stage));
   if (zero.offload_optimizer.device == OffloadDevice::none)
-    draft.fault({"zero.offload_param.device", "zero.offload_optimizer.device"},
-                "the optimizer's state is six times as large as the parameters, and goes first; set zero.offload_optimizer.device too");
+    draft.fault(
+        {"zero.offload_param.device", "zero.offload_optimizer.device"},
+        "the optimizer's state is six times as large as the parameters, so offload it first; set zero.offload_optimizer.device too");
   if (zero.offload_optimizer.ratio < 1)
-    draft.fault({"zero.offload_optimizer.ratio", "zero.offload_param.device"},
-                "what kernels update has its parameters beside them; leave ratio at 1, or zero.offload_param.device at \"none\"");
+    draft.fault(
+        {"zero.offload_optimizer.ratio", "zero.offload_param.device"},
+        "the part that kernels update needs its parameters with the kernels; leave ratio at 1, or zero.offload_param.device at \"none\"");
 }
 
 void check_lanes(Draft& draft) {
@@ -277,12 +277,12 @@ void check_lanes(Draft& draft) {
   const RunLanes lanes = draft.deck.run.lanes;
   if (overlap == OverlapComm::yes && lanes == RunLanes::inline_order) {
     draft.fault({"zero.overlap_comm", "run.lanes"},
-                "zero.overlap_comm = true needs communication lanes of their own, and run.lanes = \"inline\" has none; set run.lanes to "
+                "zero.overlap_comm = true needs separate communication lanes, and run.lanes = \"inline\" has none; set run.lanes to "
                 "\"auto\" or \"threads\", or overlap_comm to \"auto\" or false");
   } else if (overlap == OverlapComm::no && lanes == RunLanes::threads) {
-    draft.fault(
-        {"run.lanes", "zero.overlap_comm"},
-        "run.lanes = \"threads\" runs communication beside compute, which zero.overlap_comm = false forbids; set one of them to \"auto\"");
+    draft.fault({"run.lanes", "zero.overlap_comm"},
+                "run.lanes = \"threads\" runs communication in parallel with compute, which zero.overlap_comm = false forbids; set one of "
+                "them to \"auto\"");
   }
 }
 
@@ -314,37 +314,34 @@ void check_attention(Draft& draft) {
 void check_processors(Draft& draft) {
   if (!draft.good({"topology.mixed_processors", "run.reproducible"})) return;
   if (draft.deck.topology.mixed_processors && draft.deck.run.reproducible)
-    draft.fault(
-        {"topology.mixed_processors", "run.reproducible"},
-        "the same bits need the same instructions on all ranks; leave one of the two out, or set ONEDNN_MAX_CPU_ISA on all nodes to "
-        "what all of them have");
+    draft.fault({"topology.mixed_processors", "run.reproducible"},
+                "equal bits need equal instructions on all ranks; leave one of the two out, or set ONEDNN_MAX_CPU_ISA on all nodes to an "
+                "instruction set that all of them have");
 }
 
 void check_packing(Draft& draft) {
   if (!draft.good({"kernels.pack_weights", "run.reproducible", "zero.stage"}) || !draft.deck.kernels.pack_weights) return;
   if (draft.deck.run.reproducible)
     draft.fault({"kernels.pack_weights", "run.reproducible"},
-                "packed products sum in an order of their own, and only some stages have them; leave one of the two out");
+                "packed products sum in another order, and only some stages have them; leave one of the two out");
   if (draft.deck.zero.stage == 3)
-    draft.fault({"kernels.pack_weights", "zero.stage"},
-                "stage 3 gathers weights for each use and keeps none to pack; set kernels.pack_weights = false or zero.stage to 0, 1 or 2");
+    draft.fault(
+        {"kernels.pack_weights", "zero.stage"},
+        "stage 3 gathers weights for each use, so it has none to pack; set kernels.pack_weights = false or zero.stage to 0, 1 or 2");
 }
 
 void check_activation(Draft& draft) {
   if (!draft.good({"activation.recompute", "activation.every"})) return;
   const ActivationKeys& a = draft.deck.activation;
   if (draft.good({"activation.keep"}) && !a.keep.empty() && a.recompute == Recompute::none)
-    draft.fault(
-        {"activation.keep", "activation.recompute"},
-        "activation.recompute = \"none\" makes nothing again; leave activation.keep out, or set recompute to \"selective\", \"full\" or "
-        "\"auto\"");
+    draft.fault({"activation.keep", "activation.recompute"},
+                "activation.recompute = \"none\" recomputes nothing; leave activation.keep out, or set recompute to \"selective\", "
+                "\"full\" or \"auto\"");
   if (a.every == 1 || a.recompute == Recompute::full) return;
-  draft.idle(
-      "activation.every", "activation.recompute",
-      fmt::format(
-          "streams are dropped between layers with activation.recompute = \"full\" alone, and it is \"{}\"; leave activation.every out or "
-          "set recompute to \"full\"",
-          word_of(a.recompute)));
+  draft.idle("activation.every", "activation.recompute",
+             fmt::format("only activation.recompute = \"full\" drops streams between layers, and it is \"{}\"; leave activation.every out "
+                         "or set recompute to \"full\"",
+                         word_of(a.recompute)));
 }
 
 void check_retention(Draft& draft) {
@@ -353,25 +350,25 @@ void check_retention(Draft& draft) {
   if (c.keep_every == 0) return;
   if (c.keep == 0)
     draft.fault({"checkpoint.keep_every", "checkpoint.keep"},
-                "checkpoint.keep = 0 leaves all; set it to those that stay beside, or leave keep_every out");
+                "checkpoint.keep = 0 keeps all; set it to the number of newest ones, or leave keep_every out");
   if (c.every == 0)
     draft.fault({"checkpoint.keep_every", "checkpoint.every"},
-                "with checkpoint.every = 0 none is saved on the way; set it to a divisor of checkpoint.keep_every");
+                "with checkpoint.every = 0 no checkpoint is saved before the end; set it to a divisor of checkpoint.keep_every");
   else if (c.keep_every % c.every != 0)
-    draft.fault({"checkpoint.keep_every", "checkpoint.every"},
-                fmt::format("a step that checkpoint.keep_every = {} divides is not always saved with checkpoint.every = {}; nearest valid "
-                            "checkpoint.keep_every: {}",
-                            c.keep_every, c.every,
-                            c.keep_every < c.every
-                                ? fmt::format("{}", c.every)
-                                : fmt::format("{} or {}", c.keep_every / c.every * c.every, (c.keep_every / c.every + 1) * c.every)));
+    draft.fault(
+        {"checkpoint.keep_every", "checkpoint.every"},
+        fmt::format(
+            "checkpoint.keep_every = {} includes steps that checkpoint.every = {} does not save; nearest valid checkpoint.keep_every: {}",
+            c.keep_every, c.every,
+            c.keep_every < c.every ? fmt::format("{}", c.every)
+                                   : fmt::format("{} or {}", c.keep_every / c.every * c.every, (c.keep_every / c.every + 1) * c.every)));
 }
 
 void check_staging(Draft& draft) {
   if (!draft.good({"checkpoint.staging", "checkpoint.async"})) return;
   if (!draft.deck.checkpoint.staging.empty() && draft.deck.checkpoint.async)
     draft.fault({"checkpoint.staging", "checkpoint.async"},
-                "both let the steps go on while a save is written, one from the node's disk, one from its memory; leave one out");
+                "both continue steps while a save is written, one from the node's disk, one from its memory; leave one out");
 }
 
 void check_neighbours(Draft& draft) {
@@ -385,7 +382,7 @@ void check_proof_of_resumes(Draft& draft) {
   if (!draft.good({"checkpoint.verify_resume", "run.reproducible"})) return;
   if (draft.deck.checkpoint.verify_resume && !draft.deck.run.reproducible)
     draft.fault({"checkpoint.verify_resume", "run.reproducible"},
-                "the bits of a step are promised with run.reproducible = true alone; set that, or leave verify_resume out");
+                "equal bits of a step need run.reproducible = true; set that, or leave verify_resume out");
 }
 
 /// Limits that a stage does not use stay legal, so that one deck serves every stage; but they are not silent.
@@ -394,7 +391,7 @@ void note_idle_limits(Draft& draft) {
   std::int64_t stage = draft.deck.zero.stage;
   auto idle = [&](std::string_view key, const char* stages) {
     if (draft.differs(key))
-      draft.resolved.push_back(fmt::format("note: {} has no effect at zero.stage = {}; it is for {}", key, stage, stages));
+      draft.resolved.push_back(fmt::format("note: {} has no effect at zero.stage = {}; it applies to {}", key, stage, stages));
   };
   if (stage < 3) {
     for (auto key :
@@ -407,7 +404,7 @@ void note_idle_limits(Draft& draft) {
   for (const auto& [key, size] :
        {std::pair{"zero.reduce_bucket_size", z.reduce_bucket_size}, std::pair{"zero.allgather_bucket_size", z.allgather_bucket_size}})
     if (draft.good({"run.device", key}) && draft.deck.run.device == RunDevice::cuda && draft.differs(key) && size < gpu_bucket)
-      draft.resolved.push_back(fmt::format("note: {} is {} on GPUs, where shards travel whole", key, gpu_bucket));
+      draft.resolved.push_back(fmt::format("note: {} is {} on GPUs, where shards are sent whole", key, gpu_bucket));
 }
 
 }  // namespace

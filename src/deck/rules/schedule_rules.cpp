@@ -64,7 +64,7 @@ void check_warmup(Draft& draft) {
   if (!draft.good({"learning_rate.warmup_steps", "learning_rate.warmup_type", "learning_rate.warmup_ratio"})) return;
   const LearningRateKeys& lr = draft.deck.learning_rate;
   if (lr.warmup_steps > 0 && lr.warmup_ratio > 0)
-    draft.choose_one("learning_rate.warmup_steps", "learning_rate.warmup_ratio", "how long the warmup is");
+    draft.choose_one("learning_rate.warmup_steps", "learning_rate.warmup_ratio", "the length of the warmup");
   if (lr.warmup_steps == 0 && lr.warmup_ratio == 0 && draft.differs("learning_rate.warmup_type") && !of_deepspeed(lr.schedule))
     draft.resolved.push_back("note: learning_rate.warmup_type has no effect with learning_rate.warmup_steps = 0");
 }
@@ -128,7 +128,7 @@ void check_cycled_momentum(Draft& draft) {
   const double last = cycle.max_mom * (1 + cycle.decay_mom_rate * intervals);
   if (after <= 0 || last < 1) return;
   draft.fault({rate, "learning_rate.one_cycle.max_mom", "learning_rate.one_cycle.decay_step_size", "run.steps", "run.epochs"},
-              fmt::format("the momentum grows to {:.3g} by step {}, and means need one below 1; set decay_mom_rate below {:.3g}", last,
+              fmt::format("the momentum grows to {:.3g} by step {}, and must stay below 1; set decay_mom_rate below {:.3g}", last,
                           draft.deck.run.steps, (1 / cycle.max_mom - 1) / intervals));
 }
 

@@ -22,10 +22,9 @@ void check_axes(Draft& draft) {
                                   {"mesh.ep", mesh.ep},
                                   {"mesh.replicate", mesh.replicate}})
     if (draft.good({key}) && size > 1)
-      draft.fault({key, type_key},
-                  fmt::format("momenta meet as signs over ranks of mesh.dp alone, which have all tensors whole, and {} is {}; "
-                              "set it to 1, or another optimizer.type",
-                              key, size));
+      draft.fault({key, type_key}, fmt::format("1-bit Adam exchanges momenta only over ranks of mesh.dp, which have all tensors whole, and "
+                                               "{} is {}; set it to 1, or another optimizer.type",
+                                               key, size));
 }
 
 void check_groups_of_signs(Draft& draft) {
@@ -35,14 +34,13 @@ void check_groups_of_signs(Draft& draft) {
       std::ranges::any_of(o.groups, [&](const OptimizerGroup& group) { return group.update && sends_signs(group.update->type); });
   const bool others = std::ranges::any_of(o.groups, [](const OptimizerGroup& group) { return group.update.has_value(); });
   if (named)
-    draft.fault(
-        {"optimizer.groups"},
-        "has a group of 1-bit Adam, whose gradients stay with their ranks: that is of all tensors or of none; set optimizer.type, or "
-        "leave the group's type out");
+    draft.fault({"optimizer.groups"},
+                "has a group of 1-bit Adam, which works only for all tensors, because gradients stay on their ranks; set optimizer.type, "
+                "or leave the group's type out");
   else if (others && sends_signs(o.type))
     draft.fault({"optimizer.groups", type_key},
-                "has a group with another type beside 1-bit Adam, after whose warmup no gradients meet; leave that out (learning_rate and "
-                "weight_decay go with it)");
+                "has a group with another type, but 1-bit Adam exchanges no gradients after its warmup; leave the type out (learning_rate "
+                "and weight_decay work)");
 }
 
 }  // namespace
@@ -52,22 +50,21 @@ void check_signs(Draft& draft) {
   const Deck& d = draft.deck;
   if (!draft.good({type_key}) || !sends_signs(d.optimizer.type)) return;
   if (draft.good({"zero.stage"}) && d.zero.stage != 0)
-    draft.fault({"zero.stage", type_key},
-                fmt::format("each rank has momenta of its own, whole, with \"{}\"; set zero.stage = 0, or another optimizer.type",
-                            d.optimizer.type));
+    draft.fault(
+        {"zero.stage", type_key},
+        fmt::format("each rank keeps its own whole momenta with \"{}\"; set zero.stage = 0, or another optimizer.type", d.optimizer.type));
   if (draft.good({"zero.offload_optimizer.device"}) && d.zero.offload_optimizer.device != OffloadDevice::none)
     draft.fault({"zero.offload_optimizer.device", type_key},
-                fmt::format("momenta meet as signs where kernels run, with \"{}\"; set it to \"none\", or another optimizer.type",
+                fmt::format("signs of momenta are exchanged where kernels run, with \"{}\"; set it to \"none\", or another optimizer.type",
                             d.optimizer.type));
   if (draft.good({"precision.compute"}) && d.precision.scales_loss())
-    draft.fault({"precision.compute", type_key},
-                "optimizer.freeze_step counts steps, and those that a loss scale of fp16 skips are no updates; set it to \"bf16\" or "
-                "\"fp32\", or another optimizer.type");
+    draft.fault(
+        {"precision.compute", type_key},
+        "optimizer.freeze_step counts steps, but fp16 skips the update of some; set it to \"bf16\" or \"fp32\", or another optimizer.type");
   if (draft.good({"run.reproducible", "mesh.dp"}) && d.run.reproducible && d.mesh.dp > 1)
-    draft.fault({"run.reproducible", type_key},
-                fmt::format("each of {} ranks rounds its own momenta to signs, so that updates depend on the number of ranks; set "
-                            "run.reproducible = false, or another optimizer.type",
-                            d.mesh.dp));
+    draft.fault({"run.reproducible", type_key}, fmt::format("each of {} ranks rounds its own momenta to signs, so updates depend on the "
+                                                            "number of ranks; set run.reproducible = false, or another optimizer.type",
+                                                            d.mesh.dp));
   check_axes(draft);
 }
 

@@ -24,8 +24,7 @@ double number(std::int64_t n) { return static_cast<double>(n); }
 void check_count(Draft& draft, std::string_view key, std::int64_t value, double each, double most, std::string_view what) {
   if (number(value) * each <= most) return;
   const auto fits = static_cast<std::int64_t>(most / each);
-  const std::string mend =
-      fits >= 1 ? fmt::format("set {} to at most {}", key, fits) : "even 1 is too much with the other keys as they are";
+  const std::string mend = fits >= 1 ? fmt::format("set {} to at most {}", key, fits) : "even 1 is too much with the other keys unchanged";
   draft.fault({key}, fmt::format("{} makes {} {}, more than can be planned ({}); {}", value, human_count(number(value) * each), what,
                                  human_count(most), mend));
 }
@@ -70,9 +69,8 @@ void check_pieces(Draft& draft) {
         std::pair{"zero.sub_group_size", z.sub_group_size}}) {
     constexpr double least = 256;  // pieces are whole blocks
     if (!draft.good({key}) || all / std::max(least, number(size)) <= most_pieces) continue;
-    draft.fault({key},
-                fmt::format("{} cuts {} parameters into more than {} pieces, each of them tasks of a step; set {} to at least {}", size,
-                            human_count(all), human_count(most_pieces), key, static_cast<std::int64_t>(all / most_pieces) + 1));
+    draft.fault({key}, fmt::format("{} cuts {} parameters into more than {} pieces, each with tasks of a step; set {} to at least {}", size,
+                                   human_count(all), human_count(most_pieces), key, static_cast<std::int64_t>(all / most_pieces) + 1));
   }
 }
 

@@ -24,31 +24,32 @@ void check_quantized(Draft& draft) {
     return;
   const ZeroKeys& zero = draft.deck.zero;
   if (zero.quantized_weights && zero.stage != 3)
-    draft.fault({"zero.quantized_weights", "zero.stage"},
-                fmt::format("weights are gathered for each use at stage 3 alone, and zero.stage is {}; set it to 3, or leave "
-                            "zero.quantized_weights at false",
-                            zero.stage));
+    draft.fault(
+        {"zero.quantized_weights", "zero.stage"},
+        fmt::format(
+            "only stage 3 gathers weights for each use, and zero.stage is {}; set it to 3, or leave zero.quantized_weights at false",
+            zero.stage));
   if (!zero.quantized_gradients) {
     if (zero.error_feedback.enabled)
       draft.fault({"zero.error_feedback.enabled", "zero.quantized_gradients"},
-                  "gradients that travel as they are leave no error; set zero.quantized_gradients = true, or leave it at false");
+                  "only quantized gradients have rounding errors to keep; set zero.quantized_gradients = true, or leave it at false");
     return;
   }
   if (zero.stage < 2)
     draft.fault({"zero.quantized_gradients", "zero.stage"},
-                fmt::format("a gradient goes to its owner after each micro-batch from stage 2 on, and zero.stage is {}; set it to 2 or 3, "
+                fmt::format("stages 2 and 3 send a gradient to its owner after each micro-batch, and zero.stage is {}; set it to 2 or 3, "
                             "or leave zero.quantized_gradients at false",
                             zero.stage));
   if (draft.deck.run.reproducible)
     draft.fault({"zero.quantized_gradients", "run.reproducible"},
-                "each rank rounds its own part of a gradient to 4 bits, so that sums depend on the number of ranks; set run.reproducible = "
-                "false, or leave zero.quantized_gradients at false (zero.quantized_weights goes with it)");
+                "each rank rounds its own part of a gradient to 4 bits, so sums depend on the number of ranks; set run.reproducible = "
+                "false, or leave zero.quantized_gradients at false (zero.quantized_weights works)");
   if (draft.deck.mesh.replicate > 1)
     draft.fault({"zero.quantized_gradients", "mesh.replicate"},
-                "sums of replicas meet whole, in fp32; part the ranks with zero.hpz_partition_size in place of mesh.replicate, or leave "
+                "replicas sum whole gradients in fp32; divide the ranks with zero.hpz_partition_size instead of mesh.replicate, or leave "
                 "zero.quantized_gradients at false");
   if (draft.differs("zero.reduce_bucket_size"))
-    draft.resolved.push_back("note: zero.reduce_bucket_size cuts no gradients that travel as blocks of codes");
+    draft.resolved.push_back("note: zero.reduce_bucket_size does not cut gradients that are sent as quantized blocks");
 }
 
 }  // namespace tessera

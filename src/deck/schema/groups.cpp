@@ -25,23 +25,23 @@ std::string read_tensors(const toml::node& node, OptimizerGroup& group) {
   const toml::array* names = node.as_array();
   for (std::size_t i = 0; names && i < names->size(); ++i) {
     const auto* text = names->get(i)->as_string();
-    if (!text) return "has tensors that are no texts";
+    if (!text) return "has tensors that are not texts";
     group.tensors.push_back(text->get());
   }
-  return names ? "" : "has tensors that are no list; write tensors = [\"head.*\"]";
+  return names ? "" : "has tensors that are not a list; write tensors = [\"head.*\"]";
 }
 
 std::string read_type(const toml::node& node, std::optional<std::string>& type) {
   type = node.value<std::string>();
   const std::vector<std::string_view> names = optimizer_names();
   if (type && std::ranges::find(names, *type) != names.end()) return "";
-  return fmt::format("has a type that is none of \"{}\"", fmt::join(names, "\", \""));
+  return fmt::format("has a type that is not one of \"{}\"", fmt::join(names, "\", \""));
 }
 
 std::string read_rate(const toml::node& node, const RateKey& key, OptimizerGroup& group) {
   const auto number = node.value<double>();
   if (!number || !node.is_number() || !(*number >= 0 && *number <= most_rate))
-    return fmt::format("has a {} that is no number from 0 to {}", key.name, most_rate);
+    return fmt::format("has a {} that is not a number from 0 to {}", key.name, most_rate);
   group.*key.field = *number;
   return "";
 }
@@ -75,9 +75,9 @@ std::string fault_of_keys(const OptimizerGroup& group) {
     return "has nesterov without a momentum; give it one, for example 0.9";
   if (keys.min_trust_ratio > keys.max_trust_ratio) return "has a min_trust_ratio above its max_trust_ratio";
   if (gives(group, "moments_rounding") && (!gives(group, "moments") || keys.moments == DType::f32))
-    return "has moments_rounding, which is of moments = \"bf16\"; give it that too, or leave this out";
+    return "has moments_rounding without moments = \"bf16\"; add moments or leave moments_rounding out";
   if (gives(group, "moments") && keys.type == "sgd" && keys.momentum == 0)
-    return "says what moments lie in, and sgd without momentum has none; leave it out";
+    return "has moments, but sgd without momentum keeps none; leave it out";
   return "";
 }
 
@@ -88,7 +88,7 @@ std::string read_update(const std::string& type, const GivenKeys& given, Optimiz
     if (std::ranges::find(read, key) == read.end()) return fmt::format("has {}, which \"{}\" does not read", key->leaf(), type);
     bool is_auto = false;
     if (const std::string fault = assign(*key, literal, deck, is_auto); !fault.empty())
-      return fmt::format("has a {} that cannot be: {}", key->leaf(), fault);
+      return fmt::format("has a {} that is refused: {}", key->leaf(), fault);
     group.given.push_back(key->leaf());
   }
   group.update = deck.optimizer;
@@ -111,14 +111,16 @@ std::string read_group(const toml::table& table, OptimizerGroup& group) {
     else if (const Key* key = own_key(name.str()))
       given.emplace_back(key, scalar_literal(node));
     else
-      fault = fmt::format("has {}, which is none of {}", shortened(std::string(name.str())), all_names());
+      fault = fmt::format("has {}, which is not one of {}", shortened(std::string(name.str())), all_names());
     if (!fault.empty()) return fault;
   }
   if (group.tensors.empty()) return "has no tensors";
-  if (!group.learning_rate && !group.weight_decay && !type && given.empty()) return "has neither type, learning_rate nor weight_decay";
+  if (!group.learning_rate && !group.weight_decay && !type && given.empty())
+    return "has none of type, learning_rate and weight_decay; give one";
   std::ranges::sort(given, {}, &GivenKeys::value_type::first);
   if (type) return read_update(*type, given, group);
-  return given.empty() ? "" : fmt::format("has {} without a type; those of optimizer.type are in [optimizer]", given.front().first->leaf());
+  return given.empty() ? ""
+                       : fmt::format("has {} without a type; keys of optimizer.type belong in [optimizer]", given.front().first->leaf());
 }
 
 }  // namespace

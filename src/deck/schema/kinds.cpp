@@ -30,15 +30,15 @@ std::string read_field(std::string_view name, const toml::node& node, KindKeys& 
   if (name == "name") {
     const auto* text = node.as_string();
     const bool letter = text && text->get().size() == 1 && std::isalpha(static_cast<unsigned char>(text->get()[0]));
-    if (!letter) return "has a name that is no letter";
+    if (!letter) return "has a name that is not a letter";
     kind.name = text->get();
   } else if (name == "window") {
     const auto* number = node.as_integer();
-    if (!number || number->get() < 0 || number->get() > 1 << 24) return "has a window that is no integer from 0 (all keys) on";
+    if (!number || number->get() < 0 || number->get() > 1 << 24) return "has a window that is not an integer from 0 (all keys)";
     kind.window = number->get();
   } else if (name == "rope_theta") {
     const auto number = node.value<double>();
-    if (!number || !(*number > 1 && *number <= 1e12)) return "has a rope_theta that is no number above 1";
+    if (!number || !(*number > 1 && *number <= 1e12)) return "has a rope_theta that is not a number above 1";
     kind.rope_theta = *number;
   } else if (name == "positions") {
     kind.positions = mode_of<PositionMode>(node);
@@ -48,10 +48,10 @@ std::string read_field(std::string_view name, const toml::node& node, KindKeys& 
     if (!kind.rope_scaling) return fmt::format("has a rope_scaling that is not {}", words_of_mode<RopeMode>());
   } else if (name == "experts") {
     const auto* truth = node.as_boolean();
-    if (!truth) return "has experts that are neither true nor false";
+    if (!truth) return "has experts that are not true or false";
     kind.experts = truth->get();
   } else {
-    return fmt::format("has {}, which is none of {}", shortened(std::string(name)), fields);
+    return fmt::format("has {}, which is not one of {}", shortened(std::string(name)), fields);
   }
   return "";
 }
@@ -59,9 +59,9 @@ std::string read_field(std::string_view name, const toml::node& node, KindKeys& 
 std::string read_kind(const toml::table& table, KindKeys& kind) {
   for (const auto& [name, node] : table)
     if (const std::string fault = read_field(name.str(), node, kind); !fault.empty()) return fault;
-  if (kind.name.empty()) return "has no name, a letter of model.pattern";
+  if (kind.name.empty()) return "has no name; give it a letter of model.pattern";
   if (kind.positions == PositionMode::none && (kind.rope_theta || kind.rope_scaling))
-    return "has a rotation beside positions = \"none\", which has no use for it";
+    return "has a rotation, but positions = \"none\" uses none; leave one out";
   return "";
 }
 

@@ -17,13 +17,14 @@ std::string read_phase(const toml::table& table, RampPhase& phase) {
                           : name.str() == "global"          ? &phase.global
                           : name.str() == "sequence_length" ? &phase.sequence_length
                                                             : nullptr;
-    if (!field) return fmt::format("has {}, which is none of until_step, global and sequence_length", shortened(std::string(name.str())));
+    if (!field)
+      return fmt::format("has {}, which is not one of until_step, global and sequence_length", shortened(std::string(name.str())));
     const auto* number = node.as_integer();
-    if (!number || number->get() < 1 || number->get() > largest) return fmt::format("has a {} that is no integer from 1 on", name.str());
+    if (!number || number->get() < 1 || number->get() > largest) return fmt::format("has a {} that is not an integer from 1", name.str());
     *field = number->get();
   }
-  if (phase.until_step == 0) return "has no until_step, the steps that are done as it ends";
-  if (phase.global == 0 && phase.sequence_length == 0) return "has neither global nor sequence_length";
+  if (phase.until_step == 0) return "has no until_step, the number of steps done when it ends";
+  if (phase.global == 0 && phase.sequence_length == 0) return "has neither global nor sequence_length; give one";
   return "";
 }
 

@@ -83,11 +83,9 @@ std::string print_deck(const Deck& deck) {
 
 std::string deck_reference() {
   std::string out =
-      "# Deck reference\n\n"
-      "Every key of a deck, as `tessera deck reference` prints it, and for programs `tessera deck reference --json`. A key can be "
-      "overridden on the command line as `section.key=value`.\n"
-      "Quantities of elements may be written as whole floats (`5e8`); quantities of bytes and time carry their unit (`\"64 MiB\"`,\n`\"30 "
-      "min\"`).\n";
+      "# Deck reference\n\nEvery key of a deck, as `tessera deck reference` prints it. For programs: `tessera deck reference --json`. "
+      "`section.key=value` on the command line overrides a key.\nQuantities of elements may be written as whole floats (`5e8`). Quantities "
+      "of bytes and time need their unit (`\"64 MiB\"`,\n`\"30 min\"`).\n";
   std::string_view section;
   for (const Key& key : deck_keys()) {
     if (key.section() != section) {

@@ -56,7 +56,7 @@ std::string quote_hint(const std::string& line) {
                                 k.type == KeyType::duration || (k.automatic != Auto::no && value == "auto"));
   });
   if (!holds_text || value.empty() || value.find_first_of("\"'[]{}") != std::string::npos) return {};
-  return fmt::format("; text stands in double quotes: {} = {}", leaf, toml_string(value));
+  return fmt::format("; put text in double quotes: {} = {}", leaf, toml_string(value));
 }
 
 /// Drops what a fault is about, so that the rest can be read. Returns false where its extent cannot be told.

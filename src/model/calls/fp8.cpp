@@ -50,15 +50,13 @@ Gemm of_codes(Gemm stored) {
 void require_gpu_product(Fp8Recipe recipe, const std::string& w, const Gemm& g) {
   if (recipe == Fp8Recipe::blockwise)
     fail(ExitCode::usage,
-         "precision.fp8 = \"blockwise\": a GPU's products in blocks are not in this version. Set \"tensorwise\" or \"rowwise\", or "
-         "run.device "
-         "= \"host\", which emulates them");
+         "precision.fp8 = \"blockwise\": a GPU's blockwise products are not in this version. Set \"tensorwise\" or \"rowwise\", or "
+         "run.device = \"host\", which emulates them");
   for (const std::int64_t dim : {g.M, g.N, g.K})
     if (dim % kernels::fp8_dim != 0)
       fail(ExitCode::usage,
-           "precision.fp8: a product of {} has {} x {} elements and sums {} terms of each, and a GPU's products in fp8 are of multiples of "
-           "{}. "
-           "Add it to precision.fp8_skip, or choose sizes and tokens of a micro-batch (batch.micro x batch.sequence_length) that are",
+           "precision.fp8: a product of {} has {} x {} elements and sums {} terms of each, but a GPU's fp8 products need multiples of {}. "
+           "Add it to precision.fp8_skip, or choose such sizes and tokens of a micro-batch (batch.micro x batch.sequence_length)",
            w, g.M, g.N, g.K, kernels::fp8_dim);
 }
 

@@ -164,7 +164,7 @@ PartedBackward part_backward(const Segment& segment, int number, const Kept& kep
   Parting parting(segment, whole.calls, kept, stream_kept, at_hand);
   std::set<int> later = parting.later(true);
   if (!parting.is_sound(later)) later = parting.later(false);
-  TESSERA_REQUIRE(parting.is_sound(later), "gradients of weights of {} read values that are gone", segment.name);
+  TESSERA_REQUIRE(parting.is_sound(later), "gradients of weights of {} read values that are freed already", segment.name);
   PartedBackward parted{.inputs = {}, .weights = {}};
   std::vector<CallRef> calls;
   for (const int i : later) calls.push_back(whole.calls[static_cast<std::size_t>(i)]);

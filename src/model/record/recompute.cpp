@@ -315,7 +315,7 @@ std::vector<LevelCost> recompute_levels(const std::vector<Segment>& segments, co
 
 std::string describe(const RecomputeLevel& level) {
   if (level.every > 0)
-    return fmt::format("all, with a kept stream every {}", level.every == 1 ? "layer" : fmt::format("{} layers", level.every));
+    return fmt::format("all, with a stored stream every {}", level.every == 1 ? "layer" : fmt::format("{} layers", level.every));
   return level.dropped.empty() ? "nothing" : fmt::format("{}", fmt::join(level.dropped, ", "));
 }
 

@@ -50,12 +50,12 @@ void check_fp8_skip(const std::vector<Parameter>& table, const PrecisionKeys& pr
   if (precision.fp8 == Fp8Recipe::none) return;
   for (const std::string& pattern : precision.fp8_skip)
     if (std::ranges::none_of(table, [&](const Parameter& p) { return skips(pattern, p.name); }))
-      fail(ExitCode::usage, "precision.fp8_skip: no tensor of this model is called \"{}\"; the nearest names are {}", pattern,
+      fail(ExitCode::usage, "precision.fp8_skip: no tensor of this model matches \"{}\"; the nearest names are {}", pattern,
            fmt::join(nearest_names(table, pattern), ", "));
   for (std::size_t i = 1; i < table.size(); ++i) {
     const bool before = is_skipped(precision.fp8_skip, table[i - 1].name), now = is_skipped(precision.fp8_skip, table[i].name);
     if (table[i].joined && before != now)
-      fail(ExitCode::usage, "precision.fp8_skip: {} and {} are read by one product, and only {} is skipped. Skip both or neither.",
+      fail(ExitCode::usage, "precision.fp8_skip: one product reads {} and {}, but only {} is skipped. Skip both or neither.",
            table[i - 1].name, table[i].name, now ? table[i].name : table[i - 1].name);
   }
   const auto multiplied = [&](const Parameter& p) {
@@ -74,8 +74,8 @@ std::string describe_fp8(const std::vector<Parameter>& table, const PrecisionKey
     all += elements;
     if (!p.adapter && !is_skipped(precision.fp8_skip, p.name)) taken += elements;
   }
-  return fmt::format("{}: products of {} of {} parameters in matrices; those of others are in {}", word_of(precision.fp8),
-                     human_count(taken), human_count(all), name_of(precision.compute));
+  return fmt::format("{}: products of {} of {} parameters in matrices; the others are in {}", word_of(precision.fp8), human_count(taken),
+                     human_count(all), name_of(precision.compute));
 }
 
 }  // namespace tessera

@@ -19,15 +19,15 @@ void freeze(std::vector<Parameter>& table, const std::string& pattern) {
     if (!matches_glob(pattern, p.name)) continue;
     if (!p.trained)
       fail(ExitCode::usage,
-           "model.freeze: \"{}\" describes {}, which no gradient reaches: the loads of experts move it. Take patterns that leave it out.",
-           pattern, p.name);
+           "model.freeze: \"{}\" matches {}, which has no gradient: the loads of experts move it. Use patterns that leave it out.", pattern,
+           p.name);
     if (p.whole)
-      fail(ExitCode::usage, "model.freeze: \"{}\" describes {}, which lora.modules_to_save trains. Leave one of the two out.", pattern,
+      fail(ExitCode::usage, "model.freeze: \"{}\" matches {}, which lora.modules_to_save trains. Leave one of the two out.", pattern,
            p.name);
     any = p.frozen = true;
   }
   if (!any)
-    fail(ExitCode::usage, "model.freeze: no tensor of this model is called \"{}\"; the nearest names are {}", pattern,
+    fail(ExitCode::usage, "model.freeze: no tensor of this model matches \"{}\"; the nearest names are {}", pattern,
          fmt::join(nearest_names(table, pattern), ", "));
 }
 

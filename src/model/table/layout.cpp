@@ -218,7 +218,7 @@ std::vector<LinesBefore> lines_before(const Layout& layout, const Unit& unit) {
   std::vector<LinesBefore> before = {{}};
   for (const Slot& slot : unit.slots) {
     const Shape& shape = layout.table[static_cast<std::size_t>(slot.parameter)].shape;
-    TESSERA_REQUIRE(shape.dims.size() == 2, "{} is no matrix", layout.table[static_cast<std::size_t>(slot.parameter)].name);
+    TESSERA_REQUIRE(shape.dims.size() == 2, "{} is not a matrix", layout.table[static_cast<std::size_t>(slot.parameter)].name);
     before.push_back({before.back().rows + shape.dims[0], before.back().columns + shape.dims[1]});
   }
   return before;

@@ -80,10 +80,9 @@ void require_targets(const std::vector<Parameter>& table, const LoraKeys& lora) 
           return target && matches(pattern, p.name, *target);
         }))
       fail(ExitCode::usage,
-           "lora.targets: \"{}\" is no matrix of an attention, MLP or expert of this model. Adapters stand beside wq, wk, wv, wo, w_gate, "
-           "w_up and w_down, which may be called as Hugging Face does (q_proj, self_attn.q_proj, layers.3.self_attn.q_proj), by "
-           "patterns "
-           "of tensors (\"layers.3.*\", \"experts.*\"), or \"all-linear\".",
+           "lora.targets: \"{}\" is not a matrix of an attention, MLP or expert of this model. Name wq, wk, wv, wo, w_gate, w_up and "
+           "w_down, also as Hugging Face does (q_proj, self_attn.q_proj, layers.3.self_attn.q_proj). Patterns of tensors (\"layers.3.*\", "
+           "\"experts.*\") and \"all-linear\" work too.",
            pattern);
   // Rows of experts travel between ranks without the numbers of their tokens.
   for (const Parameter& p : table)
@@ -99,7 +98,7 @@ void require_targets(const std::vector<Parameter>& table, const LoraKeys& lora) 
     auto& both = seen[{p.layer, last_of(p.name)}];
     both[is_adapted(lora, p.name) ? 1 : 0] = &p;
     if (both[0] && both[1])
-      fail(ExitCode::usage, "lora.targets describe {} and not {}: all experts of a layer have adapters, or none. Take \"experts.{}\".",
+      fail(ExitCode::usage, "lora.targets match {} but not {}: either all experts of a layer have adapters, or none. Use \"experts.{}\".",
            both[1]->name, both[0]->name, last_of(p.name));
   }
 }
@@ -252,7 +251,7 @@ std::string describe_lora(const ModelKeys& model, const std::vector<Parameter>& 
                                  ? ""
                                  : fmt::format("; {} tensor{} trained whole, {} parameters", whole.size(), whole.size() == 1 ? "" : "s",
                                                human_count(static_cast<double>(parameter_count(whole))));
-  return fmt::format("rank {}, alpha {} ({}scale {:.4g}){}, beside {} matrices, {} parameters{}", model.lora.rank, model.lora.alpha,
+  return fmt::format("rank {}, alpha {} ({}scale {:.4g}){}, on {} matrices, {} parameters{}", model.lora.rank, model.lora.alpha,
                      model.lora.scaling == LoraScaling::rslora ? "rsLoRA, " : "", lora_scale(model.lora),
                      model.lora.dropout > 0 ? fmt::format(", dropout {}", model.lora.dropout) : "", matrices,
                      human_count(static_cast<double>(parameters)), beside);

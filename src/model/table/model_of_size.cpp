@@ -48,7 +48,7 @@ ModelKeys model_of_size(std::int64_t parameters, ModelKeys like) {
   }
   if (best.layers == 0)
     fail(ExitCode::usage,
-         "{} parameters are fewer than a layer and an embedding of {} tokens (model.vocab) have: ask for more, or for fewer tokens",
+         "{} parameters are fewer than a layer and an embedding of {} tokens (model.vocab) need: give more, or a smaller vocabulary",
          parameters, like.vocab);
   const std::int64_t lacking = parameters - count(best, best.layers), fine = 64;
   const std::int64_t steps = std::lround(static_cast<double>(lacking) / static_cast<double>(3 * best.width * best.layers * fine));

@@ -237,17 +237,17 @@ std::string describe_experts(const ModelShape& s) {
   if (e.S > 0) text += fmt::format(", and one of {} features for all", e.S);
   const char* passed = s.parts() == 1 ? "a micro-batch" : "a rank's part of a micro-batch";
   if (e.capacity_factor == 0)
-    text += fmt::format("; dropless: {} rows of {}, however its tokens choose", s.expert_rows(), passed);
+    text += fmt::format("; dropless: {} rows of {}, for any choice of its tokens", s.expert_rows(), passed);
   else
-    text += fmt::format("; each takes at most {} of the {} tokens of {}, {} rows together; what is beyond is dropped", s.expert_capacity(),
+    text += fmt::format("; each takes at most {} of the {} tokens of {}, {} rows together; the rest is dropped", s.expert_capacity(),
                         s.tokens(), passed, s.expert_rows());
   if (s.ep == 1) return text;
   return text + fmt::format(
-                    "; {} of them on each of {} ranks, which send each other blocks of {} rows, {}: room for {} rows on a rank, {} for "
-                    "each value of their width, of which {} are used where experts are balanced",
+                    "; {} of them on each of {} ranks, which send each other blocks of {} rows, {}. A rank has space for {} rows, {} for "
+                    "each value of their width; balanced experts use {}",
                     s.own_experts(), s.ep, s.expert_block(),
-                    e.capacity_factor == 0 ? "as many as their tokens could ask for there" : "what the experts there take of them",
-                    s.arriving_rows(), human_bytes(static_cast<double>(s.bytes_of(s.arriving_rows() * s.C))), s.expert_rows());
+                    e.capacity_factor == 0 ? "as many as their tokens could choose there" : "the experts' limit there", s.arriving_rows(),
+                    human_bytes(static_cast<double>(s.bytes_of(s.arriving_rows() * s.C))), s.expert_rows());
 }
 
 Range part_of(std::int64_t n, int size, int index) {

@@ -91,8 +91,8 @@ std::string sentence(const NodeDifference& d) {
   const auto said = [](const std::string& value) { return value.empty() ? std::string("none") : value; };
   const bool one = d.others.size() == 1;
   if (d.fact.name.empty())
-    return d.fact.value.empty() ? fmt::format("{}: {} is not there, {} {} it", who, d.fact.thing, others, one ? "has" : "have")
-                                : fmt::format("{}: {} is there, {} {} it", who, d.fact.thing, others, one ? "lacks" : "lack");
+    return d.fact.value.empty() ? fmt::format("{}: {} is missing, {} {} it", who, d.fact.thing, others, one ? "has" : "have")
+                                : fmt::format("{}: {} is present, {} {} it", who, d.fact.thing, others, one ? "lacks" : "lack");
   if (d.fact.name == "speed" && !d.fact.value.empty() && !d.usual.empty())
     return fmt::format("{}: {} runs at {}, {} at {}", who, d.fact.thing, d.fact.value, others, d.usual);
   return fmt::format("{}: {}{}{} is {}, on {} {}", who, d.fact.thing, d.fact.thing.empty() ? "" : ", ", d.fact.name, said(d.fact.value),

@@ -38,16 +38,16 @@ Found exposed_gathers(const RunFigures& f, const Deck& deck) {
   if (share < exposed_least) return {};
   Advice a{.share = share, .found = fmt::format("Gathers of parameters that no compute hides take {}.", of_step(f, share)), .remedy = {}};
   if (deck.zero.overlap_comm == OverlapComm::no) {
-    a.remedy = "Let them run beside compute.", a.change = "zero.overlap_comm=auto";
+    a.remedy = "Run them in parallel with compute.", a.change = "zero.overlap_comm=auto";
   } else if (deck.zero.stage == 3 && deck.zero.prefetch_bucket_size == 0) {
-    a.remedy = "Nothing is gathered ahead: let it be.", a.change = "zero.prefetch_bucket_size=auto";
+    a.remedy = "Nothing is prefetched: allow it.", a.change = "zero.prefetch_bucket_size=auto";
   } else if (deck.zero.stage == 3 && deck.zero.hpz_partition_size == 1 && f.ranks_per_node > 1 && f.ranks > f.ranks_per_node) {
     a.remedy = "Keep a second copy of the parameters on each node, so that gathers of the backward pass stay inside it.";
     a.change = fmt::format("zero.hpz_partition_size={}", f.ranks_per_node);
   } else if (const std::string micro = larger_micro(f, deck); deck.zero.stage == 3 && !micro.empty()) {
     a.remedy = "Stage 3 gathers each layer for every micro-batch: fewer and larger ones gather less.", a.change = micro;
   } else if (deck.zero.stage == 3) {
-    a.remedy = "Keep the parameters on each rank, where memory allows.", a.change = "zero.stage=2";
+    a.remedy = "Keep the parameters on each rank, if memory allows.", a.change = "zero.stage=2";
   } else {
     a.remedy = "Gather updated parameters in fewer pieces.", a.change = "zero.allgather_bucket_size=500000000";
   }
@@ -59,11 +59,11 @@ Found exposed_reductions(const RunFigures& f, const Deck& deck) {
   if (share < exposed_least) return {};
   Advice a{.share = share, .found = fmt::format("Sums of gradients that no compute hides take {}.", of_step(f, share)), .remedy = {}};
   if (deck.zero.overlap_comm == OverlapComm::no)
-    a.remedy = "Let them run beside the backward pass.", a.change = "zero.overlap_comm=auto";
+    a.remedy = "Run them in parallel with the backward pass.", a.change = "zero.overlap_comm=auto";
   else if (const std::string micro = larger_micro(f, deck); deck.zero.stage >= 2 && !micro.empty())
     a.remedy = "From stage 2 on every micro-batch sends its gradients: fewer and larger ones send less.", a.change = micro;
   else
-    a.remedy = "A larger batch has a sum for more tokens; that is another training, so weigh it.",
+    a.remedy = "A larger batch needs a sum for more tokens; but it changes the training.",
     a.change = fmt::format("batch.global={}", 2 * deck.batch.global);
   return a;
 }
@@ -79,7 +79,7 @@ Found exposed_exchanges(const RunFigures& f, const Deck& deck) {
   else if (deck.mesh.ep > 1)
     a.remedy = "Let fewer ranks share the experts.", a.change = fmt::format("mesh.ep={}", deck.mesh.ep / 2);
   else
-    a.remedy = "Send gradients as they are.", a.change = "zero.quantized_gradients=false";
+    a.remedy = "Send gradients unquantized.", a.change = "zero.quantized_gradients=false";
   return a;
 }
 
@@ -90,7 +90,7 @@ Found bubbles(const RunFigures& f, const Deck& deck) {
   if (deck.batch.micro > 1 && deck.batch.micro % 2 == 0)
     a.remedy = "More and smaller micro-batches shorten the bubble.", a.change = fmt::format("batch.micro={}", deck.batch.micro / 2);
   else if (deck.pipeline.schedule == PipelineSchedule::one_forward_one_backward)
-    a.remedy = "Interleaved stages begin earlier.", a.change = "pipeline.schedule=interleaved";
+    a.remedy = "Interleaved stages start earlier.", a.change = "pipeline.schedule=interleaved";
   else
     a.remedy = "Fewer stages wait less.", a.change = fmt::format("mesh.pp={}", deck.mesh.pp / 2);
   return a;
@@ -111,24 +111,23 @@ Found offload(const RunFigures& f, const Deck& deck) {
   else if (o.device != OffloadDevice::none && !o.pin_memory)
     a.remedy = "Pinned memory is copied faster.", a.change = "zero.offload_optimizer.pin_memory=true";
   else if (o.device == OffloadDevice::host && o.ratio > 0.25)
-    a.remedy = "Leave a part of the optimizer's state where kernels run.",
+    a.remedy = "Leave a part of the optimizer's state with the kernels.",
     a.change = fmt::format("zero.offload_optimizer.ratio={:.2f}", o.ratio / 2);
   else if (deck.zero.offload_param.device != OffloadDevice::none)
-    a.remedy = "Keep parameters where kernels run, if memory allows.", a.change = "zero.offload_param.device=none";
+    a.remedy = "Keep parameters with the kernels, if memory allows.", a.change = "zero.offload_param.device=none";
   else
-    a.remedy = "Keep activations where kernels run, if memory allows.", a.change = "activation.offload=none";
+    a.remedy = "Keep activations with the kernels, if memory allows.", a.change = "activation.offload=none";
   return a;
 }
 
 Found data_starves(const RunFigures& f, const Deck& deck) {
   const double share = f.share("data");
   if (share < data_least) return {};
-  return Advice{
-      .share = share,
-      .found = fmt::format("Reading batches takes {}.", of_step(f, share)),
-      .remedy = fmt::format("Lay the token files ({}) on a faster file system, or on a disk of each node, and name them there with "
-                            "data.train.",
-                            deck.data.train.empty() ? "data.train" : deck.data.train.front())};
+  return Advice{.share = share,
+                .found = fmt::format("Reading batches takes {}.", of_step(f, share)),
+                .remedy = fmt::format(
+                    "Put the token files ({}) on a faster file system, or on a disk of each node, and name them there with data.train.",
+                    deck.data.train.empty() ? "data.train" : deck.data.train.front())};
 }
 
 Found optimizer(const RunFigures& f, const Deck& deck) {
@@ -138,10 +137,10 @@ Found optimizer(const RunFigures& f, const Deck& deck) {
   if (deck.zero.stage == 0 && f.ranks > 1)
     a.remedy = "Every rank updates everything: let each update its part.", a.change = "zero.stage=1";
   else if (deck.zero.offload_optimizer.device == OffloadDevice::host && deck.zero.offload_optimizer.ratio > 0.25)
-    a.remedy = "It runs on the host: leave a part of it where kernels run.",
+    a.remedy = "It runs on the host: leave a part of it with the kernels.",
     a.change = fmt::format("zero.offload_optimizer.ratio={:.2f}", deck.zero.offload_optimizer.ratio / 2);
   else
-    a.remedy = "A larger batch has an update for more tokens; that is another training, so weigh it.",
+    a.remedy = "A larger batch needs an update for more tokens; but it changes the training.",
     a.change = fmt::format("batch.global={}", 2 * deck.batch.global);
   return a;
 }
@@ -149,7 +148,7 @@ Found optimizer(const RunFigures& f, const Deck& deck) {
 Found waits(const RunFigures& f, const Deck& deck) {
   const double share = f.share("waits") + f.share("host");
   if (share < exposed_least) return {};
-  Advice a{.share = share, .found = fmt::format("For {} no task of the rank is at work.", of_step(f, share)), .remedy = {}};
+  Advice a{.share = share, .found = fmt::format("For {} no task of the rank is running.", of_step(f, share)), .remedy = {}};
   if (deck.kernels.cuda_graph == GraphMode::off)
     a.remedy = "Start a step's kernels as one graph.", a.change = "kernels.cuda_graph=auto";
   else
@@ -173,13 +172,13 @@ Found free_memory(const RunFigures& f, const Deck& deck) {
                                 human_bytes(static_cast<double>(*most->limit)), most->tier, percent(share)),
            .remedy = {}};
   if (deck.zero.offload_param.device != OffloadDevice::none)
-    a.remedy = "It could keep parameters where kernels run.", a.change = "zero.offload_param.device=none";
+    a.remedy = "It could keep parameters with the kernels.", a.change = "zero.offload_param.device=none";
   else if (deck.zero.offload_optimizer.device != OffloadDevice::none)
-    a.remedy = "It could keep the optimizer's state where kernels run.", a.change = "zero.offload_optimizer.device=none";
+    a.remedy = "It could keep the optimizer's state with the kernels.", a.change = "zero.offload_optimizer.device=none";
   else if (deck.activation.offload != OffloadDevice::none)
-    a.remedy = "It could keep activations where kernels run.", a.change = "activation.offload=none";
+    a.remedy = "It could keep activations with the kernels.", a.change = "activation.offload=none";
   else if (deck.activation.recompute != Recompute::none)
-    a.remedy = "It could keep activations that are made again now.", a.change = "activation.recompute=none";
+    a.remedy = "It could keep activations that are recomputed now.", a.change = "activation.recompute=none";
   else if (deck.zero.stage == 3 && f.ranks > 1)
     a.remedy = "It could keep whole parameters, which stage 3 gathers.", a.change = "zero.stage=2";
   else if (const std::string micro = larger_micro(f, deck); !micro.empty())
@@ -200,7 +199,7 @@ Found slow(const RunFigures& f, const Deck&) {
       .found = fmt::format("In the traced step {} computed longer than the others, which wait for {}: {}{}.",
                            f.slow.size() == 1 ? "a rank" : fmt::format("{} ranks", f.slow.size()), f.slow.size() == 1 ? "it" : "them",
                            names, more > 0 ? fmt::format(" and {} more", more) : ""),
-      .remedy = "See with `tessera report` under the launch of all ranks what their nodes have otherwise: clocks, threads, neighbours."};
+      .remedy = "Run `tessera report` under the launch of all ranks to see other differences of their nodes: clocks, threads, neighbours."};
 }
 
 Found stalls(const RunFigures& f, const Deck& deck) {
@@ -210,7 +209,7 @@ Found stalls(const RunFigures& f, const Deck& deck) {
       .found = fmt::format("Steps wait for saves for {} of the time; a save takes {}.", percent(f.stall_share), span_text(f.save_seconds)),
       .remedy = {}};
   if (!deck.checkpoint.async)
-    a.remedy = "Write saves beside the steps.", a.change = "checkpoint.async=true";
+    a.remedy = "Write saves while steps continue.", a.change = "checkpoint.async=true";
   else
     a.remedy = "Save half as often.", a.change = fmt::format("checkpoint.every={}", 2 * std::max<std::int64_t>(1, deck.checkpoint.every));
   a.of_step = false;
@@ -224,11 +223,11 @@ Found stood_still(const RunFigures& f, const Deck& deck) {
   const StalledStep& longest = *std::ranges::max_element(f.stalls, {}, &StalledStep::seconds);
   const double wall = f.goodput ? f.goodput->wall : 0;
   Advice a{.share = wall > 0 ? excess / wall : 0,
-           .found = fmt::format("{} stood still, for {} in all{}. The longest: {}.",
+           .found = fmt::format("{} stalled, for {} in all{}. The longest: {}.",
                                 f.stalls.size() == 1 ? "A step" : fmt::format("{} steps", f.stalls.size()), span_text(excess),
                                 wall > 0 ? fmt::format(", {} of the run's time", percent(excess / wall)) : "", longest.text),
            .remedy = "Look at the log of that time."};
-  if (deck.run.notify.empty()) a.remedy = "Let a command tell you when it happens.", a.change = "run.notify=COMMAND";
+  if (deck.run.notify.empty()) a.remedy = "Set a command that tells you when it happens.", a.change = "run.notify=COMMAND";
   a.of_step = false;
   return a;
 }
@@ -238,9 +237,9 @@ Found lost_work(const RunFigures& f, const Deck& deck) {
   const double share = f.goodput->lost / f.goodput->wall;
   if (share < stall_least) return {};
   Advice a{.share = share,
-           .found = fmt::format("{} of the run's time made steps that a later start made again ({} starts, {} of them without an end).",
+           .found = fmt::format("{} of the run's time went into steps that a later start repeated ({} starts, {} of them without an end).",
                                 percent(share), f.starts, f.killed),
-           .remedy = "Save more often: a start goes on from the last checkpoint."};
+           .remedy = "Save more often: a start resumes from the last checkpoint."};
   if (deck.checkpoint.every > 1) a.change = fmt::format("checkpoint.every={}", (deck.checkpoint.every + 1) / 2);
   a.of_step = false;
   return a;
@@ -254,18 +253,18 @@ Found starts(const RunFigures& f, const Deck& deck) {
            .found = fmt::format("{} starts took {} of the run's time until their first steps.", f.starts, percent(share)),
            .remedy = "Ask the scheduler for longer jobs."};
   if (deck.run.device == RunDevice::cuda && deck.kernels.gemm_search)
-    a.remedy = "Ask the scheduler for longer jobs, or leave the search for matrix products out.", a.change = "kernels.gemm_search=false";
+    a.remedy = "Ask the scheduler for longer jobs, or turn off the search for matrix products.", a.change = "kernels.gemm_search=false";
   a.of_step = false;
   return a;
 }
 
 Found no_number(const RunFigures& f, const Deck& deck) {
   if (f.without_loss == 0) return {};
-  Advice a{.share = 1, .found = fmt::format("The loss of {} steps is no number.", f.without_loss), .remedy = {}};
+  Advice a{.share = 1, .found = fmt::format("The loss of {} steps is not finite.", f.without_loss), .remedy = {}};
   if (deck.optimizer.gradient_clipping == 0)
     a.remedy = "Clip gradients.", a.change = "optimizer.gradient_clipping=1.0";
   else
-    a.remedy = "Go back to a checkpoint before them with a lower rate.",
+    a.remedy = "Return to a checkpoint before them with a lower rate.",
     a.change = fmt::format("optimizer.learning_rate={:g}", deck.optimizer.learning_rate / 2);
   a.of_step = false;
   return a;
@@ -303,7 +302,7 @@ std::vector<Advice> advise(const RunFigures& figures, const Deck& deck, const As
   std::map<std::string, std::string> answers;
   for (Advice& advice : all) {
     const Key* key = find_key(advice.change.substr(0, advice.change.find('=')));
-    if (key && key->identity) advice.remedy += " It is a part of a run's identity, so it is for another run.";
+    if (key && key->identity) advice.remedy += " It is a part of a run's identity, so it needs a new run.";
     if (!ask || !advice.of_step || advice.change.empty()) continue;
     const auto [answer, fresh] = answers.try_emplace(advice.change);
     if (fresh) answer->second = ask(advice.change);

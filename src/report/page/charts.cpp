@@ -33,26 +33,26 @@ const std::vector<ChartRow>& chart_rows() {
        {{"mfu", "all of attention"}, {"mfu_causal", "causal attention"}},
        false,
        "",
-       "Share of the peak of the machine's profile, under both counts of attention."},
+       "Share of the peak in the machine's profile, under both counts of attention."},
       {"product",
        "Share of the measured product",
        "",
        {{"of_product", "all of attention"}, {"of_product_causal", "causal attention"}},
        false,
        "",
-       "No MFU: of the rate of a product that the run measured at its start. run.machine names a profile, whose peak MFU is a share of."},
-      {"seconds", "Time of a step", "s", {{"seconds", "seconds"}}, false, "", "From the reading of a batch to the end of its step."},
+       "Share of the rate of a product that the run measured at its start. This is not MFU: set run.machine to a profile with a peak."},
+      {"seconds", "Time of a step", "s", {{"seconds", "seconds"}}, false, "", "From reading a batch to the end of its step."},
       {"norm", "Norm of the gradient", "", {{"grad_norm", "before clipping"}}, true, "", ""},
       {"rate", "Learning rate", "", {{"lr", "rate"}}, false, "", ""},
-      {"scale", "Loss scale", "", {{"loss_scale", "scale"}}, true, "", "What losses are multiplied by in fp16."},
+      {"scale", "Loss scale", "", {{"loss_scale", "scale"}}, true, "", "Factor of losses in fp16."},
       {"router",
        "Routers",
        "",
        {{"router_balance", "balance"}, {"most_loaded", "fullest expert"}, {"router_z", "z"}},
        false,
        "",
-       "Balance and load are 1 where all experts have the same."},
-      {"dropped", "Choices of experts without room", "", {{"dropped_share", "share"}}, false, "", ""},
+       "Balance and load are 1 if all experts have equal shares."},
+      {"dropped", "Choices of experts that were dropped", "", {{"dropped_share", "share"}}, false, "", ""},
   };
   return rows;
 }
@@ -80,17 +80,16 @@ Chart chart_of_sources(const RunHistory& run) {
 }
 
 Chart chart_of_parts(const RunHistory& run) {
-  Chart chart{
-      .id = "parts",
-      .title = "Where the time of a step goes",
-      .unit = "s",
-      .series = {},
-      .stacked = true,
-      .clipped = true,
-      .absent =
-          "Where the time of a step goes, and how long each rank computes: `run.breakdown_every=50`, at no cost on the host and for one "
-          "step in 50 on a GPU.",
-      .help = "On rank 0; communication and copies only as far as no compute hides them."};
+  Chart chart{.id = "parts",
+              .title = "Time of a step by part",
+              .unit = "s",
+              .series = {},
+              .stacked = true,
+              .clipped = true,
+              .absent =
+                  "Time of a step by part, and how long each rank computes: `run.breakdown_every=50`, at no cost on the host and for one "
+                  "step in 50 on a GPU.",
+              .help = "On rank 0; communication and copies only if no compute hides them."};
   for (const auto& [part, column] : run.steps.group("seconds_of/"))
     if (has_number(run.steps, "seconds_of/" + part)) chart.series.emplace_back("seconds_of/" + part, part);
   return chart;
@@ -101,7 +100,7 @@ Chart chart_of_memory(const RunHistory& run) {
               .title = "Memory in use",
               .unit = "bytes",
               .series = {},
-              .help = "On rank 0: of the process, of its GPU by all processes, and of the arenas, which are as planned."};
+              .help = "On rank 0: of the process, of its GPU by all processes, and of the arenas, as planned."};
   for (const auto& [name, column] : run.steps.group("memory/"))
     if (has_number(run.steps, "memory/" + name)) chart.series.emplace_back("memory/" + name, name);
   return chart;

@@ -129,8 +129,7 @@ std::string html_document(const std::string& title, const std::string& body, con
   if (!can_draw_pages())
     fail(ExitCode::usage,
          "this build has no library for charts, so it writes no page: install dygraphs 2.2.1 (Debian's libjs-dygraphs, or scripts/setup) "
-         "and build "
-         "again. `tessera runs report RUN --json` gives what the page would show.");
+         "and build again. `tessera runs report RUN --json` prints the page's figures.");
   // Nothing may be fetched, whatever stands in a text.
   std::string text = fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\"{}>\n<head>\n<meta charset=\"utf-8\">\n<meta http-equiv=\"Content-Security-Policy\" "

@@ -127,8 +127,7 @@ RunHistory read_run_history(const std::string& folder) {
   run.folder = folder;
   if (!has_file(at.metrics()) && !has_file(at.deck()))
     fail(ExitCode::usage,
-         "{}: neither metrics.jsonl nor deck.toml lies there, so it is no folder of a run. Name what the deck's "
-         "run.output_dir says.",
+         "{}: it has neither metrics.jsonl nor deck.toml, so it is not the folder of a run. Give the folder in the deck's run.output_dir.",
          folder);
   if (has_file(at.metrics())) {
     RowReader reader(run);

@@ -188,7 +188,7 @@ std::string RunsPage::html(int reload_seconds) const {
   for (const RunAxis& axis : axes) choices.emplace_back(axis.name, axis.text);
   const std::string title = fmt::format("{} runs", runs_.size());
   std::string body = fmt::format("<header><h1>{}</h1>\n<p class=\"facts\">{}{}</p></header>\n", title, folders,
-                                 reload_seconds > 0 ? fmt::format(" · live: this page loads again every {} s", reload_seconds) : "");
+                                 reload_seconds > 0 ? fmt::format(" · live: this page reloads every {} s", reload_seconds) : "");
   body += "<section id=\"curves\"><h2>Curves</h2>\n" + charts_box(figures, choices) + "</section>\n";
   body += "<section id=\"comparison\"><h2>Side by side</h2>\n<pre>" + tessera::html(print_comparison(comparison_)) + "</pre></section>\n";
   return html_document(title, body, data(), reload_seconds);

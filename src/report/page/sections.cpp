@@ -38,7 +38,7 @@ std::string state_of(const PageInput& in, const RunFigures& f) {
     if (at->event == "start") break;
   }
   if (in.deck && in.deck->run.steps > 0 && f.steps_done >= in.deck->run.steps) return "finished";
-  return in.run.events.empty() ? "" : "going on, or killed";
+  return in.run.events.empty() ? "" : "running, or killed";
 }
 
 /// The text of a value of an event, whatever it is.
@@ -60,7 +60,7 @@ std::string head_section(const PageInput& in, const RunFigures& f) {
   if (!in.run.steps.time.empty()) add("last step " + moment_text(in.run.steps.time.back()));
   if (in.deck && !in.deck->run.name.empty() && in.deck->run.name != title) add("named " + in.deck->run.name);
   add(in.run.folder);
-  if (in.reload_seconds > 0) add(fmt::format("live: this page loads again every {} s, but not while you look nearer", in.reload_seconds));
+  if (in.reload_seconds > 0) add(fmt::format("live: this page reloads every {} s, but not while you zoom", in.reload_seconds));
   std::string text = fmt::format("<header><h1>{}</h1>\n<p class=\"facts\">{}</p>\n<dl class=\"tiles\">\n", html(title), facts);
   if (f.loss) text += tile("loss", fmt::format("{:.4g}", *f.loss), "last step");
   if (f.best_validation)
@@ -82,18 +82,18 @@ std::string advice_section(const PageInput& in, const RunFigures& f, const std::
     if (std::ranges::find(f.stalls, warning, &StalledStep::text) != f.stalls.end()) continue;
     if (++told <= most_warnings) body += fmt::format("<li class=\"warning\">Warned: {}</li>\n", html_words(warning));
   }
-  if (told > most_warnings) body += fmt::format("<li>{} warnings before these stand below.</li>\n", told - most_warnings);
+  if (told > most_warnings) body += fmt::format("<li>{} earlier warnings are below.</li>\n", told - most_warnings);
   for (const Advice& a : advice) {
     body += fmt::format("<li>{} {}", html_words(a.found), html_words(a.remedy));
     if (!a.change.empty()) body += " <code>" + html(a.change) + "</code>";
     if (!a.simulated.empty()) body += " <em>" + html(a.simulated) + "</em>";
     body += "</li>\n";
   }
-  if (!in.deck) body += "<li class=\"absent\">deck.toml cannot be read, so no key can be named.</li>\n";
+  if (!in.deck) body += "<li class=\"absent\">deck.toml cannot be read, so keys are not named.</li>\n";
   const bool well = body.empty() && in.health.empty();
   if (body.empty() && !well) body = fmt::format("<li class=\"warning\">`tessera runs` says: {}</li>\n", html(in.health));
   return section("advice", "Advice",
-                 well ? paragraph("Nothing stands out in the figures that there are.") : "<ul class=\"advice\">\n" + body + "</ul>\n");
+                 well ? paragraph("The recorded figures show nothing unusual.") : "<ul class=\"advice\">\n" + body + "</ul>\n");
 }
 
 std::string chart_figure(const Chart& chart, const RunHistory* run) {
@@ -126,7 +126,7 @@ std::string charts_box(const std::string& figures, const std::vector<std::pair<s
   std::string options;
   for (const auto& [value, name] : axes) options += fmt::format("<option value=\"{}\">{}</option>", value, html(name));
   return "<p class=\"choose\" id=\"choose\" hidden><label>over <select id=\"axis\">" + options +
-         "</select></label> Drag over a chart to look nearer, double-click to see all.</p>\n<div class=\"charts\">\n" + figures + "</div>";
+         "</select></label> Drag over a chart to zoom, double-click to see all.</p>\n<div class=\"charts\">\n" + figures + "</div>";
 }
 
 std::string curves_section(const std::vector<Chart>& charts, const RunHistory& run) {
@@ -164,7 +164,7 @@ std::string step_section(const PageInput& in, const RunFigures& f) {
   std::string body;
   if (in.traced)
     body += paragraph(
-        fmt::format("Measured: step {} on rank {}, the one of {} that computed longest, {}.{} Drag over a part of it to look nearer, and "
+        fmt::format("Measured: step {} on rank {}, the one of {} that computed longest, {}.{} Drag over a part of it to zoom, and "
                     "double-click to see all.",
                     in.traced->step, in.traced->shown, in.traced->ranks.size(), span_text(in.traced->bars.seconds),
                     in.run.traced.size() > 1 ? fmt::format(" {} steps were traced; this is the last.", in.run.traced.size()) : ""));
@@ -201,7 +201,7 @@ std::string memory_section(const PageInput& in) {
     body += fmt::format("<div class=\"bar\" role=\"img\" aria-label=\"{} of memory, by use\">{}</div><ul class=\"keys\">{}</ul>\n",
                         html(tier.tier), bar, names);
   }
-  body += "<p class=\"help\">As planned, which is what a run takes to the byte. What lives at different times shares bytes.</p>\n";
+  body += "<p class=\"help\">As planned; a run takes exactly these bytes. Buffers that are needed at different times share bytes.</p>\n";
   return section("memory", "Memory of a rank", body);
 }
 
@@ -217,10 +217,11 @@ std::string goodput_section(const RunFigures& f) {
     bar += bar_part(std::string(part.name), seconds / g.wall, i);
     rows.push_back({std::string(part.name), percent(seconds / g.wall), span_text(seconds), std::string(part.what)});
   }
-  std::string body = paragraph(fmt::format("{} of {} since the first launch made steps that stand: {} tokens/s over all of it, {}.",
-                                           percent(g.share()), span_text(g.wall), human_count(g.tokens_per_second()),
-                                           mfu_text({.full = g.mfu(), .causal = g.mfu_causal(), .of_peak = f.mfu && f.mfu->of_peak})));
-  body += fmt::format("<div class=\"bar\" role=\"img\" aria-label=\"Where the run's time went\">{}</div>\n", bar);
+  std::string body =
+      paragraph(fmt::format("{} of {} since the first launch went into steps whose result was kept: {} tokens/s over all of it, {}.",
+                            percent(g.share()), span_text(g.wall), human_count(g.tokens_per_second()),
+                            mfu_text({.full = g.mfu(), .causal = g.mfu_causal(), .of_peak = f.mfu && f.mfu->of_peak})));
+  body += fmt::format("<div class=\"bar\" role=\"img\" aria-label=\"Time of the run by part\">{}</div>\n", bar);
   return section("goodput", "Goodput", body + html_table({"part", "share", "time", "what"}, rows));
 }
 
@@ -243,10 +244,10 @@ std::string unmeasured_section(const PageInput& in, const RunFigures& f, const s
   for (const Chart& chart : charts)
     if (chart.series.empty() && !chart.absent.empty()) list.push_back(chart.absent);
   if (!in.traced) list.push_back("Each task of a step, and each rank in it: `run.trace=N` times step N.");
-  if (!in.forecast) list.push_back("A prediction beside the measured step. " + in.no_forecast);
+  if (!in.forecast) list.push_back("A prediction with the measured step. " + in.no_forecast);
   if (in.memory.empty()) list.push_back("Memory of a rank. " + in.no_memory);
-  if (!f.goodput) list.push_back("Goodput and events: events.jsonl, which tells of starts and ends, is not there.");
-  if (in.run.deck.empty()) list.push_back("The deck: deck.toml is not there.");
+  if (!f.goodput) list.push_back("Goodput and events: events.jsonl, which records starts and ends, is missing.");
+  if (in.run.deck.empty()) list.push_back("The deck: deck.toml is missing.");
   if (list.empty()) return "";
   std::string items;
   for (const std::string& text : list) items += "<li>" + html_words(text) + "</li>\n";

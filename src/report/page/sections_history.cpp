@@ -106,7 +106,7 @@ std::string ranks_section(const PageInput& in, const RunFigures& f) {
     for (const HeatColumn& column : columns) body += heat_cell(column.seconds[i], column.usual);
     body += "</tr>\n";
   }
-  body += "</tbody></table></div>\n<p class=\"help\">A collective's time has the wait for other ranks in it: the slowest rank waits least.";
+  body += "</tbody></table></div>\n<p class=\"help\">A collective's time includes the wait for other ranks: the slowest rank waits least.";
   body += f.slow.empty() ? " No rank computes a twentieth longer than the median." : "";
   body += "</p>\n";
   return "<section id=\"ranks\"><h2>Ranks</h2>\n" + body + "</section>\n";
@@ -162,9 +162,8 @@ std::string rank_times_section(const RunHistory& run) {
     body += "</tr>\n";
   }
   body +=
-      "</tbody></table></div>\n<p class=\"help\">Red: longer than the median of all ranks at that time, blue: shorter. What waits for "
-      "other "
-      "ranks is not in it.</p>\n";
+      "</tbody></table></div>\n<p class=\"help\">Red: longer than the median of all ranks at that time, blue: shorter. Waits for other "
+      "ranks are not included.</p>\n";
   return "<section id=\"rank-times\"><h2>Ranks over time</h2>\n" + body + "</section>\n";
 }
 
@@ -173,10 +172,10 @@ std::string event_text(const io::Event& event) {
   if (event.event == "start") {
     const double resumed = io::field_number(e, "resumed_from").value_or(0), ranks = io::field_number(e, "ranks").value_or(0),
                  lost = io::field_number(e, "lost_steps").value_or(0);
-    std::string text = resumed > 0 ? fmt::format("goes on from step {:.0f}", resumed) : "from new weights";
+    std::string text = resumed > 0 ? fmt::format("resumes from step {:.0f}", resumed) : "from new weights";
     if (ranks > 0) text += fmt::format(", {:.0f} rank{}", ranks, ranks == 1 ? "" : "s");
     if (const std::string layout = io::field_text(e, "layout"); !layout.empty()) text += ", " + layout;
-    if (lost > 0) text += fmt::format(", {:.0f} steps are made again", lost);
+    if (lost > 0) text += fmt::format(", {:.0f} steps are repeated", lost);
     return text;
   }
   if (event.event == "warning" || event.event == "early_stop" || event.event == "stall" || event.event == "phase")
@@ -216,7 +215,7 @@ std::string events_section(const RunHistory& run) {
   std::string body;
   for (const auto& [name, count] : counts) body += fmt::format("{}{} {}", body.empty() ? "" : ", ", html(name), count);
   if (!run.checkpoints.empty())
-    body += fmt::format("; {} checkpoints lie there, the newest of step {}", run.checkpoints.size(), run.checkpoints.back());
+    body += fmt::format("; {} checkpoints remain, the newest of step {}", run.checkpoints.size(), run.checkpoints.back());
   body = "<p>" + body + ".</p>\n";
   if (!rows.empty())
     body += fmt::format("<details{}><summary>The newest first{}</summary>{}</details>\n", rows.size() <= 30 ? " open" : "",
@@ -233,14 +232,15 @@ std::string deck_section(const PageInput& in) {
   } else {
     const ParsedDeck now = parse_stored_deck(decks[0], "the last start's deck"), before = parse_stored_deck(decks[1], "the deck before");
     if (!now.faults.empty() || !before.faults.empty()) {
-      body += "<p class=\"absent\">This program does not read the decks of both last starts, so what changed is not known.</p>\n";
+      body += "<p class=\"absent\">This program cannot read the decks of both last starts, so the changes are not known.</p>\n";
     } else {
       std::string list;
       for (std::string line : deck_differences(before.deck, now.deck)) {
         if (const std::size_t here = line.rfind(", here "); here != line.npos) line.replace(here, 7, ", now ");
         list += "<li><code>" + html(line) + "</code></li>\n";
       }
-      body += list.empty() ? "<p>The same as of the start before.</p>\n" : "<p>Against the start before:</p><ul>\n" + list + "</ul>\n";
+      body +=
+          list.empty() ? "<p>The same as of the start before.</p>\n" : "<p>Changes since the start before:</p><ul>\n" + list + "</ul>\n";
     }
   }
   body += in.run.deck.empty()

@@ -134,7 +134,7 @@ std::optional<StepTraces> read_traced_step(const std::string& folder, std::int64
     try {
       traced.ranks.push_back(times_of_trace(read(file)));
     } catch (const JsonError& error) {
-      warning("{}: this is no trace of a step ({}), and is left out", file, error.what());
+      warning("{}: this is not a trace of a step ({}), and is left out", file, error.what());
       continue;
     }
     if (traced.ranks.back().compute > most) most = traced.ranks.back().compute, longest = file, traced.shown = traced.ranks.back().rank;

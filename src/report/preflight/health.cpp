@@ -72,8 +72,8 @@ std::vector<PreflightFinding> judge_health(const std::string& node, const NodeHe
   };
   const auto errors = [&](const std::string& whose, std::int64_t corrected, std::int64_t uncorrected) {
     if (uncorrected > keys.memory_errors)
-      add(fmt::format("{} had {} error{} that could not be mended: have it replaced", whose, uncorrected, uncorrected == 1 ? "" : "s"));
-    if (corrected > keys.mended_errors) add(fmt::format("{} has mended {} errors: it is wearing out", whose, corrected));
+      add(fmt::format("{} had {} error{} that could not be corrected: have it replaced", whose, uncorrected, uncorrected == 1 ? "" : "s"));
+    if (corrected > keys.mended_errors) add(fmt::format("{} has corrected {} errors: it is wearing out", whose, corrected));
   };
   errors("memory", after.corrected, after.uncorrected);
   for (const std::string& lost : after.lost) add(fmt::format("the disk {}", lost));

@@ -84,13 +84,13 @@ void measure_folder(const std::string& folder, double seconds, std::int64_t free
   struct statvfs room;
   const double free = ::statvfs(folder.c_str(), &room) == 0 ? static_cast<double>(room.f_bavail) * static_cast<double>(room.f_frsize) : -1;
   if (free >= 0 && free < static_cast<double>(free_space))
-    write.fault = fmt::format("{} is free, and preflight.free_space asks for {}: remove files there, or name another folder",
+    write.fault = fmt::format("{} is free, but preflight.free_space needs {}: remove files there, or name another folder",
                               human_bytes(free), human_bytes(static_cast<double>(free_space)));
   try {
     const FolderRates rates = try_folder(folder, seconds);
     write.rate = rates.write, read.rate = rates.read;
     if (!rates.same)
-      read.fault = "other bytes were read than were written: the disk, its controller or its cable is broken; use it for nothing";
+      read.fault = "the bytes read differ from the bytes written: the disk, its controller or its cable is broken; do not use it";
   } catch (const Error& error) {
     write.fault = error.what();
   }

@@ -105,7 +105,7 @@ PreflightVerdict run_preflight(const World& world, const PreflightOptions& optio
   std::vector<RankMeasures> ranks = of_all(world, mine);
   // What came between once comes hardly twice: who is named has been slow both times.
   if (const bool again = has_slow(judge(ranks, options.keys)); world.broadcast_text(again ? "again" : "") == "again") {
-    progress("once more, since a rank was slow");
+    progress("once more, because a rank was slow");
     mine = faster_of(mine, measure());
     ranks = of_all(world, mine);
   }

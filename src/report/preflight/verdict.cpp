@@ -65,7 +65,7 @@ std::string print_verdict(const PreflightVerdict& v) {
   std::string text;
   const std::vector<PreflightFinding> all = all_findings(v);
   for (const PreflightFinding& f : all) text += fmt::format("{}: {}\n", f.where, f.what);
-  if (all.empty()) text = "nothing is wrong\n";
+  if (all.empty()) text = "no fault was found\n";
   text += fmt::format("\nranks {}\n\n{}\n", v.map, table(v));
   if (v.nodes == 1) return text + "one node: there is none to compare it with\n";
   if (v.differences.empty()) return text + fmt::format("the {} nodes are alike\n", v.nodes);

@@ -74,7 +74,7 @@ std::string figures(const RunComparison& comparison) {
   of_goodput("wall, s", [](const Goodput& g) { return fmt::format("{:.1f}", g.wall); });
   of_goodput("tokens/s of the wall", [](const Goodput& g) { return human_count(g.tokens_per_second()); });
   for (const bool of_peak : {true, false})
-    rows.add(fmt::format("{}, of the wall", mfu_name(of_peak)), [=](const ComparedRun& run) {
+    rows.add(fmt::format("{}, of the wall time", mfu_name(of_peak)), [=](const ComparedRun& run) {
       const Goodput& g = run.summary.goodput;
       return g.starts > 0 && run.summary.of_peak == of_peak ? fmt::format("{:.1f}%", 100 * g.mfu()) : std::string("-");
     });
@@ -86,7 +86,7 @@ std::string figures(const RunComparison& comparison) {
 }
 
 std::string equal_tokens(const RunComparison& comparison) {
-  if (comparison.lines.empty()) return "\nNo number of tokens is one that all of these runs have steps of.\n";
+  if (comparison.lines.empty()) return "\nThere is no number of tokens for which all of these runs have steps.\n";
   TextTable table{.header = {"tokens"}, .left = 0};
   for (std::size_t n = 0; n < comparison.runs.size(); ++n) table.header.push_back(fmt::format("loss {}", letter_of(n)));
   bool validated = false;
@@ -101,7 +101,7 @@ std::string equal_tokens(const RunComparison& comparison) {
     table.rows.push_back(std::move(row));
   }
   return fmt::format("\n{}Loss: mean over the tokens since the line above.{}{}\n", table.text(),
-                     validated ? " Validation: linear between the evaluations around." : "",
+                     validated ? " Validation: interpolated between the nearest evaluations." : "",
                      comparison.same_data ? "" : " The runs have other data (data.*): their losses are of other tokens.");
 }
 
@@ -129,7 +129,7 @@ std::string print_comparison(const RunComparison& comparison) {
     row.insert(row.end(), key.values.begin(), key.values.end());
     keys.add(std::move(row));
   }
-  text += comparison.keys.empty() ? "\nTheir decks say the same, but for run.output_dir.\n" : keys.text();
+  text += comparison.keys.empty() ? "\nTheir decks are equal, except for run.output_dir.\n" : keys.text();
   return text + equal_tokens(comparison) + figures(comparison);
 }
 

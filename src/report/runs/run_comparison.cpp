@@ -20,9 +20,9 @@ namespace {
 
 std::optional<Deck> read_deck(const std::string& path, std::string& fault) {
   try {
-    if (io::look_at(path).nothing()) fail(ExitCode::usage, "{} is not there", path);
+    if (io::look_at(path).nothing()) fail(ExitCode::usage, "{} is missing", path);
     const ParsedDeck parsed = parse_stored_deck(io::read_small_file(path, ExitCode::usage), path);
-    if (!parsed.faults.empty()) fail(ExitCode::usage, "{} cannot be understood by this version of Tessera", path);
+    if (!parsed.faults.empty()) fail(ExitCode::usage, "{} cannot be parsed by this version of Tessera", path);
     return parsed.deck;
   } catch (const Error& error) {
     fault = error.what();

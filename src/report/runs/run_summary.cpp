@@ -199,7 +199,7 @@ RunSummary summarise_run(const std::string& folder, const SummaryOptions& option
     if (is_run(folder))
       tell(run, options);
     else
-      run.fault = "no run: neither metrics.jsonl nor events.jsonl lies there, nor deck.toml beside checkpoints";
+      run.fault = "no run: it has no metrics.jsonl, no events.jsonl, and no deck.toml with checkpoints";
   } catch (const std::exception& error) {
     run.fault = error.what();
   }
@@ -211,7 +211,7 @@ std::vector<RunSummary> summarise_runs(const std::string& folder, const SummaryO
     fail(ExitCode::usage, "{}: {}. Name a run's folder, or one that holds runs.", folder,
          there.nothing()   ? "there is no such folder"
          : there.unknown() ? "it cannot be read: " + there.reason
-                           : "it is no folder");
+                           : "it is not a folder");
   if (is_run(folder)) return {summarise_run(folder, options)};
   std::vector<std::string> names;
   std::error_code error;

@@ -81,9 +81,9 @@ std::string print_runs(const std::vector<RunSummary>& runs, double now) {
     for (const std::string& text : notes_of(run)) note(text);
   }
   std::string text = table.rows.empty() ? "" : table.text();
-  if (std::ranges::any_of(runs, [](const RunSummary& run) { return run.checkpoint.verified; })) text += "* read to the last byte\n";
+  if (std::ranges::any_of(runs, [](const RunSummary& run) { return run.checkpoint.verified; })) text += "* every byte verified\n";
   if (std::ranges::any_of(runs, [](const RunSummary& run) { return run.mfu && !run.of_peak; }))
-    text += "~ of a product that the run measured at its start, which is no MFU: run.machine names a profile with a peak\n";
+    text += "~ of a product that the run measured at its start. This is not MFU: set run.machine to a profile with a peak\n";
   if (!notes.empty()) text += (text.empty() ? "" : "\n") + notes;
   return text;
 }

@@ -8,7 +8,7 @@ namespace tessera {
 
 std::string describe_context(const Deck& deck, const Mesh& mesh) {
   const std::int64_t heads = std::max<std::int64_t>(1, deck.model.kv_heads / mesh.size(Axis::tp)), ranks = mesh.size(Axis::cp);
-  if (ranks > 1 && deck.context.method == ContextMethod::ring) return " (keys and values go round in a ring)";
+  if (ranks > 1 && deck.context.method == ContextMethod::ring) return " (keys and values pass round in a ring)";
   return ranks <= heads ? "" : fmt::format(" ({} have the same key and value head)", ranks / heads);
 }
 

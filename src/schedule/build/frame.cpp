@@ -116,7 +116,7 @@ Frame::Frame(const BuildRequest& r, const ModelShape& s, const std::vector<Tower
           packed_.push_back({layout.find(v.name).unit, &v});
   }
   if (deck.kernels.pack_weights && training() && seen.empty())
-    fail(ExitCode::usage, "kernels.pack_weights = true, and this processor's {} product has no packed form: leave the key out",
+    fail(ExitCode::usage, "kernels.pack_weights = true, but this processor's {} product has no packed form: leave the key out",
          name_of(compute()));
 }
 

@@ -103,7 +103,7 @@ Orthogonalize::Matrix matrix_of(const Emitter& out, const WholeMatrices& whole, 
   const Parameter& p = out.frame.layout.table[index(s.parameter)];
   const bool cut = s.elements < p.shape.elements();
   TESSERA_REQUIRE(!cut || (p.tp_dim >= 0 && s.box.count[index(p.tp_dim)] * whole.parts.size == p.shape.dims[index(p.tp_dim)]),
-                  "{} of {} is no part of {}", s.box.str(), p.name, whole.parts.size);
+                  "{} of {} is not a part of {}", s.box.str(), p.name, whole.parts.size);
   return {.from = s.offset,
           .to = whole.sharing.size == 1 ? s.offset : whole.places[slot].offset,
           .rows = p.shape.dims[0],

@@ -34,7 +34,9 @@ std::string describe_batch(const Deck& deck, int ranks) {
   return text;
 }
 
-std::string describe_warmup(const Deck& deck) { return deck.optimizer.warms_up ? "; 1-bit Adam warms up, and gradients meet whole" : ""; }
+std::string describe_warmup(const Deck& deck) {
+  return deck.optimizer.warms_up ? "; 1-bit Adam warms up, and gradients are reduced whole" : "";
+}
 
 std::vector<std::string> describe_ramp(const Deck& deck, int ranks) {
   std::vector<std::string> lines;

@@ -53,7 +53,7 @@ Use SectionBuilder::bind_of_text(const Operand& o, const std::string& segment, c
     case ValueKind::likeliest:
       return buffers_.whole(v.name, o.access);
     default:
-      fail(ExitCode::internal, "{} of {} is no value of a text", v.name, segment);
+      fail(ExitCode::internal, "{} of {} is not a value of a text", v.name, segment);
   }
 }
 

@@ -140,7 +140,7 @@ class Play {
       if (!ready(other) || !meets(me, other)) return;
     for (const Member& other : others) {
       if (matches(me, other)) continue;
-      fault_ = fmt::format("{} meets {}, and they do not match", describe(me), describe(other));
+      fault_ = fmt::format("{} is paired with {}, but they do not match", describe(me), describe(other));
       return;
     }
     double from = begin(me), longest = length(me);
@@ -207,7 +207,7 @@ class Play {
       for (std::size_t l = 0; l < lane_count; ++l) {
         const Member me{r, l};
         if (walk(me).ended()) continue;
-        if (any.empty()) any = fmt::format("{} waits for other lanes of its rank for ever", describe(me));
+        if (any.empty()) any = fmt::format("{} waits forever for other lanes of its rank", describe(me));
         if (ready(me)) return waiting(me);
       }
     return any;
@@ -223,7 +223,7 @@ class Play {
         me = other;
         continue;
       }
-      return fmt::format("{} waits for ever for {}", describe(me),
+      return fmt::format("{} waits forever for {}", describe(me),
                          walk(other).ended() ? fmt::format("rank {}, whose lane {} has ended", rank(other.role), lanes[other.lane].name)
                          : ready(other)      ? describe(other)
                                              : describe(other) + ", which waits for other lanes of its rank");

@@ -90,7 +90,7 @@ MemoryLimits with_room_left(MemoryLimits found, const MemoryLimits& stated) {
 std::string Shortfall::text() const {
   static constexpr const char* whose[memory_kinds] = {"of the device on each rank", "of the host on each rank",
                                                       "of the host's memory pinned on each rank", "of disks for each rank"};
-  return fmt::format("the plan needs {} {} and {} is {}: {} too much", human_bytes(static_cast<double>(needed)),
+  return fmt::format("the plan needs {} {}, but {} is {}: {} too much", human_bytes(static_cast<double>(needed)),
                      whose[static_cast<std::size_t>(kind)], limit.source, human_bytes(static_cast<double>(limit.bytes)),
                      human_bytes(static_cast<double>(needed - limit.bytes)));
 }

@@ -229,7 +229,7 @@ std::string print_memory(const Schedule&, const MemoryPlan& plan) {
   std::string out;
   for (std::size_t t = 0; t < tier_count; ++t) {
     if (plan.bytes[t] == 0) continue;
-    out += fmt::format("  {:8} {:>12}   ({} kept through the run, {} shared by what comes and goes)\n", name_of(static_cast<Tier>(t)),
+    out += fmt::format("  {:8} {:>12}   ({} kept through the run, {} shared by temporary buffers)\n", name_of(static_cast<Tier>(t)),
                        human_bytes(static_cast<double>(plan.bytes[t])), human_bytes(static_cast<double>(plan.persistent[t])),
                        human_bytes(static_cast<double>(plan.transient[t])));
     for (std::size_t c = 0; c < category_count; ++c)

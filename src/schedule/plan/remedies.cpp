@@ -298,10 +298,10 @@ class Search {
     else if (trial.cost.flops > now_.flops)
       words.push_back(fmt::format("{:.1f} % more FLOPs a step", 100 * (trial.cost.flops / now_.flops - 1)));
     if (request.mesh.ranks() == ranks() && trial.cost.bytes_moved > now_.bytes_moved)
-      words.push_back(fmt::format("{} more moved by each rank a step ({} in place of {})",
+      words.push_back(fmt::format("{} more moved by each rank a step ({} instead of {})",
                                   human_bytes(trial.cost.bytes_moved - now_.bytes_moved), human_bytes(trial.cost.bytes_moved),
                                   human_bytes(now_.bytes_moved)));
-    if (const RecomputeChoice* chosen = request.choice()) words.push_back("makes again " + describe(*chosen, request.stage));
+    if (const RecomputeChoice* chosen = request.choice()) words.push_back("recomputes " + describe(*chosen, request.stage));
     if (request.deck.precision.gradients != request_.deck.precision.gradients)
       words.push_back("other numbers: gradients are rounded to bf16 before they are summed");
     if (request.deck.batch.micro != request_.deck.batch.micro)
@@ -312,12 +312,12 @@ class Search {
                                   human_bytes(static_cast<double>(bytes_of(trial.bytes, MemoryKind::nvme))), folder));
     if (request.deck.zero.offload_optimizer.pin_memory != request_.deck.zero.offload_optimizer.pin_memory ||
         request.deck.zero.offload_param.pin_memory != request_.deck.zero.offload_param.pin_memory)
-      words.push_back("copies to and from the GPU that do not run beside kernels");
+      words.push_back("copies to and from the GPU that do not overlap with kernels");
     if (request.deck.checkpoint.async != request_.deck.checkpoint.async) words.push_back("steps wait for saves");
     if (request.deck.checkpoint.neighbour_every != request_.deck.checkpoint.neighbour_every)
       words.push_back("a lost rank or node costs the steps since the last save");
     if (request.deck.zero.prefetch_bucket_size != request_.deck.zero.prefetch_bucket_size)
-      words.push_back("units are gathered when they are needed and not ahead");
+      words.push_back("units are gathered when they are needed, not prefetched");
     return words.empty() ? "no more FLOPs and no more bytes moved" : fmt::format("{}", fmt::join(words, "; "));
   }
 
@@ -339,8 +339,8 @@ Remedies find_remedies(const BuildRequest& request, const MemoryLimits& limits, 
 std::string print_remedies(const Remedies& remedies, const Deck& deck) {
   if (remedies.found.empty() && remedies.stopped)
     return fmt::format(
-        "Of a model of so many layers only some changes were tried, and none of those fits; the least that any of them needs is {} on each "
-        "rank. `--recommend` tries more of them, with more --ranks.",
+        "For a model of so many layers only some changes were tried, and none of those fits; the least that any of them needs is {} on "
+        "each rank. `--recommend` tries more of them, with more --ranks.",
         human_bytes(static_cast<double>(memory_bytes(remedies.least))));
   if (remedies.found.empty())
     return fmt::format(

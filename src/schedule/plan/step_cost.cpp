@@ -40,8 +40,8 @@ std::string describe_recompute(const BuildRequest& request, const RecomputeGain&
   if (a.recompute == Recompute::none) return "none: activations are kept for the backward pass";
   std::string what;
   if (a.recompute == Recompute::full)
-    what = a.every == 1 ? ", a kept stream every layer" : fmt::format(", a kept stream every {} layers", a.every);
-  if (const RecomputeChoice* chosen = request.choice()) what = " makes again " + describe(*chosen, request.stage);
+    what = a.every == 1 ? ", a stored stream every layer" : fmt::format(", a stored stream every {} layers", a.every);
+  if (const RecomputeChoice* chosen = request.choice()) what = " recomputes " + describe(*chosen, request.stage);
   return fmt::format("{}{}: {} a rank saved for {:.1f} % more FLOPs", word_of(a.recompute), what,
                      human_bytes(static_cast<double>(gain.bytes_saved)), 100 * gain.flops_share);
 }

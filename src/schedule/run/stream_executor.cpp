@@ -298,7 +298,7 @@ std::string StreamExecutor::unfinished() const {
   if (!running_) return text;
   for (std::size_t lane = 0; lane < lane_count; ++lane)
     if (const std::int64_t begun = streams_->reached(lane); begun > 0)
-      add(lane, "has come to", running_->tasks[lane][static_cast<std::size_t>(begun - 1)]->name);
+      add(lane, "has reached", running_->tasks[lane][static_cast<std::size_t>(begun - 1)]->name);
   return text;
 }
 

@@ -77,7 +77,7 @@ Figures figures_of(const Schedule& schedule, const MachineProfile& machine, cons
 
 std::string describe_assumed(const Figures& figures) {
   if (figures.assumed.empty()) return "";
-  return fmt::format("{} of the {} figures that this step rests on: {}", figures.assumed.size(), figures.used.size(),
+  return fmt::format("{} of the {} figures behind this prediction: {}", figures.assumed.size(), figures.used.size(),
                      fmt::join(figures.assumed, ", "));
 }
 

@@ -104,8 +104,8 @@ std::string print_prediction(const Prediction& p, std::size_t most_critical) {
   }
   if (p.bubble_seconds > 0) row("bubble", p.bubble_seconds, "waits for other stages of the pipeline");
   const double waited = std::accumulate(s.waited.begin(), s.waited.end(), 0.0);
-  if (waited > 0) row("exposed", waited, "what compute waits for: " + waits_text(s));
-  text += "\n  what its length rests on";
+  if (waited > 0) row("exposed", waited, "compute waits for: " + waits_text(s));
+  text += "\n  the tasks that set its length";
   for (std::size_t i = 0; i < std::min(most_critical, s.critical.size()); ++i) {
     const CriticalTasks& c = s.critical[i];
     text += fmt::format("\n    {:>12} {:6.1f} %  {} ({}, {} times)", time_text(c.seconds), 100 * s.share(c.seconds), c.name,

@@ -93,7 +93,7 @@ class Estimator {
     if (product.quantised_bytes == 0 || schedule_.shape.backend != kernels::Backend::cuda) return rates_;
     if (!machine_.fp8.given())
       fail(ExitCode::usage,
-           "the machine profile \"{}\" has no [gemm.fp8], and precision.fp8 multiplies at its rates: add peak, tokens, outputs, inputs, "
+           "the machine profile \"{}\" has no [gemm.fp8], but precision.fp8 multiplies at its rates. Add peak, tokens, outputs, inputs, "
            "forward, input_gradient and weight_gradient, as inputs/machines/h100_8.toml has them, or set precision.fp8=none. GPUs below "
            "compute capability 8.9 have no such products",
            machine_.name);

@@ -151,8 +151,8 @@ std::string print_breakdown(const Breakdown& sum, double steps, double seconds, 
     }
     row(part.name, of.exposed / steps, more);
   }
-  row("waits", sum.idle / steps, "                no task of this rank at work");
-  row("data", data, "                the reading of the batch");
+  row("waits", sum.idle / steps, "                no task of this rank running");
+  row("data", data, "                reading the batch");
   row("host", std::max(0.0, seconds - data - sum.seconds / steps), "                the rest of a step");
   row("step", seconds, "");
   return text;

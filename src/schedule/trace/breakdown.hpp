@@ -33,22 +33,22 @@ struct TimePartRow {
 };
 /// In the order of the enum: of two parts that stand alone in the same instant it is the first one's.
 inline constexpr TimePartRow time_parts[] = {
-    {TimePart::forward, "forward", false, "forward passes, the head's apart"},
-    {TimePart::backward, "backward", false, "backward passes, with what is recomputed for them"},
+    {TimePart::forward, "forward", false, "forward passes, without the head"},
+    {TimePart::backward, "backward", false, "backward passes, with recomputation for them"},
     {TimePart::head, "head", false, "the last norm, logits and loss, both ways"},
     {TimePart::optimizer, "optimizer", false, "updates, Newton-Schulz steps, biases of routers"},
     {TimePart::other, "other", false, "sums, norms, roundings, packed copies, encoding"},
     {TimePart::all_gather, "all_gather", true, "gathers of parameters, and of tokens over mesh.tp"},
-    {TimePart::reduce_scatter, "reduce_scatter", true, "gradients on their way to their owners"},
-    {TimePart::all_reduce, "all_reduce", true, "sums that all ranks get"},
+    {TimePart::reduce_scatter, "reduce_scatter", true, "gradients sent to their owners"},
+    {TimePart::all_reduce, "all_reduce", true, "sums for all ranks"},
     {TimePart::all_to_all, "all_to_all", true, "tokens of experts, heads of context ranks, blocks of gradients"},
     {TimePart::rotate, "rotate", true, "keys and values around the ring of mesh.cp"},
     {TimePart::pipeline, "pipeline", true, "streams between stages, and the wait for them: bubbles"},
-    {TimePart::upload, "upload", true, "from the host to where kernels run"},
+    {TimePart::upload, "upload", true, "from the host to the kernels' memory"},
     {TimePart::download, "download", true, "the other way"},
     {TimePart::disk_read, "disk_read", true, "from disks of the node"},
     {TimePart::disk_write, "disk_write", true, "to them"},
-    {TimePart::snapshot, "snapshot", true, "copies for a save beside the steps"},
+    {TimePart::snapshot, "snapshot", true, "copies for an asynchronous save"},
 };
 inline constexpr std::size_t time_part_count = std::size(time_parts);
 static_assert([] {

@@ -107,7 +107,7 @@ void join_traces(const std::function<void(std::string_view)>& write, const std::
     // A part is written when it is known that another follows: only then does its last event have a comma behind it.
     write(text);
     const std::size_t begin = file->find(opening) + std::string_view(opening).size(), end = file->rfind(closing);
-    TESSERA_REQUIRE(file->starts_with(opening) && end != file->npos, "a trace to be joined is none");
+    TESSERA_REQUIRE(file->starts_with(opening) && end != file->npos, "a trace to be joined is not one");
     text = file->substr(begin, end - begin);
     if (text.ends_with("\n")) text.pop_back();
     if (!text.empty()) text += ",\n";

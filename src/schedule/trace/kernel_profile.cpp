@@ -92,7 +92,7 @@ std::string KernelProfile::print(const FloorRates& rates) const {
   others.bytes = floor_of_others * rates.bytes, all.bytes = floor_of_all * rates.bytes;
   if (others.calls > 0) line(others, "");
   line(all, "");
-  text += fmt::format("\n  {:32} {:>8} {:>9.3f} ms {:>6.1f} %   communication, waits, batches, what lies between kernels", "the rest", "",
+  text += fmt::format("\n  {:32} {:>8} {:>9.3f} ms {:>6.1f} %   communication, waits, batches, time between kernels", "the rest", "",
                       1e3 * (seconds_ - all.seconds) / steps, 100 * (1 - all.seconds / seconds_));
   text += fmt::format("\n  {:32} {:>8} {:>9.3f} ms  100.0 % {:>9.3f} ms {:>6.1f} %", "step", "", 1e3 * seconds_ / steps,
                       1e3 * floor_of_all / steps, 100 * floor_of_all / seconds_);

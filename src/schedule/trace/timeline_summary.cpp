@@ -72,14 +72,14 @@ std::string print_summary(const TimelineSummary& s, const UntracedRuns& untraced
   for (std::size_t lane = 0; lane < lane_count; ++lane)
     if (is_shown(static_cast<Lane>(lane), static_cast<std::size_t>(s.lanes[lane].tasks)))
       row(fmt::format("lane {}", name_of(static_cast<Lane>(lane))), s.lanes[lane].busy, fmt::format("{} tasks", s.lanes[lane].tasks));
-  row("exposed", s.exposed, "another lane at work, compute not");
-  row("idle", s.idle, "no task at work; gaps inside a task count as busy");
+  row("exposed", s.exposed, "another lane is busy, compute is not");
+  row("idle", s.idle, "no task is running; gaps inside a task count as busy");
   if (s.graph) text += "\n  traced task by task; other steps are one CUDA graph, which has fewer gaps between tasks";
   const std::optional<double> gaps = launch_gap_share(s, untraced);
   if (!gaps) return text + "\n  no earlier step to compare with: a later run.trace shows launch gaps too";
   text += fmt::format("\n  steps before took {} (median of {}), batch included; outside tasks in them: 1 - {} / that = {:.1f} %",
                       milliseconds(untraced.median_seconds), untraced.count, milliseconds(s.busy), 100 * *gaps);
-  return text + (*gaps < 0 ? "\n  less than 0: tasks took longer while they were traced, so this says nothing" : " or more");
+  return text + (*gaps < 0 ? "\n  less than 0: tasks took longer while they were traced, so this number means nothing" : " or more");
 }
 
 }  // namespace tessera

@@ -169,7 +169,7 @@ class NcclCommunicator final : public Communicator {
     deregister_memory();
     info(
         "NCCL cannot register the GPU's memory ({}: {}), so collectives copy through NCCL's own buffers; NCCL_DEBUG=INFO with "
-        "NCCL_DEBUG_SUBSYS=REG says why",
+        "NCCL_DEBUG_SUBSYS=REG shows the reason",
         label_, result == ncclSuccess ? "refused on another rank" : ncclGetErrorString(result));
   }
 
@@ -273,7 +273,7 @@ class NcclCommunicator final : public Communicator {
     if (!peers_) return;
     if (const auto ended = peers_->ended_rank())
       fail(ExitCode::lost,
-           "the process of {} has ended during {} on {}. Its own last lines, or the kernel's log when memory ran out, say why; run "
+           "the process of {} has ended during {} on {}. Its own last lines, or the kernel's log if memory ran out, show the reason; run "
            "again to resume.",
            peers_->name(*ended), what, who());
   }
@@ -282,9 +282,8 @@ class NcclCommunicator final : public Communicator {
     require_processes(call);  // a lost connection is only what it looks like from here
     const char* detail = nccl_ ? ncclGetLastError(nccl_) : "";
     fail(result == ncclRemoteError ? ExitCode::lost : ExitCode::environment,
-         "{} failed on {}: {}{}{}. Set NCCL_DEBUG=WARN to see NCCL's own account; the run resumes from its last "
-         "checkpoint.",
-         call, who(), ncclGetErrorString(result), detail && *detail ? ", " : "", detail ? detail : "");
+         "{} failed on {}: {}{}{}. Set NCCL_DEBUG=WARN to see NCCL's own report; the run resumes from its last checkpoint.", call, who(),
+         ncclGetErrorString(result), detail && *detail ? ", " : "", detail ? detail : "");
   }
 
   /// What a call of the good end has come to within the time that the end may take; ncclInProgress where it lasts longer.

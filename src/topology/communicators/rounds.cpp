@@ -113,8 +113,8 @@ void Rounds::pass() {
   for (int r = 0; r < static_cast<int>(size); ++r)
     if (!call(r).matches(call_))
       fail(ExitCode::internal,
-           "the ranks call different collectives ({}): rank {} calls {} and rank {} calls {}. The schedules differ; this "
-           "is a defect of Tessera unless the ranks run different binaries.",
+           "the ranks call different collectives ({}): rank {} calls {} and rank {} calls {}. The schedules differ; this is a defect of "
+           "Tessera unless the ranks run different binaries.",
            where(), rank_, call_.describe(), r, call(r).describe());
 }
 
@@ -128,7 +128,7 @@ void Rounds::sleep_until_complete(std::uint32_t target) {
     ~Leave() { sleepers.fetch_sub(1); }
   } leave{head().sleepers};
   for (std::uint32_t seen = head().arrived.load(); !reached(seen, target); seen = head().arrived.load()) {
-    if (aborted_->load()) fail(ExitCode::lost, "{} was given up because another lane of this rank has failed", what());
+    if (aborted_->load()) fail(ExitCode::lost, "{} was abandoned because another lane of this rank has failed", what());
     futex_wait(head().arrived, seen);
     const double now = now_seconds(), waited = patience.waited(now);
     if (now - checked < check_after_seconds) continue;
@@ -144,8 +144,8 @@ void Rounds::check_waiting(double waited_seconds) const {
     if (reached(seat(r).round.load(std::memory_order_acquire), round_ + 1)) continue;
     if (node_.has_ended(members_[static_cast<std::size_t>(r)]))
       fail(ExitCode::lost,
-           "the process of rank {} has ended while rank {} waited for it in {} ({}). Its own last lines, or the "
-           "kernel's log when it ran out of memory, say why; run again to resume.",
+           "the process of rank {} has ended while rank {} waited for it in {} ({}). Its own last lines, or the kernel's log if it ran out "
+           "of memory, show the reason; run again to resume.",
            r, rank_, call_.describe(), where());
     missing += fmt::format("{}{}", missing.empty() ? "" : ", ", r);
   }

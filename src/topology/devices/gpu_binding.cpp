@@ -118,7 +118,7 @@ GpuBinding bind_gpu(const World& world, const Binding& cores, bool share) {
   std::vector<VisibleGpu> mine;
   world.together([&] {
     mine = visible_gpus(cores.units);
-    TESSERA_REQUIRE(!mine.empty(), "rank {} was to use a GPU of {} and sees none", place.rank, place.host);
+    TESSERA_REQUIRE(!mine.empty(), "rank {} was assigned a GPU of {} but finds none", place.rank, place.host);
   });
   const auto visible = gather_gpus(world, mine);
   const auto plan = plan_gpu_binding(visible);
@@ -132,8 +132,8 @@ GpuBinding bind_gpu(const World& world, const Binding& cores, bool share) {
     for (const auto& of_rank : visible)
       for (const VisibleGpu& seen : of_rank) ++ids[seen.id];
     fail(ExitCode::usage,
-         "{} ranks on {} have {} GPU{} between them, and a rank needs one of its own. Start at most {} rank{} on a node, or set "
-         "topology.share_gpu = true to let ranks share, which is for tests: it is slow, or run.device = \"host\"",
+         "{} ranks on {} have {} GPU{} in all, but each rank needs its own. Start at most {} rank{} on a node, or set run.device = "
+         "\"host\". For tests, topology.share_gpu = true lets ranks share a GPU, which is slow",
          place.local_ranks, place.host, ids.size(), ids.size() == 1 ? "" : "s", ids.size(), ids.size() == 1 ? "" : "s");
   });
   use_device(gpu.device);

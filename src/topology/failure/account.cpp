@@ -13,9 +13,9 @@ constexpr std::size_t shown_ranks = 16;
 std::string sentence(const RankNote& rank) {
   if (rank.ended) return "has ended";
   if (rank.behind >= 0)
-    return fmt::format("is heard by way of rank {}. Last heard of {:.0f} s ago: {}", rank.behind, rank.age, rank.note.describe());
+    return fmt::format("reports only by way of rank {}. Last report {:.0f} s ago: {}", rank.behind, rank.age, rank.note.describe());
   if (rank.answered) return rank.note.describe();
-  return fmt::format("does not answer: it is stopped, or its node hangs. Last heard of {:.0f} s ago: {}", rank.age, rank.note.describe());
+  return fmt::format("does not answer: it is stopped, or its node hangs. Last report {:.0f} s ago: {}", rank.age, rank.note.describe());
 }
 
 }  // namespace
@@ -73,10 +73,10 @@ std::string explain_wait(std::span<const RankNote> notes, std::span<const std::s
   std::string missing;
   for (std::size_t i = 0; i < others.size() && i < shown_ranks; ++i)
     missing += fmt::format("\n  rank {} on {} {}", others[i]->rank, hosts[static_cast<std::size_t>(others[i]->rank)], sentence(*others[i]));
-  if (others.size() > shown_ranks) missing += fmt::format("\n  and {} ranks more", others.size() - shown_ranks);
-  const std::string who = waiting.empty() ? "nobody else waits there"
+  if (others.size() > shown_ranks) missing += fmt::format("\n  and {} more ranks", others.size() - shown_ranks);
+  const std::string who = waiting.empty() ? "no other rank waits there"
                                           : fmt::format("{} wait{} there", name_ranks(waiting, hosts), waiting.size() == 1 ? "s" : "");
-  if (others.empty()) return fmt::format("{}, so MPI or the network between them does not go on", who);
+  if (others.empty()) return fmt::format("{}, so MPI or the network between them hangs", who);
   return fmt::format("{}, for:{}", who, missing);
 }
 

@@ -24,9 +24,8 @@ void fail_mpi(const char* call, int status, const char* file, int line) {
   MPI_Initialized(&in_world);
   std::string_view name(call);
   fail(in_world ? ExitCode::lost : ExitCode::environment,
-       "{}:{}: {} failed: {}. See whether a node or the network went down, then run again; the run resumes from its "
-       "last checkpoint.",
-       file, line, name.substr(0, name.find('(')), text);
+       "{}:{}: {} failed: {}. Check whether a node or the network failed, then run again; the run resumes from its last checkpoint.", file,
+       line, name.substr(0, name.find('(')), text);
 }
 
 namespace {
@@ -35,7 +34,7 @@ void require_peers(const WaitLimit& limit) {
   if (!limit.peers) return;
   if (auto rank = limit.may_end ? limit.peers->unexpected_end() : limit.peers->ended_rank())
     fail(ExitCode::lost,
-         "the process of {} has ended during {}. Its own last lines, or the kernel's log when memory ran out, say why; run again to "
+         "the process of {} has ended during {}. Its own last lines, or the kernel's log if memory ran out, show the reason; run again to "
          "resume.",
          limit.peers->name(*rank), limit.what());
 }
@@ -81,7 +80,7 @@ void wait_for(MPI_Request& request, const WaitLimit& limit) {
     const double now = now_seconds();
     waited = patience.waited(now);
     if (limit.aborted && limit.aborted->load())
-      fail(ExitCode::lost, "{} was given up because another lane of this rank has failed", limit.what());
+      fail(ExitCode::lost, "{} was abandoned because another lane of this rank has failed", limit.what());
     if (now - checked > 0.25) {
       checked = now;
       require_peers(limit);

@@ -46,7 +46,7 @@ PeerFile PeerFile::of(int descriptor) {
 
 int PeerFile::open(std::size_t bytes, std::string& reason) const {
   if (!owner.means_the_same_here()) {
-    reason = "its process is in another PID namespace (a container of its own)";
+    reason = "its process is in another PID namespace (its own container)";
     return -1;
   }
   const std::string path = fmt::format("/proc/{}/fd/{}", owner.pid, descriptor);
@@ -66,7 +66,7 @@ int PeerFile::open(std::size_t bytes, std::string& reason) const {
   const int opened = same ? ::open(fmt::format("/proc/self/fd/{}", look).c_str(), O_RDWR | O_CLOEXEC) : -1;
   const int error_number = errno;
   close(look);
-  if (!same) return refused("it is not the memory that was announced (/proc is of another PID namespace)");
+  if (!same) return refused("it is not the announced memory (/proc belongs to another PID namespace)");
   return opened < 0 ? refused(std::strerror(error_number)) : opened;
 }
 

@@ -55,7 +55,8 @@ class Line {
   line.add(": error: the process of rank ");
   line.add(lost);
   line.add(
-      " has ended, and MPI gave up over it. Its own last lines, or the kernel's log when memory ran out, say why; run again to resume.\n");
+      " has ended, and MPI gave up because of it. Its own last lines, or the kernel's log if memory ran out, show the reason; run again to "
+      "resume.\n");
   const bool written = line.write_out();
   peers.has_spoken();
   _exit(written ? status : static_cast<int>(ExitCode::internal));

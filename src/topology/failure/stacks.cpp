@@ -92,7 +92,7 @@ std::string read_stacks(pid_t process, double seconds) {
       if (held.held())
         text += unwinder->stack(threads[i]);
       else if (held.error() == EPERM)
-        why = fmt::format("the system does not allow to look at it (ptrace: {})", std::strerror(EPERM));
+        why = fmt::format("the system does not allow this process to read it (ptrace: {})", std::strerror(EPERM));
       else
         text += fmt::format(" (not to be held: {})", std::strerror(held.error()));
     }

@@ -149,10 +149,10 @@ std::string describe_scarcity(std::int64_t shared_free_bytes, std::int64_t files
   if (shared_free_bytes >= 0 && shared_free_bytes < shared_of_rank * local_ranks)
     text += fmt::format(
         " /dev/shm has {} free, and MPI takes about {} of it for each rank of the node: enlarge it (docker run --shm-size=1g, mount -o "
-        "remount,size=1g /dev/shm), or remove what was left there.",
+        "remount,size=1g /dev/shm), or remove old files there.",
         human_bytes(static_cast<double>(shared_free_bytes)), human_bytes(static_cast<double>(shared_of_rank)));
   if (files_allowed >= 0 && files_allowed - files_open < files_of_rank)
-    text += fmt::format(" This process may open {} files and has {} open, and MPI takes tens of them: raise the limit (ulimit -n 4096).",
+    text += fmt::format(" This process may open {} files and has {} open, and MPI needs tens of them: raise the limit (ulimit -n 4096).",
                         files_allowed, files_open);
   return text;
 }
@@ -206,9 +206,8 @@ MpiStart::MpiStart() {
   auto* start = new FailedStart;  // for handlers: never freed under one
   start->rank_socket = launcher_socket();
   start->words = fmt::format(
-      "tessera: rank {} on {}: error: MPI could not start; its own words stand above.{} Other causes are the network between the nodes, "
-      "and "
-      "an MPI that is not the launcher's.\n",
+      "tessera: rank {} on {}: error: MPI could not start; its own messages are above.{} Other causes are the network between the nodes, "
+      "or an MPI that does not match the launcher.\n",
       launch.rank, launch.host, scarce);
   static const bool registered = std::atexit(explain_failed_start) == 0;
   (void)registered;
@@ -315,13 +314,11 @@ void StartWatch::say(double waited, bool last) const {
     if (waiter.rank < launch_.rank) return;
   const std::string missing = describe_missing(launch_, all);
   if (last)
-    log_line(LogLevel::error,
-             fmt::format(
-                 "the ranks of this launch have waited {} for each other (topology.start_timeout), and the job ends: {}. Look for a node "
-                 "that did not boot, and for a program on one of the ranks that is no tessera.",
-                 seconds_text(waited), missing));
+    log_line(LogLevel::error, fmt::format("the ranks of this launch have waited {} for each other (topology.start_timeout), and the job "
+                                          "ends: {}. Look for a node that did not boot, or a rank that runs another program than tessera.",
+                                          seconds_text(waited), missing));
   else
-    warning("the ranks of this launch have waited {} for each other: {}. At {} (topology.start_timeout) the job ends.",
+    warning("the ranks of this launch have waited {} for each other: {}. After {} (topology.start_timeout) the job ends.",
             seconds_text(waited), missing, seconds_text(options_.timeout_seconds));
 }
 

@@ -186,7 +186,7 @@ void Watch::tell_lost(int rank, int from) {
   // Before others learn of it and end the run.
   if (common_.rank == 0 && rank > 0 && common_.lost < 0)
     if (const WatchMember& member = common_.members[static_cast<std::size_t>(rank)]; member.heard > 0)
-      log_line(LogLevel::warning, fmt::format("rank {} on {} was lost {:.1f} s after it was last heard: {}", rank, common_.host(rank),
+      log_line(LogLevel::warning, fmt::format("rank {} on {} was lost {:.1f} s after its last report: {}", rank, common_.host(rank),
                                               now_seconds() - member.heard, member.note.describe()));
   int none = -1;
   if (!common_.lost.compare_exchange_strong(none, rank)) return;  // the first one: others may have ended over it

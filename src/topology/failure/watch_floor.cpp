@@ -83,8 +83,8 @@ void WatchFloor::pass_on(int ended) {
     common_.send_down(MessageKind::ending, fmt::format("{} {}", status, rank));
     return run_ends(status, rank);
   }
-  last_words_ =
-      fmt::format("rank {} on {} ended the run with status {}, and was lost before it said why", ended, common_.host(ended), status_);
+  last_words_ = fmt::format("rank {} on {} ended the run with status {}, and was lost before it reported the reason", ended,
+                            common_.host(ended), status_);
   take_said();
 }
 

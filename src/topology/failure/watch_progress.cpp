@@ -54,7 +54,7 @@ void WatchProgress::judge(bool ending) {
     if (still >= limit && !still_since_) {
       begin_report(still, limit);
     } else if (still < limit && still_since_) {
-      lines_.push_back({fmt::format("the run goes on after {:.0f} s in which no rank had moved", now - *still_since_), "", false});
+      lines_.push_back({fmt::format("the run continues after {:.0f} s in which no rank had moved", now - *still_since_), "", false});
       still_since_.reset();
     }
   } else {
@@ -159,7 +159,7 @@ void WatchProgress::read_stacks_of(int rank) {
     pthread_setname_np(pthread_self(), "stacks");
     const std::string text = process.means_the_same_here()
                                  ? read_stacks(process.pid, read_seconds)
-                                 : std::string("\n  not read: its process is in another PID namespace (a container of its own)");
+                                 : std::string("\n  not read: its process is in another PID namespace (its own container)");
     std::lock_guard lock(common_.mutex);
     read_ = text.substr(0, most_text);
     common_.wake();

@@ -44,7 +44,7 @@ void WatchQuestions::end_when_answered() {
 
 std::string WatchQuestions::explain(const std::string& wait) {
   std::unique_lock lock(common_.mutex);
-  if (common_.rank != 0 && !reached_) return "nothing is known of the other ranks, since rank 0 could not be reached at the start";
+  if (common_.rank != 0 && !reached_) return "the state of the other ranks is unknown, because rank 0 could not be reached at the start";
   notes_.reset();
   common_.send_up(MessageKind::ask, std::to_string(common_.rank));
   if (common_.rank == 0) common_.wake();
@@ -53,7 +53,7 @@ std::string WatchQuestions::explain(const std::string& wait) {
   if (notes_) return explain_wait(parse_notes(*notes_), common_.plan.hosts, wait);
   const int parent = common_.plan.tree.parent(common_.rank);
   if (parent > 0)
-    return fmt::format("rank 0 on {} does not answer by way of rank {} on {}: one of them is stopped, or its node hangs", common_.host(0),
+    return fmt::format("rank 0 on {} does not answer through rank {} on {}: one of them is stopped, or its node hangs", common_.host(0),
                        parent, common_.host(parent));
   return fmt::format("rank 0 on {} does not answer: it is stopped, or its node hangs", common_.host(0));
 }

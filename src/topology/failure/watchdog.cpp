@@ -39,7 +39,7 @@ std::vector<int> awaited_of(std::span<const RankNote> notes, const char*& why) {
     else
       by_wait[rank.note.waits.begin()->first].push_back(rank.rank);
   }
-  why = "answers no more: it is stopped, or its node hangs";
+  why = "no longer answers: it is stopped, or its node hangs";
   if (!silent.empty()) return silent;
   why = "waits for no rank itself";
   if (!working.empty()) return working;
@@ -68,7 +68,7 @@ StillRun describe_still(std::span<const RankNote> notes, std::span<const std::st
   for (const RankNote& rank : notes) {
     std::string at = place_of(rank.note);
     if (rank.ended) at = "has ended";
-    if (!rank.ended && rank.behind >= 0) at = fmt::format("heard by way of rank {}; last: {}", rank.behind, at);
+    if (!rank.ended && rank.behind >= 0) at = fmt::format("reports through rank {}; last: {}", rank.behind, at);
     if (!rank.ended && rank.behind < 0 && !rank.answered) at = "no answer; last: " + at;
     StillRow& row = rows[{rank.note.work.step, rank.note.work.program, at}];
     row.ranks.push_back(rank.rank);
@@ -78,7 +78,7 @@ StillRun describe_still(std::span<const RankNote> notes, std::span<const std::st
   std::size_t shown = 0;
   for (const auto& [key, row] : rows) {
     if (++shown > most_rows) {
-      still.table += fmt::format("\n  and {} rows more", rows.size() - most_rows);
+      still.table += fmt::format("\n  and {} more rows", rows.size() - most_rows);
       break;
     }
     const auto& [step, program, at] = key;
@@ -87,7 +87,7 @@ StillRun describe_still(std::span<const RankNote> notes, std::span<const std::st
   }
   const char* why = "";
   still.awaited = awaited_of(notes, why);
-  still.cause = still.awaited.empty() ? "all ranks wait in the same collective, so MPI or the network between them does not go on"
+  still.cause = still.awaited.empty() ? "all ranks wait in the same collective, so MPI or the network between them hangs"
                                       : fmt::format("the others wait for {}, which {}", name_ranks(still.awaited, hosts), why);
   return still;
 }

@@ -21,7 +21,7 @@ void require_rows(const io::TokenFile& file, std::int64_t vocab) {
        file.declared_vocab(), vocab,
        of_model ? fmt::format(": it has token {} at position {}", file.facts()->largest_id, file.facts()->largest_at) : "",
        file.declared_vocab(),
-       of_model ? ", with which a model of run.init gets rows for new tokens, or take that token out of the texts" : "");
+       of_model ? ", so that a model of run.init gets rows for new tokens, or remove that token from the texts" : "");
 }
 
 std::int64_t places_of(std::span<const Range> positions) {
@@ -49,9 +49,8 @@ SampleFile::SampleFile(const std::string& path, std::int64_t sequence_length, st
                     PackingOptions{.places = T_, .too_long = data.too_long, .seed = static_cast<std::uint64_t>(seed)});
   samples_ = packed_ ? packed_->rows() : (file_.tokens() - 1) / T_;
   if (samples_ < 1)
-    fail(ExitCode::data,
-         "{} holds {} tokens, fewer than one sample of batch.sequence_length + 1 = {}. Use more text or a shorter sequence.", path,
-         file_.tokens(), T_ + 1);
+    fail(ExitCode::data, "{} has {} tokens, fewer than one sample of batch.sequence_length + 1 = {}. Use more text or a shorter sequence.",
+         path, file_.tokens(), T_ + 1);
   scratch_.resize(static_cast<std::size_t>(T_ + 1));
 }
 
@@ -115,7 +114,7 @@ std::int64_t SampleFile::longest(const Sequence& sequence) const {
 }
 
 std::int64_t SampleFile::read(const Sequence& sequence, std::span<const Range> positions, const MicroBatch& to, std::int64_t row) {
-  TESSERA_REQUIRE(T_ % sequence.parts == 0 && (!packed_ || sequence.parts == 1), "a sample of {} tokens has no {} parts", T_,
+  TESSERA_REQUIRE(T_ % sequence.parts == 0 && (!packed_ || sequence.parts == 1), "a sample of {} tokens cannot be cut into {} parts", T_,
                   sequence.parts);
   if (packed_) return read_packed(sequence.sample, positions, to, row);
   const std::int64_t length = T_ / sequence.parts, first = sequence.sample * T_ + sequence.part * length;

@@ -9,7 +9,7 @@ namespace tessera {
 Documents::Documents(const io::TokenFile& file) : begins_(file.read_documents()) {
   if (begins_.empty())
     fail(ExitCode::data,
-         "{} does not say where its documents begin, which data.document_mask needs: it has no dataset 'documents'. Make the file with "
+         "{} does not store where its documents begin, which data.document_mask needs: it has no dataset 'documents'. Make the file with "
          "`tessera tokenize`, or set data.document_mask = false.",
          file.path());
   const auto fallen = std::ranges::adjacent_find(begins_, std::greater{});
@@ -19,8 +19,8 @@ Documents::Documents(const io::TokenFile& file) : begins_(file.read_documents())
   }
   const auto wrong = begins_.front() != 0 ? begins_.begin() : fallen != begins_.end() ? fallen + 1 : begins_.end() - 1;
   fail(ExitCode::data,
-       "{}: document {} of the dataset 'documents' begins at token {}; the first begins at 0, none before the one that it follows, and all "
-       "before the end at {}. Write it again.",
+       "{}: document {} of the dataset 'documents' begins at token {}. The first must begin at 0, each after the one before, and all "
+       "before the end at {}. Write the file again.",
        file.path(), wrong - begins_.begin(), *wrong, file.tokens());
 }
 

@@ -46,7 +46,7 @@ std::vector<std::int64_t> whole_shares(std::span<const double> weights) {
 
 Interleave::Interleave(std::vector<std::int64_t> shares) : shares_(std::move(shares)), slots_(shares_.size()) {
   const std::int64_t W = std::accumulate(shares_.begin(), shares_.end(), std::int64_t{0});
-  TESSERA_REQUIRE(!shares_.empty() && std::ranges::min(shares_) > 0 && W < std::int64_t{1} << 31, "an interleave has shares above 0");
+  TESSERA_REQUIRE(!shares_.empty() && std::ranges::min(shares_) > 0 && W < std::int64_t{1} << 31, "an interleave needs shares above 0");
   using Job = std::pair<std::int64_t, std::int32_t>;                        // a slot, source
   std::priority_queue<Job, std::vector<Job>, std::greater<>> later, ready;  // by their first slot, by the one before which they are done
   for (std::size_t k = 0; k < shares_.size(); ++k) later.emplace(0, static_cast<std::int32_t>(k));

@@ -20,7 +20,8 @@ PackedRows::PackedRows(const Documents& documents, std::int64_t tokens, const st
     : options_(options) {
   cut(documents, tokens, path);
   if (pieces_.empty())
-    fail(ExitCode::data, "{}: none of its {} documents has two tokens, a first one and a target. Use other data.", path, documents.count());
+    fail(ExitCode::data, "{}: none of its {} documents has two tokens, which a token and its target need. Use other data.", path,
+         documents.count());
   sort_by_row(assign());
 }
 
@@ -33,7 +34,7 @@ void PackedRows::cut(const Documents& documents, std::int64_t tokens, const std:
     if (places > T) {
       if (options_.too_long == TooLong::refuse)
         fail(ExitCode::data,
-             "{}: document {} has {} tokens (from {} on), and a sequence of batch.sequence_length {} takes {}. Set data.too_long to "
+             "{}: document {} has {} tokens (from {} on), but a sequence of batch.sequence_length {} takes {}. Set data.too_long to "
              "\"truncate\" or \"split\", or a longer sequence.",
              path, d, end - begin, begin, T, T + 1);
       ++too_long_;

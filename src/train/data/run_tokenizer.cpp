@@ -63,9 +63,8 @@ RunTokenizer find_files(const Deck& deck, const std::string& run, const std::str
       found = one;
     else if (!io::may_be_same_tokenizer(one.digest, found.digest))
       fail(ExitCode::usage,
-           "{} (digest {}) is another tokenizer than {} ({}).{} A run has one: choose another run.output_dir, or the tokenizer or model "
-           "that "
-           "the run began with.",
+           "{} (digest {}) differs from {} ({}).{} A run has only one tokenizer: choose another run.output_dir, or the tokenizer or model "
+           "that the run started with.",
            found.source, first_digits(found.digest), one.source, first_digits(one.digest), io::settings_differ(found.digest, one.digest));
     else if (!io::has_tokenizer_settings(found.digest))
       found.digest = one.digest;
@@ -73,8 +72,8 @@ RunTokenizer find_files(const Deck& deck, const std::string& run, const std::str
   const std::string& named = deck.data.tokenizer;
   if (!named.empty() && !io::is_tokenizer_digest(named) && !has_tokenizer(named))
     fail(ExitCode::usage,
-         "data.tokenizer: there is no {}/tokenizer.json, and {} is not the digest of one, as token files have it. Name the folder of a "
-         "tokenizer, or the digest that its token files have.{}",
+         "data.tokenizer: {}/tokenizer.json is missing, and {} is not a digest (32 hexadecimal digits). Name the folder of a tokenizer, or "
+         "the digest in its token files.{}",
          named, named, foreign_tokenizer(named) + instead_of_model(named));
   for (const std::string& folder : {io::is_tokenizer_digest(named) ? std::string() : named, deck.run.init,
                                     run.empty() ? run : run + "/tokenizer", checkpoint.empty() ? checkpoint : tokenizer_folder(checkpoint)})
@@ -90,7 +89,7 @@ RunTokenizer find_files(const Deck& deck, const std::string& run, const std::str
 std::string require_chat_template(const std::string& named, const RunTokenizer& tokenizer) {
   if (tokenizer.folder.empty())
     fail(ExitCode::usage,
-         "data.chat_template: the run has no tokenizer, beside which it would keep a chat template. Name one: data.tokenizer = \"DIR\".");
+         "data.chat_template: the run has no tokenizer to store a chat template with. Name one: data.tokenizer = \"DIR\".");
   const std::optional<std::string> text = io::find_chat_template(named);
   if (!text)
     fail(ExitCode::usage, "data.chat_template: {} is neither a file nor one of {}.", named, fmt::join(io::chat_template_names(), ", "));
@@ -123,12 +122,12 @@ RunTokenizer find_tokenizer(const Deck& deck, const std::string& run, const std:
 std::string choose_tokenizer(const std::string& named, const std::string& checkpoint) {
   const std::string folder = named.empty() ? tokenizer_folder(checkpoint) : named, carried = carried_digest(checkpoint);
   if (!named.empty() && io::look_at(named + "/tokenizer.json").nothing())
-    fail(ExitCode::data, "--tokenizer {}: there is no {}/tokenizer.json. Give the folder of a Hugging Face model.{}", named, named,
+    fail(ExitCode::data, "--tokenizer {}: {}/tokenizer.json is missing. Give the folder of a Hugging Face model.{}", named, named,
          foreign_tokenizer(named) + instead_of_model(named));
   if (folder.empty() || carried.empty()) return folder;
   if (const std::string digest = io::tokenizer_digest(folder); !io::may_be_same_tokenizer(digest, carried))
     fail(ExitCode::usage,
-         "{}/tokenizer.json (digest {}) is another tokenizer than that of {} ({}).{} Name the folder of the one that it was trained with.",
+         "{}/tokenizer.json (digest {}) differs from the tokenizer of {} ({}).{} Name the folder of the one that it was trained with.",
          folder, first_digits(digest), checkpoint, first_digits(carried), io::settings_differ(digest, carried));
   if (!io::has_tokenizer_settings(carried)) say_not_compared(checkpoint);
   return folder;
@@ -144,9 +143,9 @@ void require_tokenizer(const RunTokenizer& tokenizer, const SampleFile& file) {
          first_digits(digest), tokenizer.source, first_digits(tokenizer.digest), io::settings_differ(digest, tokenizer.digest), again);
   if (!digest.empty() && !io::has_tokenizer_settings(digest)) say_not_compared(file.path());
   if (file.tokenizer() == "byte")
-    fail(ExitCode::data, "{} holds bytes, and this run's model has a tokenizer of its own, {} (digest {}). {}", file.path(),
-         tokenizer.source, first_digits(tokenizer.digest), again);
-  if (digest.empty()) info("{} does not say whose tokens it holds; they are taken for those of {}", file.path(), tokenizer.source);
+    fail(ExitCode::data, "{} holds bytes, but this run's model has its own tokenizer, {} (digest {}). {}", file.path(), tokenizer.source,
+         first_digits(tokenizer.digest), again);
+  if (digest.empty()) info("{} does not name its tokenizer; its tokens are assumed to be those of {}", file.path(), tokenizer.source);
 }
 
 void require_same_tokenizer(const SampleFile& file, const SampleFile& other) {

@@ -78,9 +78,9 @@ io::TokenSums scan_together(const io::TokenFile& file, std::int64_t vocab, const
 void keep(const io::TokenFile& file) {
   try {
     file.keep();
-    info("{} keeps what was found", io::KeptChecks::path_for(file.path()));
+    info("{} stores the result", io::KeptChecks::path_for(file.path()));
   } catch (const Error& error) {
-    info("the next start checks {} again, since this cannot be kept: {}", file.path(), error.what());
+    info("the next start checks {} again, because the result cannot be stored: {}", file.path(), error.what());
   }
 }
 

@@ -93,9 +93,8 @@ void TrainingData::require_epochs() const {
     if (most_epochs_[k] > 0 && static_cast<double>(interleave_.count(static_cast<int>(k), before_last_step_)) >
                                    most_epochs_[k] * static_cast<double>(files_[k].samples()))
       fail(ExitCode::data,
-           "the run takes {} sequences of {}, which has {}: {:.2f} passes over it, and data.epochs allows {:g}. Lower run.steps (or "
-           "run.epochs) or the "
-           "file's weight in data.weights, or raise data.epochs.",
+           "the run takes {} sequences of {}, which has {}: {:.2f} passes over it, but data.epochs allows {:g}. Lower run.steps (or "
+           "run.epochs) or the file's weight in data.weights, or raise data.epochs.",
            shares_[k].samples, files_[k].path(), files_[k].samples(), epochs(k), most_epochs_[k]);
 }
 
@@ -103,8 +102,7 @@ void TrainingData::require_different_files() const {
   for (std::size_t k = 0; k < files_.size(); ++k)
     for (std::size_t j = 0; j < k; ++j)
       if (files_[k].holds_the_same(files_[j]))
-        fail(ExitCode::data,
-             "{} and {} hold the same tokens. Name one of them in data.train, with the sum of both weights in data.weights.",
+        fail(ExitCode::data, "{} and {} hold the same tokens. Name one of them in data.train, and add up both weights in data.weights.",
              files_[j].path(), files_[k].path());
 }
 
@@ -123,11 +121,11 @@ std::vector<std::string> TrainingData::warnings() const {
   const double most = mixture ? worthwhile_epochs : most_epochs_of_one_file;
   for (std::size_t k = 0; k < files_.size(); ++k)
     if (most_epochs_[k] == 0 && epochs(k) > most)
-      warnings.push_back(fmt::format(
-          "the run passes over {} {:.1f} times; beyond {:g} passes {}. Lower {}, or give it a number in data.epochs to say that it is "
-          "meant.",
-          files_[k].path(), epochs(k), most, mixture ? "repeated text teaches less and less" : "a model learns its text by heart",
-          mixture ? "its weight" : "run.steps or run.epochs"));
+      warnings.push_back(
+          fmt::format("the run passes over {} {:.1f} times; beyond {:g} passes {}. Lower {}, or give the file a number in data.epochs if "
+                      "this is intended.",
+                      files_[k].path(), epochs(k), most, mixture ? "repeated text teaches less and less" : "a model memorises its text",
+                      mixture ? "its weight" : "run.steps or run.epochs"));
   return warnings;
 }
 

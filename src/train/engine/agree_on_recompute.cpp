@@ -13,7 +13,7 @@ MemoryLimits least_of_all(const World& world, MemoryLimits limits) {
   for (auto& limit : limits) {
     constexpr std::int64_t none = std::numeric_limits<std::int64_t>::max();
     for (const std::string& text : world.gather_text(fmt::format("{}", limit ? limit->bytes : none)))
-      if (const std::int64_t bytes = std::stoll(text); bytes != none) lower(limit, {bytes, "what another rank has"});
+      if (const std::int64_t bytes = std::stoll(text); bytes != none) lower(limit, {bytes, "the memory of another rank"});
   }
   return limits;
 }

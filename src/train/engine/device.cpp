@@ -26,10 +26,9 @@ void require_device(RunDevice device) {
   if (device != RunDevice::cuda) return;
 #ifdef TESSERA_CUDA
   if (const std::string why = cuda::why_no_device(); !why.empty())
-    fail(ExitCode::environment,
-         "there is no GPU to use on this machine ({}): run where there is one, or set run.device = \"host\" (or \"auto\")", why);
+    fail(ExitCode::environment, "this machine has no GPU to use ({}): use one that has, or set run.device = \"host\" (or \"auto\")", why);
 #else
-  fail(ExitCode::environment, "this build has no CUDA backend: build with the cuda preset, or choose the host");
+  fail(ExitCode::environment, "this build has no CUDA backend: build with the cuda preset, or set run.device = \"host\"");
 #endif
 }
 
@@ -75,7 +74,7 @@ void require_attention([[maybe_unused]] const ModelShape& shape) {
   for (AttentionPass pass : {AttentionPass::forward, AttentionPass::backward})
     if (const std::string reason = kernels::cuda::why_not_cudnn(attention_shape(shape), pass); !reason.empty())
       fail(ExitCode::environment,
-           "kernels.attention = \"cudnn\", and cuDNN cannot run this model's attention here: {}. Set \"native\" or \"auto\"", reason);
+           "kernels.attention = \"cudnn\", but cuDNN cannot run this model's attention here: {}. Set \"native\" or \"auto\"", reason);
 #endif
 }
 
@@ -84,12 +83,12 @@ void require_fp8([[maybe_unused]] const ModelShape& shape) {
   if (shape.backend != kernels::Backend::cuda || shape.fp8.recipe == Fp8Recipe::none) return;
   if (!cuda::multiplies_fp8())
     fail(ExitCode::environment,
-         "precision.fp8 = \"{}\", and this GPU ({}) has no products in fp8, which begin with compute capability 8.9. Set precision.fp8 = "
-         "\"none\", or run.device = \"host\", which emulates them",
+         "precision.fp8 = \"{}\", but this GPU ({}) has no fp8 products, which need compute capability 8.9. Set precision.fp8 = \"none\", "
+         "or run.device = \"host\", which emulates them",
          word_of(shape.fp8.recipe), cuda::device_model());
   if (shape.fp8.recipe == Fp8Recipe::rowwise && !cuda::is_hopper())
     fail(ExitCode::environment,
-         "precision.fp8 = \"rowwise\", and cuBLASLt has a scale a row on GPUs of compute capability 9.0 alone, which this one ({}) is not. "
+         "precision.fp8 = \"rowwise\", but cuBLASLt scales rows only on GPUs of compute capability 9.0, which this one ({}) does not have. "
          "Set precision.fp8 = \"tensorwise\"",
          cuda::device_model());
 #endif
@@ -104,7 +103,7 @@ void require_true_products(const ModelShape& shape, bool reproducible) {
     if (const std::string fault = kernels::fault_of_products(type, reproducible); !fault.empty())
       fail(ExitCode::environment,
            "oneDNN {} multiplies wrongly on this processor ({}): {}{}, {}. Numbers of a run would be wrong. Start the program with "
-           "ONEDNN_MAX_CPU_ISA=AVX2 in the environment of all ranks, which takes other code of the library, or with another version of "
+           "ONEDNN_MAX_CPU_ISA=AVX2 in the environment of all ranks, which selects other code of the library, or with another version of "
            "oneDNN (libdnnl)",
            kernels::onednn_version(), kernels::onednn_instructions(), name_of(type), reproducible ? ", reproducible" : "", fault);
 }

@@ -43,7 +43,7 @@ kernels::RopeMethod rope_method(RopeMode scaling) {
     case RopeMode::longrope:
       return longrope;
   }
-  fail(ExitCode::internal, "model.rope_scaling {} has no method", static_cast<int>(scaling));
+  fail(ExitCode::internal, "model.rope_scaling {} has no implementation", static_cast<int>(scaling));
 }
 
 /// Of each tier the most that a plan has.
@@ -83,7 +83,7 @@ Engine::Engine(std::vector<RunPlan> phases, const EngineOptions& options, RankLi
       optimizers_(chosen_optimizers(plan_.request.deck.optimizer)),
       counts_targets_(plan_.request.group(axes({Axis::tp})).rank == 0) {
   for (std::size_t k = 1; k < phases_.size(); ++k) require_same_places(plan_, phases_[k]);
-  if (plan_.request.training()) TESSERA_REQUIRE(used_ == room_, "the bytes that tasks touch differ from the planned ones");
+  if (plan_.request.training()) TESSERA_REQUIRE(used_ == room_, "the bytes that tasks use differ from the planned ones");
   const bool on_gpu = schedule().shape.backend == kernels::Backend::cuda;
   if (on_gpu) clear_device();
   make_ready();
@@ -147,7 +147,7 @@ void Engine::begin_in(std::size_t phase) {
 
 void Engine::enter(std::size_t phase) {
   if (phase == phase_) return;
-  TESSERA_REQUIRE(copy_ != StateCopy::awaited, "a phase is entered while its state is to be copied");
+  TESSERA_REQUIRE(copy_ != StateCopy::awaited, "a phase starts while its state is still to be copied");
   settle();
   const std::vector<io::CheckpointValue> values = state_.values().saved();
   begin_in(phase);
@@ -370,7 +370,7 @@ void Engine::settle() {
 }
 
 const ModelState& Engine::state() const {
-  TESSERA_REQUIRE(!pending_, "the state is asked for while an update is pending");
+  TESSERA_REQUIRE(!pending_, "the state is read while an update is pending");
   return state_;
 }
 

@@ -41,7 +41,7 @@ std::optional<MemoryLimit> disk_limit(const Deck& deck, int sharing) {
     const auto share =
         static_cast<std::int64_t>(std::min<std::uintmax_t>(room.available, std::numeric_limits<std::int64_t>::max() / 64)) / sharing;
     lower(least, {share * static_cast<std::int64_t>(folders.size()),
-                  fmt::format("the free room of {} for each of the node's {} ranks{}", folder, sharing,
+                  fmt::format("the free space of {} for each of the node's {} ranks{}", folder, sharing,
                               folders.size() > 1 ? fmt::format(", in each of {} folders", folders.size()) : "")});
   }
   return least;
@@ -54,8 +54,8 @@ MemoryLimits limits_here(const Deck& deck, int ranks, const Sharing& sharing) {
   auto &gpu = limits[static_cast<std::size_t>(MemoryKind::device)], &host = limits[static_cast<std::size_t>(MemoryKind::host)];
   if (deck.memory.host == 0) {
     const MemoryLimit share{static_cast<std::int64_t>(node_memory().available) / sharing.node,
-                            fmt::format("the share of this node's free memory ({} ranks on the node; where the system gives a machine its "
-                                        "memory as it is used, memory.host says what it can have)",
+                            fmt::format("the share of this node's free memory ({} ranks on the node; if the system assigns a machine's "
+                                        "memory only when it is used, set memory.host to the real limit)",
                                         sharing.node)};
     lower(host, share);
     if (deck.run.device != RunDevice::cuda) lower(limits[static_cast<std::size_t>(kernel_memory(deck))], share);  // the same chips

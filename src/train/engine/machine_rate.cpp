@@ -103,7 +103,7 @@ MachineProfile machine_of_run(const Deck& deck) {
   MachineProfile machine = require_machine(deck.run.machine);
   if (machine.device != word_of(deck.run.device))
     fail(ExitCode::usage,
-         "run.machine \"{}\": its ranks compute on \"{}\", and those of this run on \"{}\"; name a profile of such a machine",
+         "run.machine \"{}\": its ranks compute on \"{}\", but this run's ranks on \"{}\"; name a profile of such a machine",
          deck.run.machine, machine.device, word_of(deck.run.device));
   return machine;
 }

@@ -76,7 +76,7 @@ const std::string& RankMemory::buffer_at(const void* address) const {
   for (std::size_t b = 0; b < buffers.size(); ++b)
     if (const std::int64_t offset = plan_.memory.offset[b]; buffers[b].tier == Tier::nvme && offset <= at && at < offset + buffers[b].bytes)
       return buffers[b].name;
-  fail(ExitCode::internal, "no buffer lies at byte {} of the spill file", at);
+  fail(ExitCode::internal, "no buffer is at byte {} of the spill file", at);
 }
 
 void RankMemory::copy(void* to, const void* from, std::int64_t bytes) const {

@@ -93,9 +93,9 @@ void RunValueState::load(const io::CheckpointReader& reader) const {
         !EvaluationRecord::names(saved.name))
       left.push_back(saved.name);
   if (plan_.request.rank == 0 && !left.empty())
-    info("{} has values that this deck's run keeps none of; they are left: {}", reader.folder(), names_of(left));
+    info("{} has values that this deck's run does not keep; they are dropped: {}", reader.folder(), names_of(left));
   if (plan_.request.rank == 0 && !anew.empty())
-    info("{} has none of these values of the run, which begin anew: {}", reader.folder(), names_of(anew));
+    info("{} lacks these values of the run, which start from their initial values: {}", reader.folder(), names_of(anew));
 }
 
 }  // namespace tessera

@@ -33,8 +33,8 @@ void require_same_places(const RunPlan& first, const RunPlan& other) {
     const Unit &mine = unit_of(first, one[h]), &theirs = unit_of(other, two[h]);
     const bool same = is_alike(one[h], two[h]) && mine.name == theirs.name && mine.slots == theirs.slots;
     TESSERA_REQUIRE(same && place_of(first, one[h]) == place_of(other, two[h]),
-                    "{} of {} lies where another phase has {} of {}, on rank {}", one[h].group, mine.name, two[h].group, theirs.name,
-                    first.request.rank);
+                    "{} of {} is stored where another phase stores {} of {}, on rank {}", one[h].group, mine.name, two[h].group,
+                    theirs.name, first.request.rank);
   }
   TESSERA_REQUIRE(std::ranges::equal(first.schedule.values, other.schedule.values, {}, &RunValue::name, &RunValue::name),
                   "phases carry other values of the run");

@@ -31,8 +31,8 @@ void require_same_groups(const Deck& deck, const std::vector<Parameter>& table, 
   for (const auto& [tensor, states] : mine)
     if (const auto found = saved.find(tensor); found == saved.end() || found->second != states)
       fail(ExitCode::checkpoint,
-           "{}: {} was updated by an optimizer that keeps {}, and this deck's keeps {}. Set the optimizer.groups that saved it (`tessera "
-           "inspect` shows its deck), or begin a run with its weights alone: `tessera consolidate {} FOLDER`, and run.init = \"FOLDER\".",
+           "{}: {} was updated by an optimizer that keeps {}, but this deck's keeps {}. Set the optimizer.groups that saved it (`tessera "
+           "inspect` shows its deck). Or start a run from its weights: `tessera consolidate {} FOLDER`, and run.init = \"FOLDER\".",
            reader.folder(), tensor, found == saved.end() ? "nothing" : fmt::format("{}", fmt::join(found->second, ", ")),
            fmt::join(states, ", "), reader.folder());
 }
@@ -53,7 +53,7 @@ void require_same_optimizer(const OptimizerKeys& keys, const io::CheckpointReade
   if (has_weights_alone(reader) || std::ranges::equal(there, groups)) return;
   fail(ExitCode::checkpoint,
        "{} holds the state of another optimizer: {}; optimizer.type = \"{}\" keeps {}. Set the optimizer that saved it (`tessera inspect` "
-       "shows its deck), or begin a run with its weights alone: `tessera consolidate {} FOLDER`, and run.init = \"FOLDER\".",
+       "shows its deck). Or start a run from its weights: `tessera consolidate {} FOLDER`, and run.init = \"FOLDER\".",
        reader.folder(), fmt::join(there, ", "), keys.type, fmt::join(groups, ", "), reader.folder());
 }
 

@@ -35,8 +35,8 @@ void draw_uniform(std::span<float> out, double deviation, std::uint64_t seed, st
 
 [[noreturn]] void fail_of_value(const io::CheckpointReader& reader, const std::string& what) {
   fail(ExitCode::numerics,
-       "{}: {}: the checkpoint was saved after something had gone wrong, or altered. Begin with an older one: run.resume=PATH, where "
-       "`tessera verify` of the run's folder says which are whole.",
+       "{}: {}: the checkpoint was saved after a fault, or was altered. Start from an older one: run.resume=PATH. `tessera verify` of the "
+       "run's folder shows which ones are whole.",
        reader.folder(), what);
 }
 

@@ -24,9 +24,9 @@ std::optional<CopiesRecord> read_copies_record(const RunFolder& folder) {
     found.from = record.at("from").get<std::string>(), found.from_step = record.at("from_step").get<std::int64_t>();
     return found;
   } catch (const JsonError& error) {
-    warning("{}: it cannot be understood ({}): copies in the memory of nodes are not looked for", path, error.what());
+    warning("{}: it cannot be parsed ({}), so in-memory replicas are not used", path, error.what());
   } catch (const Error& error) {
-    warning("{} Copies in the memory of nodes are not looked for.", error.what());
+    warning("{} In-memory replicas are not used.", error.what());
   }
   return {};
 }

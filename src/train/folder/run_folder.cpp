@@ -66,7 +66,7 @@ void require_writable(const std::string& path) {
   io::PathState there = io::look_at(at.string());
   for (; at.has_relative_path() && there.nothing(); there = io::look_at(at.string())) at = at.parent_path();
   if (there.unknown())
-    fail(ExitCode::environment, "{}: cannot read it: {}. Mend the path or the file system, or choose another run.output_dir.", at.string(),
+    fail(ExitCode::environment, "{}: cannot read it: {}. Fix the path or the file system, or choose another run.output_dir.", at.string(),
          there.reason);
   if (there.kind != io::PathState::Kind::folder)
     fail(ExitCode::environment, "cannot make {}: {} is not a folder. Choose another run.output_dir.", path, at.string());
@@ -86,7 +86,7 @@ RunLock held_now(const RunFolder& folder) {
 RunLock held_anew(const RunFolder& folder) {
   RunLock lock = held_now(folder);
   if (io::look_at(folder.deck()).exists())
-    fail(ExitCode::environment, "another run has begun in {} while an earlier one was moved aside. Choose another run.output_dir.",
+    fail(ExitCode::environment, "another run has started in {} while an earlier one was moved aside. Choose another run.output_dir.",
          folder.path);
   return lock;
 }
@@ -141,21 +141,21 @@ void begin_anew(StartPoint& start) {
 }
 
 void examine_run_folder(const Deck& deck, StartPoint& start) {
-  TESSERA_REQUIRE(start.lock.held(), "what is found in a folder that another run may write in is nothing to decide by");
+  TESSERA_REQUIRE(start.lock.held(), "the contents of a folder are used without its lock");
   const RunFolder& folder = start.folder;
   std::string why;
   if (holds_another_deck(deck, folder, why)) {
     if (!deck.run.overwrite)
       fail(ExitCode::usage,
-           "{} holds a run of another deck:{}\nChoose another run.output_dir, put these keys back, or set run.overwrite=true (the earlier "
-           "run is kept beside it as {}.old-N).",
+           "{} holds a run of another deck:{}\nChoose another run.output_dir, restore these keys, or set run.overwrite=true (the earlier "
+           "run is kept as {}.old-N).",
            folder.path, why, folder.path);
     start.move_aside = true;
   } else if (deck.run.resume == "never" && holds_checkpoints(folder)) {
     if (!deck.run.overwrite)
       fail(ExitCode::usage,
-           "run.resume = \"never\" and {} holds checkpoints that a new run would mix with. Set run.overwrite=true to move them aside, or "
-           "choose another run.output_dir.",
+           "run.resume = \"never\", but {} holds checkpoints that would mix with those of a new run. Set run.overwrite=true to move them "
+           "aside, or choose another run.output_dir.",
            folder.path);
     start.move_aside = true;
   }
@@ -208,11 +208,11 @@ void RunClaim::renew() {
   write();
   if (moved)
     warning(
-        "{} is gone: somebody moved or removed it while this run writes in it. It was made again and the run saves there; checkpoints from "
-        "before are where it was moved to, and a start before the next save would not find them.",
+        "{} was moved or removed while this run writes in it. The run created it again and saves there. Earlier checkpoints are where the "
+        "folder was moved to, and a start before the next save would not find them.",
         folder_.path);
   else
-    warning("{} was removed or replaced while this run writes in its folder: it was made again.", folder_.lock());
+    warning("{} was removed or replaced while this run writes in its folder: the run created it again.", folder_.lock());
 }
 
 std::string last_staging(const RunFolder& folder) {

@@ -78,7 +78,7 @@ bool RunLock::wait(double seconds, double patience) {
     if (std::exchange(said_of_, owner + (leaving ? leaves : "")) != owner + (leaving ? leaves : ""))
       warning(
           "another run is writing in {}: {}. {}", folder_, owner,
-          leaving ? "It saves and leaves: this start goes on after it." : fmt::format("This start waits {:g} s for it to end.", patience));
+          leaving ? "It saves and ends: this start continues after it." : fmt::format("This start waits {:g} s for it to end.", patience));
     if (now_seconds() - begin >= seconds) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
@@ -99,7 +99,7 @@ bool RunLock::try_to_hold() {
       close(file);
       return false;
     }
-    warning("{} cannot be locked ({}): nothing keeps a second run out", path(), std::strerror(reason));
+    warning("{} cannot be locked ({}): a second run could write here too", path(), std::strerror(reason));
     break;
   }
   descriptor_ = file;
@@ -130,7 +130,7 @@ int RunLock::open_file() {
     if (file < 0 && errno == EEXIST) file = open(path().c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (struct stat there = {}; file >= 0 && (fstat(file, &there) != 0 || !S_ISREG(there.st_mode))) {
       close(file);
-      fail(ExitCode::storage, "{}: this is no regular file, where a run's lock must lie. Move it away, then run again.", path());
+      fail(ExitCode::storage, "{}: this is not a regular file, but a run's lock must be one. Move it away, then run again.", path());
     }
     if (file >= 0) return file;
     if (errno != ENOENT || tries == 100) io::fail_storage("open", path(), errno);
@@ -141,7 +141,7 @@ void RunLock::sign() {
   before_ = text_of(path());
   if (!before_.empty() && !before_.starts_with("process ")) {
     before_.clear(), close(std::exchange(descriptor_, -1));
-    fail(ExitCode::storage, "{}: this is no lock of a run: something else has its name. Move it away, then run again.", path());
+    fail(ExitCode::storage, "{}: this is not a run's lock, but it has its name. Move it away, then run again.", path());
   }
   char host[256] = "";
   gethostname(host, sizeof host - 1);
@@ -214,12 +214,12 @@ void require_seen_by_all(const World& world, const std::string& folder, const st
       }
       const io::PathState there = io::look_at(lock);
       fail(ExitCode::environment,
-           "rank {} on {} does not see the run's folder: rank 0 on {} holds {}, and for rank {} that is {}, where {}. Start all ranks from "
+           "rank {} on {} does not see the run's folder: rank 0 on {} holds {}, but for rank {} that is {}, where {}. Start all ranks from "
            "one folder, or give run.output_dir as an absolute path on a file system that all nodes share.",
            world.rank(), world.place().host, host, of_rank_0, world.rank(), here,
-           there.nothing()   ? "no run.lock stands"
+           there.nothing()   ? "there is no run.lock"
            : there.unknown() ? fmt::format("run.lock cannot be read ({})", there.reason)
-                             : "another run.lock stands");
+                             : "there is another run.lock");
     }
   });
 }

@@ -15,11 +15,9 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& fault) {
   fail(ExitCode::checkpoint,
-       "{} The run does not start anew over a checkpoint that is there and cannot be read. Mend it, or choose: run.resume=newest-good "
-       "goes on "
-       "from the newest checkpoint that verifies; run.resume=PATH from the one that you name; run.resume=never run.overwrite=true moves "
-       "the run "
-       "aside and begins another.",
+       "{} The run does not start over while it has a checkpoint that cannot be read. Fix it, or choose: run.resume=newest-good resumes "
+       "from the newest checkpoint that passes verification; run.resume=PATH from the one that you name; run.resume=never "
+       "run.overwrite=true moves the run aside and starts another.",
        fault);
 }
 
@@ -90,7 +88,7 @@ Origin go_on(const io::Head& head) {
 }
 
 Origin newest_good(const io::CheckpointSurvey& survey, const io::Head& head) {
-  if (!survey.fault.empty()) fail(ExitCode::checkpoint, "{} Nothing in it can be reached: mend the path or the file system.", survey.fault);
+  if (!survey.fault.empty()) fail(ExitCode::checkpoint, "{} The folder cannot be accessed: fix the path or the file system.", survey.fault);
   Origin start;
   if (!survey.latest_fault.empty()) warning("run.resume = newest-good skipped latest: {}", survey.latest_fault);
   for (const io::CheckpointEntry& entry : survey.entries)
@@ -103,8 +101,8 @@ Origin newest_good(const io::CheckpointSurvey& survey, const io::Head& head) {
     start.candidates.insert(start.candidates.begin(), survey.latest->path);
   if (start.candidates.empty() && !(survey.entries.empty() && survey.latest_fault.empty()))
     fail(ExitCode::checkpoint,
-         "{}: none of its checkpoints can be read. Name another one by run.resume=PATH, or begin anew with "
-         "run.resume=never run.overwrite=true.",
+         "{}: none of its checkpoints can be read. Name another one by run.resume=PATH, or start over with run.resume=never "
+         "run.overwrite=true.",
          survey.root);
   return start;
 }
@@ -123,23 +121,22 @@ Origin find_origin(const std::string& resume, const std::string& checkpoints) {
   const std::optional<std::int64_t> own = own_step(resume, checkpoints);
   if (own == -1) return go_on(head);
   if (own && is_best_of_current_line(resume, survey, current_lineage(record, head))) {
-    info("run.resume: this run went back to its best checkpoint already, and step {} is the best since; to go back there name {}/{}", *own,
+    info("run.resume: this run returned to its best checkpoint already, and step {} is the best since; to return there name {}/{}", *own,
          checkpoints, io::checkpoint_name(*own));
     return go_on(head);
   }
   if (own) {
     if (!went_back_to(current_lineage(record, head), *own, survey)) return {.checkpoint = resume, .candidates = {}, .goes_back = true};
     info(
-        "run.resume: this run went back to step {} already and goes on with what it has saved since; to go back once more begin another "
-        "run "
-        "there, run.output_dir=NEW run.resume={}",
+        "run.resume: this run returned to step {} already, and continues from its later checkpoints; to start there again, start another "
+        "run: run.output_dir=NEW run.resume={}",
         *own, resume);
     return go_on(head);
   }
   const bool nothing = !head.entry && head.fault.empty(), mistyped = io::look_at(resume).nothing() && !began_from(resume, record, head);
   if (nothing || mistyped) return {.checkpoint = resume, .candidates = {}};  // a path that is not there is refused where it is opened
   const Origin start = go_on(head);
-  info("run.resume = {} begins a run; this one has checkpoints of its own already and goes on from {}", resume, start.checkpoint);
+  info("run.resume = {} starts a run, but this one has its own checkpoints already and resumes from {}", resume, start.checkpoint);
   return start;
 }
 
@@ -147,7 +144,7 @@ std::vector<std::string> checkpoints_before(const std::string& checkpoints, cons
                                             std::int64_t older) {
   const io::CheckpointSurvey survey = io::survey_checkpoints(checkpoints);
   if (!survey.fault.empty())
-    fail(ExitCode::checkpoint, "{} The run cannot go back by itself: mend the path or the file system.", survey.fault);
+    fail(ExitCode::checkpoint, "{} The run cannot roll back by itself: fix the path or the file system.", survey.fault);
   std::vector<io::CheckpointEntry> entries;
   for (const io::CheckpointEntry& entry : io::by_descent(survey, lineage))
     if (entry.step < step && io::descends(entry, lineage)) entries.push_back(entry);

@@ -24,7 +24,7 @@ std::vector<std::string> checkpoints_for(const std::string& checkpoints, const i
                                          std::int64_t every) {
   const io::CheckpointSurvey survey = io::survey_checkpoints(checkpoints);
   if (!survey.fault.empty())
-    fail(ExitCode::checkpoint, "{} The run cannot go back by itself: mend the path or the file system.", survey.fault);
+    fail(ExitCode::checkpoint, "{} The run cannot roll back by itself: fix the path or the file system.", survey.fault);
   const io::CheckpointLine& begin = lineage.front();
   const std::int64_t far = target - 2 * every;  // steps before it are no price for the same numbers
   std::vector<std::string> near, after, rest;

@@ -14,9 +14,10 @@ std::string describe(const DifferentCopies& copies, const std::vector<std::strin
   const int other = copies.ranks[1].front();
   const std::string& host = hosts[static_cast<std::size_t>(other)];
   if (copies.ranks[0].size() > copies.ranks[1].size())
-    return fmt::format("{}: the copy of rank {} on {} differs from those of the others", copies.what, other, host);
-  return fmt::format("{}: those of ranks {} and {} (on {}) differ, and as many have the one as the other; the step made again will tell",
-                     copies.what, copies.ranks[0].front(), other, host);
+    return fmt::format("{}: the copy of rank {} on {} differs from the other copies", copies.what, other, host);
+  return fmt::format(
+      "{}: the copies of ranks {} and {} (on {}) differ, each with equally many ranks; repeating the step will show which one is wrong",
+      copies.what, copies.ranks[0].front(), other, host);
 }
 
 }  // namespace
@@ -59,7 +60,7 @@ void CopiesWatch::say_who_was_wrong(std::int64_t step, const std::vector<CopyDig
   suspected_.clear();
   for (const std::string& of_rank : run_.world.gather_text(wrong)) {
     if (of_rank.empty() || run_.world.rank() != 0) continue;
-    const std::string line = fmt::format("step {} was made again, and what had been wrong before is: {}", step, of_rank);
+    const std::string line = fmt::format("step {} was repeated, and the wrong copy before it was: {}", step, of_rank);
     progress_.warn(line);
     run_.ledger.warned(step, line);
   }

@@ -67,7 +67,8 @@ Verdict Evaluation::evaluate(std::int64_t done, bool in_rows) {
   const std::optional<StepReport> whole = run_.feed.evaluate(stop_requested);
   if (!whole) {
     const std::string line = fmt::format(
-        "step {}: the evaluation was broken off, since the run was asked to stop; the same command makes it when the run goes on", done);
+        "step {}: the evaluation was interrupted, because the run was asked to stop; the same command repeats it when the run resumes",
+        done);
     progress_.note(line);
     return Verdict::stop;
   }
@@ -79,15 +80,11 @@ Verdict Evaluation::evaluate(std::int64_t done, bool in_rows) {
   if (in_rows) metrics_.record({{"step", done}, {"val_loss", evaluated.loss}, {"best_val_loss", record.best}});
   run_.ledger.evaluated(done, now_seconds() - begin, evaluated.loss);
   if (!comparable)
-    progress_.note(
-        fmt::format("step {}: this evaluation has other targets than those before, and is the first that later ones are compared "
-                    "with",
-                    done));
+    progress_.note(fmt::format("step {}: this evaluation has other targets than earlier ones; later ones are compared with it", done));
   progress_.note(fmt::format("step {}: validation loss {:.4f}{}", done, evaluated.loss, describe(record, keys, done)));
   if (!record.exhausts(keys.patience) || done == run_.deck.run.steps) return Verdict::go_on;
   const std::string why = fmt::format(
-      "step {}: the last {} evaluations brought no improvement{} (evaluate.patience), and the run ends here. The best was that of step {}, "
-      "{:.4f}{}",
+      "step {}: the last {} evaluations brought no improvement{} (evaluate.patience), so the run ends here. The best was step {}, {:.4f}{}",
       done, record.without, keys.min_improvement > 0 ? fmt::format(" of more than {}", keys.min_improvement) : "", record.best_step,
       record.best, run_.deck.checkpoint.keep_best ? fmt::format(": {}/best", run_.folder.checkpoints()) : "");
   progress_.note(why);

@@ -11,16 +11,15 @@ namespace tessera {
 namespace {
 
 constexpr RunFigure figures_of_run[] = {
-    {"run_steps", [](const ExposedRun& s) { return s.steps; }, "Steps that the run shall have in the end."},
+    {"run_steps", [](const ExposedRun& s) { return s.steps; }, "Steps that the run will have at its end."},
     {"ranks", [](const ExposedRun& s) { return s.ranks; }, "Ranks of this start."},
-    {"launch_time_seconds", [](const ExposedRun& s) { return s.launched; },
-     "When this start was launched, since the begin of 1970 in UTC."},
+    {"launch_time_seconds", [](const ExposedRun& s) { return s.launched; }, "Time when this start was launched, since 1970 in UTC."},
     {"unsaved_since_time_seconds", [](const ExposedRun& s) { return s.unsaved_since; },
-     "When the work began that a kill would lose: the newest checkpoint's save, or this start."},
-    {"save_bytes", [](const ExposedRun& s) { return s.save_bytes; }, "What a checkpoint takes on the disk."},
-    {"free_bytes", [](const ExposedRun& s) { return s.free_bytes; }, "What is free there, as it was at most ten seconds and a step ago."},
+     "Time since when a kill would lose work: the newest checkpoint's save, or this start."},
+    {"save_bytes", [](const ExposedRun& s) { return s.save_bytes; }, "Size of a checkpoint on the disk."},
+    {"free_bytes", [](const ExposedRun& s) { return s.free_bytes; }, "Free space on that disk, at most ten seconds and a step old."},
     {"not_finite", [](const ExposedRun& s) { return s.not_finite ? 1.0 : 0.0; },
-     "1 where loss or gradient of the last step were no numbers: the run ends by that."},
+     "1 if loss or gradient of the last step were not finite, which ends the run; else 0."},
 };
 
 /// From a millisecond to quarters of an hour: 1, 2.5 and 5 of each power of ten.
@@ -84,7 +83,7 @@ void ExposedFigures::row(const io::MetricRow& row) {
 
 io::Families ExposedFigures::families(const ExposedRun& state) const {
   io::Families all;
-  all.push_back({.name = "tessera_info", .help = "What the run is.", .samples = {{.labels = join(run_, info_), .value = 1}}});
+  all.push_back({.name = "tessera_info", .help = "Labels that describe the run.", .samples = {{.labels = join(run_, info_), .value = 1}}});
   for (const RunFigure& figure : figures_of_run)
     all.push_back({.name = fmt::format("tessera_{}", figure.name),
                    .help = std::string(figure.help),

@@ -62,8 +62,8 @@ std::unique_ptr<io::MetricsEndpoint> open_exposition(const MetricsKeys& keys) {
     std::error_code ignored;
     if (!std::filesystem::is_directory(keys.prometheus_folder, ignored) || access(keys.prometheus_folder.c_str(), W_OK | X_OK) != 0)
       fail(ExitCode::environment,
-           "metrics.prometheus_folder = \"{}\" is no folder that this user may write to. Name the one that the node exporter reads "
-           "(its --collector.textfile.directory), or leave the key out",
+           "metrics.prometheus_folder = \"{}\" is not a folder that this user may write to. Name the one that the node exporter reads (its "
+           "--collector.textfile.directory), or leave the key out",
            keys.prometheus_folder);
   }
   if (keys.prometheus.empty()) return nullptr;
@@ -89,7 +89,7 @@ Exposition::Exposition(const RunParts& run) : run_(run) {
     publish();  // first: whoever reads the target finds figures there
     if (run.endpoint) {
       write_target(run.folder, run.endpoint->address(), run.world.place().host, labels);
-      info("figures for Prometheus: http://{}/metrics; {} is a list of targets that says so", run.endpoint->address().str(),
+      info("figures for Prometheus: http://{}/metrics; {} is a list of targets with this address", run.endpoint->address().str(),
            run.folder.prometheus());
     }
   });

@@ -8,14 +8,14 @@ namespace tessera {
 namespace {
 
 constexpr GoodputPart parts[] = {
-    {"productive", &Goodput::productive, "steps that stand"},
-    {"stalled", &Goodput::stalled, "steps that stood still: what they took beyond the median of the steps before them"},
+    {"productive", &Goodput::productive, "steps whose result was kept"},
+    {"stalled", &Goodput::stalled, "steps that stalled: their time beyond the median of the steps before them"},
     {"saving", &Goodput::saving, "steps that waited for saves"},
     {"evaluating", &Goodput::evaluating, "evaluations"},
     {"starting", &Goodput::starting, "from each launch to its first step"},
-    {"lost", &Goodput::lost, "steps that a later start did once more"},
+    {"lost", &Goodput::lost, "steps that a later start repeated"},
     {"queued", &Goodput::queued, "from a start's last sign of life to the next launch"},
-    {"other", &Goodput::other, "all else"},
+    {"other", &Goodput::other, "everything else"},
 };
 
 double number_of(const Json& fields, std::string_view key, double otherwise = 0) {

@@ -39,14 +39,15 @@ Verdict Guards::after(const StepEnd& end) {
     const std::string what = fmt::format("step {}: {}", end.done, describe_spikes(report));
     if (spike == SpikeMode::rollback) return go_back(end, what);
     if (report.passed_over)
-      say(end, what + "; it moves nothing (guards.spike)");
+      say(end, what + "; the step changes no weights (guards.spike)");
     else if (!report.limit)
       say(end, what);
   }
   const bool bad = report.spikes == 0 && (report.passed_over || report.not_finite) && !report.lowest;
   const std::string found = bad ? diagnose(end) : "";
   if (bad && report.passed_over)
-    say(end, fmt::format("step {}: the loss or a gradient is not finite; it moves nothing (guards.skip_limit). {}", end.done, found));
+    say(end,
+        fmt::format("step {}: the loss or a gradient is not finite; the step changes no weights (guards.skip_limit). {}", end.done, found));
   if (!report.not_finite) return Verdict::go_on;
   if (spike == SpikeMode::rollback && !report.lowest)
     return go_back(end, fmt::format("step {}: the loss or a gradient is not finite. {}", end.done, found));
@@ -69,7 +70,7 @@ std::string Guards::diagnose(const StepEnd& end) {
   const bool mine = run_.engine.own_sums().not_finite;
   const std::optional<Finding> finding = run_.engine.find_not_finite();  // settles a late update, which the state is looked at after
   if (const std::string state = first_line(run_.world, run_.engine.state_not_finite()); !state.empty())
-    return fmt::format("Weights or optimizer state were bad first: {}.", state);
+    return fmt::format("Weights or optimizer state were wrong before the step: {}.", state);
   const std::int64_t end_of_step = run_.engine.run_values().sample_cursor,
                      begin = end_of_step - samples_of_step(run_.engine.planned().request.deck.batch);
   const std::string data =
@@ -79,34 +80,31 @@ std::string Guards::diagnose(const StepEnd& end) {
                                                               : "");
       !task.empty())
     return fmt::format("{} First on {}.", data, task);
-  const std::string seen = first_line(run_.world, mine ? "it has met a value that is not finite" : "");
+  const std::string seen = first_line(run_.world, mine ? "it has found a value that is not finite" : "");
   if (end.report.overflow) return fmt::format("{} A gradient exceeds the range of exact sums.", data);
-  return fmt::format("{} Computed once more the step is finite: a processor or memory has erred ({}).", data,
-                     seen.empty() ? "no rank has seen where" : seen);
+  return fmt::format("{} Computed again, the step is finite: a processor or memory has made an error ({}).", data,
+                     seen.empty() ? "no rank has found where" : seen);
 }
 
 void Guards::end_run(const StepEnd& end, const std::string& found) {
   saver_.finish();
   const std::string& last = saver_.last();
-  const std::string again = last.empty() ? "and the new keys; there is no checkpoint to begin from."
-                                         : fmt::format(
-                                               "run.resume={} and the new keys, or an earlier checkpoint where that one has gone "
-                                               "wrong already.",
-                                               last);
+  const std::string again =
+      last.empty() ? "and the new keys; there is no checkpoint to start from."
+                   : fmt::format("run.resume={} and the new keys, or an earlier checkpoint if that one has the fault already.", last);
   const std::int64_t limit = run_.deck.guards.skip_limit;
-  const std::string before = limit > 0 ? fmt::format(", after {} that were passed over (guards.skip_limit)", limit) : "";
+  const std::string before = limit > 0 ? fmt::format(", after {} skipped ones (guards.skip_limit)", limit) : "";
   // The sums leave out what is not a number, so loss and norm would say nothing here.
   run_.world.together([&] {
     if (end.report.lowest)
       fail(ExitCode::numerics,
-           "step {}: the loss or a gradient is not finite {}. That makes another run, with a folder of its own: the same command with "
+           "step {}: the loss or a gradient is not finite {}. That is another run, with its own folder: the same command with "
            "run.output_dir=NEW {}",
            end.done, lowest_scale_advice(run_.deck.precision.loss_scale, end.report.loss_scale), again);
     fail(ExitCode::numerics,
-         "step {}: {}{}; weights were left as they were before this step. {}{}Look at the data of this step, or change what the model is "
-         "trained "
-         "with, for example optimizer.learning_rate or learning_rate.warmup_steps. That makes another run, with a folder of its own: the "
-         "same command with run.output_dir=NEW {}",
+         "step {}: {}{}; the weights are those from before this step. {}{}Look at the data of this step, or change the training, for "
+         "example optimizer.learning_rate or learning_rate.warmup_steps. That is another run, with its own folder: the same command with "
+         "run.output_dir=NEW {}",
          end.done,
          end.report.spikes     ? describe_spikes(end.report)
          : end.report.overflow ? "a gradient exceeds the range of exact sums (run.reproducible)"
@@ -122,8 +120,8 @@ void Guards::require_finite_evaluation(std::int64_t done, const StepReport& repo
   const std::string& last = saver_.last();
   run_.world.together([&] {
     fail(ExitCode::numerics,
-         "step {}: the validation loss is not finite. Look at {}, or change what the model is trained with, for example "
-         "optimizer.learning_rate. The weights of this step are not saved; {}",
+         "step {}: the validation loss is not finite. Look at {}, or change the training, for example optimizer.learning_rate. The weights "
+         "of this step are not saved; {}",
          done, run_.deck.data.validation,
          last.empty() ? "there is no checkpoint before it." : fmt::format("the checkpoint before it is {}.", last));
   });

@@ -25,8 +25,8 @@ std::string lowest_scale_advice(const LossScaleKeys& keys, float scale) {
         "precision.loss_scale.fixed, or 0 for a scale that moves",
         text_of(scale));
   return fmt::format(
-      "at the lowest loss scale, {} (precision.loss_scale.minimum): it is not the scale that is too large. Look at the loss of the steps "
-      "before: where it had grown, lower optimizer.learning_rate, warm up longer (learning_rate.warmup_steps) or clip gradients "
+      "at the lowest loss scale, {} (precision.loss_scale.minimum), so a lower scale does not help. Look at the loss of the steps before: "
+      "if it had grown, lower optimizer.learning_rate, warm up longer (learning_rate.warmup_steps) or clip gradients "
       "(optimizer.gradient_clipping). Or set precision.compute = \"bf16\", whose range is that of fp32",
       text_of(scale));
 }

@@ -33,7 +33,7 @@ std::string print_memory_in_use(const RunParts& run) {
     text += fmt::format("\n  the process has {} resident now, and had {} at most: arenas of the host, libraries and their buffers",
                         human(process->resident), human(process->most));
   if (const std::int64_t used = on_gpu(run); used > 0)
-    text += fmt::format("\n  of the GPU {} are in use, by this process and others", human(used));
+    text += fmt::format("\n  on the GPU {} are in use, by this process and others", human(used));
   return text;
 }
 

@@ -139,8 +139,8 @@ void NeighbourCopies::agree() {
     copies_->remove(meta_.step);
     if (error.code != ExitCode::storage) throw;
     if (run_.world.rank() == 0)
-      warning("{} The state of step {} was not copied for neighbours (checkpoint.neighbour_every){}.", error.what(), meta_.step,
-              last_ < 0 ? "" : fmt::format("; the copies of step {} stand", last_));
+      warning("{} The state of step {} was not replicated (checkpoint.neighbour_every){}.", error.what(), meta_.step,
+              last_ < 0 ? "" : fmt::format("; the replicas of step {} remain", last_));
     return;
   }
   const double seconds = now_seconds() - begun_;
@@ -152,9 +152,9 @@ void NeighbourCopies::agree() {
     if (run_.world.place().local_rank == 0)
       io::remove_state_copies(run_.copies.run_folder(), io::KeptCopies{.start = run_.copies.start, .step = meta_.step, .newer_too = true});
     const std::int64_t bytes = run_.engine.checkpoint_layout().bytes();
-    progress_.note(fmt::format("the state after step {} lies in the memory of two ranks each: {} over all, in {:.2f} s beside the steps{}",
-                               meta_.step, human_bytes(2 * static_cast<double>(bytes)), seconds,
-                               every_ == 1 ? "" : fmt::format("; every {} steps from now on", every_)));
+    progress_.note(fmt::format(
+        "the state after step {} is in the memory of two ranks each: {} in all, copied in {:.2f} s while steps continued{}", meta_.step,
+        human_bytes(2 * static_cast<double>(bytes)), seconds, every_ == 1 ? "" : fmt::format("; every {} steps from now on", every_)));
   }
   last_ = meta_.step;
 }

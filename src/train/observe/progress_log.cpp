@@ -29,7 +29,8 @@ Verdict ProgressLog::after(const StepEnd& end) {
       run_.deck.precision.scales_loss() && !scale.empty())
     note(scale);
   if (end.report.targets == 0)
-    note(fmt::format("step {}: no target of its batch counts in the loss, so it moves nothing but what the optimizer carries", end.done));
+    note(fmt::format("step {}: no target of its batch counts in the loss, so weights change only by what the optimizer carries over",
+                     end.done));
   if (end.done == run_.first_step + 1) note_first_step();
   return Verdict::go_on;
 }
@@ -40,7 +41,7 @@ void ProgressLog::note_first_step() {
   note(fmt::format("first step done {:.2f} s after launch", now_seconds() - run_.launched));
   if (!run_.overhead) return;
   run_.overhead->count("first step");
-  note("beside the plan, on the GPU of rank 0: " + run_.overhead->text());
+  note("besides the plan, on the GPU of rank 0: " + run_.overhead->text());
 }
 
 }  // namespace tessera

@@ -19,7 +19,7 @@ void ProofOfSteps::finish(std::int64_t done) {
   for (std::int64_t step = done; step < done + ResumeProof::steps; ++step) {
     StepFigures figures;
     if (!another_(step, figures))
-      return progress_.note(fmt::format("step {} is not finite: no figures of it stand beside the last save", step + 1));
+      return progress_.note(fmt::format("step {} is not finite, so its figures are not stored with the last save", step + 1));
     compare(figures);
   }
   progress_.note(

@@ -29,9 +29,10 @@ Verdict Replays::after(const StepEnd& end) {
            loss || norm ? fmt::format("the {} of rank {} on {}", loss ? "loss" : "gradient", run_.world.rank(), run_.world.place().host)
                         : ""))
     if (!rank.empty()) ranks.push_back(rank);
-  run_.going_back = {.step = end.done,
-                     .why = fmt::format("step {}: computed twice it has a loss of {} and {}, and a gradient norm of {} and {}: {} differed",
-                                        end.done, first_.loss, again.loss, first_.grad_norm, again.grad_norm, fmt::join(ranks, ", "))};
+  run_.going_back = {
+      .step = end.done,
+      .why = fmt::format("step {}: its two computations gave a loss of {} and {}, and a gradient norm of {} and {}: {} differed", end.done,
+                         first_.loss, again.loss, first_.grad_norm, again.grad_norm, fmt::join(ranks, ", "))};
   return Verdict::roll_back;
 }
 

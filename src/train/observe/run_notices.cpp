@@ -109,7 +109,7 @@ void RunNotices::start() {
   Json lost = run_;
   lost["event"] = "end";
   lost["reason"] = "killed";
-  lost["text"] = "rank 0 has ended without a word: it was killed, another rank ended the run, or its node was lost";
+  lost["text"] = "rank 0 ended without a message: it was killed, another rank ended the run, or its node was lost";
   int fault = 0;
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
     fault = errno;
@@ -121,7 +121,7 @@ void RunNotices::start() {
   }
   if (fault == 0) return;
   failed_ = true;
-  warning("run.notify: /bin/sh cannot be started ({}), so nobody is told of this run", std::strerror(fault));
+  warning("run.notify: /bin/sh cannot be started ({}), so no notice of this run is sent", std::strerror(fault));
 }
 
 void RunNotices::tell(std::string_view event, std::int64_t step, Json fields) {
@@ -136,7 +136,7 @@ void RunNotices::tell(std::string_view event, std::int64_t step, Json fields) {
   const ssize_t sent = send(socket_, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   if (std::cmp_equal(sent, line.size())) return;
   if (sent >= 0) close(std::exchange(socket_, -1));  // half a line is none
-  if (!std::exchange(failed_, true)) warning("run.notify: its process takes no notices any more, so nobody is told of \"{}\"", event);
+  if (!std::exchange(failed_, true)) warning("run.notify: its process takes no more notices, so \"{}\" is not sent", event);
 }
 
 void RunNotices::look() {
@@ -149,8 +149,8 @@ void RunNotices::look() {
   const std::string line = said_.substr(0, end);
   said_.erase(0, said_.rfind('\n') + 1);
   if (std::exchange(failed_, true)) return;
-  warning("run.notify: `{}` {}. It is called again when there is something to say; failures that follow are not reported",
-          printable(command_), describe_failure(line, limit_));
+  warning("run.notify: `{}` {}. It is called again for the next notice; further failures are not reported", printable(command_),
+          describe_failure(line, limit_));
 }
 
 void RunNotices::end(std::int64_t step, const std::string& reason, int status) {

@@ -23,7 +23,7 @@ Verdict Samples::after(const StepEnd& end) {
   run_.engine.settle();
   for (std::size_t k = 0; k < run_.samples->tokens.size(); ++k) {
     if (run_.world.sum(std::int64_t{stop_requested()}) > 0) {
-      progress_.note(fmt::format("step {}: {} of {} texts are left out, since the run was asked to stop", end.done,
+      progress_.note(fmt::format("step {}: {} of {} samples are left out, because the run was asked to stop", end.done,
                                  run_.samples->tokens.size() - k, run_.samples->tokens.size()));
       break;
     }
@@ -66,7 +66,8 @@ std::int32_t Samples::choose(const Decoder& decoder, std::int64_t step, std::siz
 
 void Samples::say(std::int64_t step, std::size_t k, const std::string& text, std::int64_t tokens, const std::string& fault) {
   const std::string& prompt = run_.samples->prompts[k];
-  progress_.note(fmt::format("step {}: {} goes on: {}{}", step, toml_string(prompt), toml_string(text), fault.empty() ? "" : " " + fault));
+  progress_.note(
+      fmt::format("step {}: {} continues: {}{}", step, toml_string(prompt), toml_string(text), fault.empty() ? "" : " " + fault));
   run_.claim->renew();
   file_->write({{"step", step}, {"time", unix_seconds()}, {"prompt", prompt}, {"text", text}, {"tokens", tokens}});
 }

@@ -13,12 +13,12 @@ namespace tessera {
 std::string describe_stall(std::int64_t step, const Stall& stall, double data_seconds, int ranks, const AwaitedRanks& awaited) {
   const auto why = [&]() -> std::string {
     if (data_seconds > stall.excess() / 2)
-      return fmt::format("{:.3g} s went into the reading of its batch on rank 0; look at the disk that holds data.train", data_seconds);
+      return fmt::format("reading its batch took {:.3g} s on rank 0; look at the disk that holds data.train", data_seconds);
     if (!awaited.ranks.empty())
-      return fmt::format("{:.3g} s of it {} {}; look at what stopped there: suspended processes, swap, clocks, the file system",
+      return fmt::format("during {:.3g} s of it {} {}; look for what stopped there: suspended processes, swap, clocks, the file system",
                          awaited.seconds, awaited.stopped ? "no thread ran on" : "the others waited for", awaited.names);
-    if (ranks == 1) return "look at what stopped this process: a suspended job, swap, clocks, the file system";
-    return "all ranks waited in the same collective, or nobody was seen to be slow; look at the network and the nodes' logs";
+    if (ranks == 1) return "look for what stopped this process: a suspended job, swap, clocks, the file system";
+    return "all ranks waited in the same collective, or no rank was seen to be slow; look at the network and the nodes' logs";
   };
   return fmt::format("step {} took {:.3g} s, {:.0f} times the median of the steps before it ({:.3g} s): {}", step, stall.seconds,
                      stall.seconds / stall.usual, stall.usual, why());

@@ -53,11 +53,11 @@ void StepBreakdown::print(std::int64_t done) {
           ? fmt::format(" (metrics.jsonl has {}; the next table comes after step {})", graphs_ ? "each that was timed" : "every step",
                         std::min(run_.deck.run.steps, done + (next_table_ - intervals_) * run_.deck.run.breakdown_every))
           : "";
-  progress_.note(fmt::format("where the time of {} went on rank 0{}{}:{}", which, steps_ == 1 ? "" : ", a mean of them", more,
+  progress_.note(fmt::format("time of {} on rank 0{}{}:{}", which, steps_ == 1 ? "" : ", their mean", more,
                              print_breakdown(sum_, steps, seconds_ / steps, data_seconds_ / steps)));
   if (!std::exchange(memory_shown_, true))
-    progress_.note(
-        fmt::format("memory of rank 0, the most that lives in each part of a step, planned and allocated:{}", print_memory_in_use(run_)));
+    progress_.note(fmt::format("memory of rank 0, the most that is in use in each part of a step, planned and allocated:{}",
+                               print_memory_in_use(run_)));
   sum_ = {}, seconds_ = data_seconds_ = 0, steps_ = 0;
 }
 

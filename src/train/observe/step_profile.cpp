@@ -7,7 +7,7 @@ namespace tessera {
 
 StepProfile::StepProfile(const RunParts& run, ProgressLog& progress)
     : run_(run), progress_(progress), on_(run.deck.run.profile && run.deck.run.device == RunDevice::host) {
-  if (run.deck.run.profile && !on_) info("run.profile times kernels of the host; of a GPU `nsys profile` does (docs/timelines.md)");
+  if (run.deck.run.profile && !on_) info("run.profile times kernels of the host; for a GPU use `nsys profile` (docs/timelines.md)");
   if (!on_) return;
   run.world.barrier();
   run.world.together([&] { stream_ = measure_stream_rate(); });
@@ -28,13 +28,13 @@ void StepProfile::finish(std::int64_t) {
   if (!on_) return;
   run_.world.together([&] {
     if (run_.world.rank() != 0) return;
-    if (profile_.steps() == 0) return info("run.profile: only one step was made, which does what is done once; nothing is said of it");
+    if (profile_.steps() == 0) return info("run.profile: only one step was made, which includes one-time work; nothing is reported");
     const FloorRates rates{.flops = run_.yardstick.rate() / run_.world.ranks(), .bytes = stream_};
     const std::string text = profile_.json(rates).dump() + "\n";
     io::AtomicFile file(run_.folder.profile());
     file.file().write(0, text.data(), text.size());
     file.commit();
-    progress_.note(fmt::format("kernels of rank 0 beside their floors, {:.0f} GFLOP/s and {:.1f} GB/s, means of {} steps, in {}:{}",
+    progress_.note(fmt::format("kernels of rank 0 compared with their bounds, {:.0f} GFLOP/s and {:.1f} GB/s, means of {} steps, in {}:{}",
                                1e-9 * rates.flops, 1e-9 * rates.bytes, profile_.steps(), run_.folder.profile(), profile_.print(rates)));
   });
 }

@@ -62,9 +62,10 @@ double common_zero(const World& world, double begun) {
 StepTrace::StepTrace(const RunParts& run, ProgressLog& progress)
     : run_(run), progress_(progress), range_(step_range(run.deck.run.trace).value()) {
   if (range_.last > 0 && range_.last <= run.first_step)
-    info("run.trace = {}: that is done already, this run goes on after step {} and traces none", run.deck.run.trace, run.first_step);
+    info("run.trace = {}: those steps are done already; this run continues after step {} and traces none", run.deck.run.trace,
+         run.first_step);
   else if (range_.last > 0 && range_.first <= run.first_step)
-    info("run.trace = {}: this run goes on after step {} and traces from step {} on", run.deck.run.trace, run.first_step,
+    info("run.trace = {}: this run continues after step {} and traces from step {} on", run.deck.run.trace, run.first_step,
          run.first_step + 1);
   if (run.deck.run.machine.empty() || range_.last <= run.first_step) return;
   run.world.together([&] {
@@ -152,8 +153,7 @@ void StepTrace::join() {
   progress_.note(fmt::format("timelines of {} of {}{} in one file, on one clock: {}",
                              first == last ? fmt::format("step {}", first) : fmt::format("steps {} to {}", first, last),
                              ranks == run_.world.ranks() ? fmt::format("all {} ranks", ranks) : fmt::format("ranks 0 to {}", ranks - 1),
-                             predicted_.empty() ? "" : fmt::format(", and what is predicted of rank 0 on {},", run_.deck.run.machine),
-                             path));
+                             predicted_.empty() ? "" : fmt::format(", and the prediction for rank 0 on {},", run_.deck.run.machine), path));
   steps_.clear();
 }
 

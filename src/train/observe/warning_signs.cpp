@@ -40,13 +40,14 @@ std::vector<std::string> WarningSigns::after(const StepFigures& f, double now) {
   say(Kind::jump, jump(f));
   if (f.grad_norm == 0)
     say(Kind::no_gradient,
-        "the gradient is 0, so nothing is learned. Look at what counts in the loss (targets in metrics.jsonl), and at model.freeze");
+        "the gradient is 0, so the model learns nothing. Look at which tokens count in the loss (targets in metrics.jsonl), and at "
+        "model.freeze");
   keep(norms_, f.grad_norm, most_norms);
   keep(losses_, f.loss, most_losses);
   say(Kind::still, still(f));
   steps_without_rate_ = f.learning_rate == 0 && f.step > still_by_design_ ? steps_without_rate_ + 1 : 0;
   if (steps_without_rate_ == 2)
-    say(Kind::no_rate, "the learning rate is 0 for a second step, so weights stand still. Look at learning_rate.* and run.steps");
+    say(Kind::no_rate, "the learning rate is 0 for a second step, so weights do not change. Look at learning_rate.* and run.steps");
   say(Kind::slower, slower(f, now));
   return lines;
 }
@@ -56,9 +57,8 @@ std::string WarningSigns::jump(const StepFigures& f) const {
   const double usual = median(norms_);
   if (usual == 0 || f.grad_norm <= norm_jump * usual) return "";
   return fmt::format(
-      "the gradient's norm is {:.3g}, {:.0f} times that of the steps before ({:.3g}). Clipping (optimizer.gradient_clipping) bounds what "
-      "one "
-      "such step does; where more follow or the loss rises, look at this step's data, a longer learning_rate.warmup_steps or a lower "
+      "the gradient's norm is {:.3g}, {:.0f} times that of the steps before ({:.3g}). Clipping (optimizer.gradient_clipping) limits one "
+      "such step. If more follow or the loss rises, look at this step's data, a longer learning_rate.warmup_steps or a lower "
       "optimizer.learning_rate",
       f.grad_norm, f.grad_norm / usual, usual);
 }
@@ -67,7 +67,7 @@ std::string WarningSigns::still(const StepFigures& f) const {
   if (losses_.size() < most_losses) return "";
   const auto [least, most] = std::ranges::minmax(losses_);
   if (most - least > least_change * std::abs(most)) return "";
-  return fmt::format("the loss has stood at {:.6g} for {} steps. Look at optimizer.learning_rate, model.freeze and the data", f.loss,
+  return fmt::format("the loss has stayed at {:.6g} for {} steps. Look at optimizer.learning_rate, model.freeze and the data", f.loss,
                      most_losses);
 }
 
@@ -89,9 +89,8 @@ std::string WarningSigns::slower(const StepFigures& f, double now) {
   const double recent = rate_of(minute - recent_minutes, minute), before = rate_of(minute - hour - recent_minutes, minute - hour);
   if (recent == 0 || before == 0 || recent * slowdown >= before) return "";
   return fmt::format(
-      "steps of the last {} minutes make {:.3g} tokens/s, those of an hour before made {:.3g}. Look at what else runs on the nodes, and at "
-      "a "
-      "step's timeline (run.trace)",
+      "steps of the last {} minutes reach {:.3g} tokens/s, those of an hour before reached {:.3g}. Look at other load on the nodes, and at "
+      "a step's timeline (run.trace)",
       recent_minutes, recent, before);
 }
 
@@ -107,7 +106,7 @@ std::string WarningSigns::after_save(std::int64_t step, double seconds, double i
 std::string WarningSigns::no_room(std::int64_t step, const std::string& folder, std::int64_t needed, std::int64_t free) {
   if (!first(Kind::no_room)) return "";
   return fmt::format(
-      "step {}: the next saves need {} at once, and {} has {} free. Make room there, or lower checkpoint.keep; a save that finds the disk "
+      "step {}: the next saves need {} at once, but {} has {} free. Free some space, or lower checkpoint.keep. A save that finds the disk "
       "full is tried again (checkpoint.retries), and then ends the run",
       step, human_bytes(static_cast<double>(needed)), folder, human_bytes(static_cast<double>(free)));
 }

@@ -18,8 +18,8 @@ Verdict Warnings::after(const StepEnd& end) {
 
 void Warnings::name_stragglers(std::int64_t step) {
   for (const Straggler& s : run_.world.take_stragglers()) {
-    say(step, fmt::format("rank {} on {} is slow: its own work takes {:.1f} ms a step, that of ranks with the same work {:.1f} ms, most of "
-                          "the difference in {}; see whether something else runs there, and clocks and temperatures",
+    say(step, fmt::format("rank {} on {} is slow: its own work takes {:.1f} ms a step, while ranks with the same work take {:.1f} ms. Most "
+                          "of the difference is in {}; look for other load there, and at clocks and temperatures",
                           s.rank, s.host, 1e3 * s.seconds, 1e3 * s.median, s.kind));
     metrics_.record({{"step", step},
                      {"stragglers", io::NamedNumbers{{fmt::format("rank {} on {}: {}", s.rank, s.host, s.kind), s.seconds / s.median}}}});

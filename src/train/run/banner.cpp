@@ -96,7 +96,7 @@ std::vector<PlanLine> plan_lines(const BannerFacts& f) {
 
 std::string all_phases(const BannerFacts& f) {
   if (phases_of(f.parsed.deck) == 1) return "";
-  return fmt::format("  all phases {:>10}   (what the largest needs of each tier is allocated; above is the first)\n",
+  return fmt::format("  all phases {:>10}   (each tier gets the memory of its largest phase; the table above is of the first)\n",
                      human_bytes(static_cast<double>(memory_bytes(f.engine.room()))));
 }
 
@@ -109,7 +109,7 @@ constexpr std::size_t log_width = 140;
 void print_banner(const BannerFacts& f) {
   info("{}", program_line());
   const std::vector<std::string> given = given_keys(f.parsed, log_width);
-  info("deck        what differs from the defaults:\n  {}", fmt::join(given, "\n  "));
+  info("deck        differences from the defaults:\n  {}", fmt::join(given, "\n  "));
   for (const std::string& line : f.parsed.resolved) info("auto: {}", line);
   for (const PlanLine& line : plan_lines(f))
     if (line.brief) info("{}", line.text);

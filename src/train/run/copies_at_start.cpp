@@ -26,10 +26,9 @@ CopiesAtStart::CopiesAtStart(const World& world, const Deck& deck, Engine& engin
   start_together(world_, [&] {
     if (!neighbours_->apart() && !deck_.checkpoint.allow_same_node)
       fail(ExitCode::environment,
-           "checkpoint.neighbour_every: the ranks are {}, so that some would keep their copies on the node that they are lost with. Use "
-           "more "
-           "nodes, of which none has more than half of all ranks, or set checkpoint.neighbour_every=0; checkpoint.allow_same_node=true is "
-           "for trials on one machine.",
+           "checkpoint.neighbour_every: with the ranks {}, some would keep their replicas on the node that they could be lost with. Use "
+           "more nodes, of which none has more than half of all ranks, or set checkpoint.neighbour_every=0. "
+           "checkpoint.allow_same_node=true is for trials on one machine.",
            world_.map_of_ranks());
     require_room();
   });
@@ -45,7 +44,7 @@ void CopiesAtStart::require_room() const {
          folder, world_.place().host,
          there.nothing()   ? "there is no such folder"
          : there.unknown() ? there.reason
-                           : "it is no folder");
+                           : "it is not a folder");
   struct statvfs room;
   if (world_.place().local_rank != 0 || ::statvfs(folder.c_str(), &room) != 0) return;
   std::int64_t left = 0;  // by the last start: it goes as this one's come
@@ -55,9 +54,8 @@ void CopiesAtStart::require_room() const {
   const std::int64_t needed = engine_.room()[static_cast<std::size_t>(Tier::copies)] * world_.place().local_ranks;
   if (free < needed)
     fail(ExitCode::memory,
-         "{} (checkpoint.neighbour_folder) on {} has {} free, and the copies of the node's {} ranks need {}. Give it more (as root: mount "
-         "-o "
-         "remount,size=SIZE {}), use more nodes, or set checkpoint.neighbour_every=0.",
+         "{} (checkpoint.neighbour_folder) on {} has {} free, but the replicas of the node's {} ranks need {}. Enlarge it (as root: mount "
+         "-o remount,size=SIZE {}), use more nodes, or set checkpoint.neighbour_every=0.",
          folder, world_.place().host, human_bytes(static_cast<double>(free)), world_.place().local_ranks,
          human_bytes(static_cast<double>(needed)), folder);
 }
@@ -76,12 +74,12 @@ std::optional<std::int64_t> CopiesAtStart::restore(const StartPoint& start, cons
   });
   saved = world_.sum(saved);  // the others have 0
   const auto fits = [&](const io::CheckpointMeta& meta) -> std::string {
-    if (meta.lineage != lineage) return "they are of another line of the run, which has gone back since";
-    if (!data_differences(meta.data, data).empty()) return "they are of a run on other data";
+    if (meta.lineage != lineage) return "they belong to a branch of the run that a rollback abandoned";
+    if (!data_differences(meta.data, data).empty()) return "they belong to a run on other data";
     // A spike must take the run back to where it would have taken it without the start between.
     const std::int64_t every = deck_.checkpoint.every, due = every > 0 ? meta.step / every * every : 0;
     if (deck_.guards.spike == SpikeMode::rollback && due > saved && due < meta.step)
-      return fmt::format("the checkpoint of step {} does not stand, to which guards.spike = \"rollback\" would go back from them", due);
+      return fmt::format("guards.spike = \"rollback\" would return to the checkpoint of step {}, which is missing", due);
     return "";
   };
   const std::optional<NeighbourState> found = NeighbourState::find(world_, *last_, saved, fits);
@@ -94,12 +92,12 @@ std::optional<std::int64_t> CopiesAtStart::restore(const StartPoint& start, cons
   } catch (const AgreedError& error) {
     if (error.code == ExitCode::lost || error.code == ExitCode::interrupted) throw;
     if (world_.rank() == 0)
-      warning("{} The copies of step {} in the memory of nodes are not taken; the run goes on from {}.", error.what(), step,
-              start.checkpoint.empty() ? "its beginning" : start.checkpoint);
+      warning("{} The in-memory replicas of step {} are not used; the run resumes from {}.", error.what(), step,
+              start.checkpoint.empty() ? "its first step" : start.checkpoint);
     return {};
   }
   kept_ = found->kept();
-  info("resumed from the memory of nodes at step {} of {}; no checkpoint was read ({})", step, deck_.run.steps,
+  info("resumed from in-memory replicas at step {} of {}; no checkpoint was read ({})", step, deck_.run.steps,
        saved == 0 ? "there is none" : fmt::format("the newest is of step {}", saved));
   return step;
 }

@@ -46,7 +46,7 @@ std::int64_t InitialState::steps_of(const std::string& checkpoint) const {
     const auto left_out = std::ranges::find(values, "samples_left_out", &io::CheckpointValue::name);
     const std::int64_t expected = samples_in(deck_, step) + (left_out == values.end() ? 0 : static_cast<std::int64_t>(left_out->number));
     if (const std::int64_t cursor = reader.meta().sample_cursor; cursor != expected)
-      warning("{} had seen {} samples in {} steps: this run goes on from sample {}, {} a step", reader.folder(), cursor, step, cursor,
+      warning("{} had seen {} samples in {} steps: this run continues with sample {}, {} a step", reader.folder(), cursor, step, cursor,
               samples_of_step(batch));
   });
   return step;

@@ -56,7 +56,8 @@ void require_fitting_stages(const World& world, const RunPlan& mine) {
     if (world.rank() != 0) return;
     const std::vector<RunPlan> roles = plan_roles(mine.request);
     if (const std::string fault = cross_check(roles); !fault.empty())
-      fail(ExitCode::internal, "the stages do not fit together: {}. This is a defect of Tessera; please report it with the deck.", fault);
+      fail(ExitCode::internal, "the schedules of the stages do not match: {}. This is a defect of Tessera; please report it with the deck.",
+           fault);
     for (const RunPlan& role : roles) hashes += fmt::format("{}:{}\n", role.request.rank, role.schedule.hash().hex());
   });
   hashes = world.broadcast_text(hashes);
@@ -64,8 +65,8 @@ void require_fitting_stages(const World& world, const RunPlan& mine) {
   start_together(world, [&] {
     if (hashes.find(fmt::format("{}:{}\n", role, mine.schedule.hash().hex())) == hashes.npos)
       fail(ExitCode::environment,
-           "the schedule of rank {} on {} is not the one that rank 0 makes for it: all ranks must run the same binary with the same deck; "
-           "compare the nodes",
+           "the schedule of rank {} on {} differs from the one that rank 0 computes for it. All ranks must run the same binary with the "
+           "same deck; compare the nodes",
            world.rank(), world.place().host);
   });
 }

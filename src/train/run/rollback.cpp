@@ -34,7 +34,7 @@ std::int64_t Rollback::go_back(StartPoint& start, Engine& engine, const std::fun
   std::vector<std::string> places = candidates(start.folder, ways, target);
   std::int64_t first = 0;
   do {
-    start.checkpoint = choose_verified(world_, "the run, which goes back by itself,", places);
+    start.checkpoint = choose_verified(world_, "the run, which rolls back by itself,", places);
     first = restore();
   } while (is_damaged(start.checkpoint, first, engine, places));
   const std::int64_t at = std::max(first, target);
@@ -60,9 +60,9 @@ std::vector<std::string> Rollback::candidates(const RunFolder& folder, const io:
   world_.together([&] {
     if (ways.times > deck_.guards.rollback_limit)
       fail(ExitCode::numerics,
-           "{}. The run has gone back {} times without a checkpoint from beyond that step (guards.rollback_limit): what is wrong comes "
-           "with its data, its keys or this machine. Look at the steps before, and begin a run of its own from an earlier checkpoint "
-           "with other keys: run.output_dir=NEW run.resume={}/step-N",
+           "{}. The run has rolled back {} times without saving a checkpoint beyond that step (guards.rollback_limit). The cause is in its "
+           "data, its keys or this machine. Look at the steps before, and start another run from an earlier checkpoint with other keys: "
+           "run.output_dir=NEW run.resume={}/step-N",
            going_back.why, ways.times - 1, folder.checkpoints());
     if (world_.rank() != 0) return;
     places = going_back.leaves_data_out ? checkpoints_for(folder.checkpoints(), lineage_, target, going_back.step, deck_.checkpoint.every)
@@ -72,17 +72,16 @@ std::vector<std::string> Rollback::candidates(const RunFolder& folder, const io:
 }
 
 std::string Rollback::describe(std::int64_t step, std::int64_t target, std::int64_t taken, const std::vector<io::LeftOut>& left_out) const {
-  const std::string back = fmt::format("; the run went back to step {}", step);
+  const std::string back = fmt::format("; the run rolled back to step {}", step);
   if (!going_back.leaves_data_out) return back;
   const std::int64_t samples = left_out.back().samples - taken;
-  if (step == target) return fmt::format("{}, and leaves out {} samples that the steps since were made of", back, samples);
-  const std::string missing = fmt::format("{}, since no checkpoint of step {} can be read", back, target);
+  if (step == target) return fmt::format("{}, and leaves out the {} samples of the steps since", back, samples);
+  const std::string missing = fmt::format("{}, because no checkpoint of step {} can be read", back, target);
   if (step < target)
-    return fmt::format("{}. It makes the steps up to {} again, and leaves out there what the steps since were made of", missing, target);
+    return fmt::format("{}. It repeats the steps up to {}, and then leaves out the samples of the steps since", missing, target);
   return fmt::format(
-      "{}, nor one from shortly before, and leaves out {} samples that the steps since were made of. A run that kept it has other "
-      "numbers "
-      "from here on (checkpoint.keep)",
+      "{}, nor one from shortly before, and leaves out the {} samples of the steps since. A run that kept that checkpoint has other "
+      "numbers from here on (checkpoint.keep)",
       missing, samples);
 }
 
@@ -91,12 +90,12 @@ bool Rollback::is_damaged(const std::string& checkpoint, std::int64_t step, Engi
   if (world_.sum(std::int64_t{agreed.differ(step, engine.digest_copies())}) == 0) return false;
   world_.together([&] {
     if (world_.rank() != 0) return;
-    warning("{} holds state that no task wrote: memory changed after step {} and before it was saved. It is passed over", checkpoint, step);
+    warning("{} holds state that no task wrote: memory changed after step {} and before it was saved. It is skipped", checkpoint, step);
     places.erase(places.begin(), std::next(std::ranges::find(places, checkpoint)));
     if (places.empty())
       fail(ExitCode::checkpoint,
-           "{}, and no checkpoint before {} is left to go back to. Go on from one of another run by run.resume=PATH "
-           "run.output_dir=NEW, and keep more of them (checkpoint.keep)",
+           "{}, and no checkpoint before {} is left to return to. Resume from one of another run by run.resume=PATH run.output_dir=NEW, "
+           "and keep more of them (checkpoint.keep)",
            going_back.why, checkpoint);
   });
   return true;

@@ -65,9 +65,8 @@ void RunEngine::bind() {
   binding_ = bind_process(world_);
   if (const std::string left = left_openmp_binding(); !left.empty())
     info(
-        "{} of the environment are not used: on each rank they would begin at the node's first core. Ranks are bound apart here; bind "
-        "them by "
-        "the launcher to place their threads yourself.",
+        "{} of the environment are not used: on each rank they would start at the node's first core. Tessera binds ranks to separate "
+        "cores; to place threads yourself, bind the ranks by the launcher.",
         left);
   threads_ = deck_.run.threads > 0 ? static_cast<int>(deck_.run.threads) : binding_.threads;
   if (on_gpus()) gpu_ = bind_gpu(world_, binding_, deck_.topology.share_gpu);
@@ -108,7 +107,7 @@ void RunEngine::measure_yardstick() {
     start_together(world_, [&] { machine = machine_of_run(deck_); });
     if (const ComputeRates& rates = machine->rates(dtype); rates.given()) {
       yardstick_.emplace(rates.peak * world_.ranks());
-      mfu_of_ = fmt::format("MFU is of {:.4g} TFLOP/s a rank, the peak of {} (run.machine)", rates.peak * 1e-12, machine->name);
+      mfu_of_ = fmt::format("MFU is a share of {:.4g} TFLOP/s a rank, the peak of {} (run.machine)", rates.peak * 1e-12, machine->name);
       return;
     }
   }

@@ -46,10 +46,10 @@ StepLoop::StepLoop(const RunParts& run)
 std::optional<ExitCode> StepLoop::run() {
   const std::int64_t steps = run_.deck.run.steps;
   std::int64_t done = run_.first_step;
-  if (done >= steps) info("all {} steps are done already; raise run.steps (or run.epochs) to go on", steps);
+  if (done >= steps) info("all {} steps are done already; raise run.steps (or run.epochs) to continue", steps);
   Verdict verdict = Verdict::go_on;
   if (run_.engine.evaluations().exhausts(run_.deck.evaluate.patience) && done < steps) {
-    info("the run ended after step {}: its evaluations got no better. Raise evaluate.patience to go on", done);
+    info("the run ended after step {}, because its evaluations did not improve. Raise evaluate.patience to continue", done);
     verdict = Verdict::enough;
   } else if (done < steps) {
     run_.ledger.training();
@@ -73,7 +73,7 @@ std::optional<ExitCode> StepLoop::run() {
   }
   for (Observer* observer : observers_.in_order() | std::views::reverse) observer->finish(done);
   if (verdict == Verdict::go_on || verdict == Verdict::enough) return ExitCode::ok;
-  info("stopped by {} after saving; start the same command again to go on",
+  info("stopped by {} after saving; start the same command again to continue",
        stop_signal() ? signal_name(stop_signal()) : "a signal to another rank");
   return ExitCode::interrupted;
 }
@@ -126,7 +126,7 @@ void StepLoop::cross_border(std::int64_t done) {
   const double seconds = now_seconds() - begin;
   const std::string what = describe_batch(deck, run_.engine.data().size) + describe_warmup(deck);
   observers_.get<ProgressLog>().note(
-      fmt::format("phase {} begins after step {} (in {:.2f} s): {}", run_.engine.phase() + 1, done, seconds, what));
+      fmt::format("phase {} starts after step {} (in {:.2f} s): {}", run_.engine.phase() + 1, done, seconds, what));
   run_.ledger.entered_phase(done, run_.engine.phase(), seconds, what);
 }
 

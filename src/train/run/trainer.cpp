@@ -136,7 +136,7 @@ class Training {
       staged = last_staging(start.folder);
       claim_.emplace(claim_run_folder(deck_, start, engine_->plan()));
       if (const std::string log = start.folder.log(); !io::look_at(log).nothing())
-        info("{} holds what earlier starts said when nobody read their log any more", log);
+        info("{} holds messages of earlier starts from times when their log was no longer read", log);
       log_outlives_its_reader(start.folder.log());
       keep_files(tokenizer, start.folder.path);
       warn_of_adapter(start.folder.path + "/tokenizer");
@@ -150,8 +150,8 @@ class Training {
     if (!rollback_.leaves_out_after(first_step_, engine_->engine())) return;
     proof_.emplace(world_, deck_, start.folder.checkpoints(), "", data_);
     if (world_.rank() == 0)
-      info("an earlier start had gone back: this one leaves out the same after step {}, {} samples in all",
-           rollback_.left_out().back().after, rollback_.left_out().back().samples);
+      info("an earlier start rolled back: this one leaves out the same samples after step {}, {} in all", rollback_.left_out().back().after,
+           rollback_.left_out().back().samples);
   }
 
   std::int64_t restore(const StartPoint& start) { return initial_.restore(start, engine_->engine(), position_); }
@@ -197,7 +197,7 @@ class Training {
 
   void go_back(StartPoint& start) {
     begin_ = now_seconds();
-    position_.turn_to("the way back to a checkpoint");
+    position_.turn_to("the rollback to a checkpoint");
     first_step_ = rollback_.go_back(start, engine_->engine(), [&] {
       initial_.foresee(start);
       return restore(start);
@@ -217,7 +217,8 @@ class Training {
     const bool gone = world_.rank() == 0 && io::look_at(path).nothing();
     if (world_.sum(std::int64_t{gone}) == 0) return;
     if (world_.rank() == 0)
-      info("{}, the checkpoint of the best evaluation so far ({:.4f}), is gone: the next evaluation is the best again", path, record.best);
+      info("{}, the checkpoint of the best evaluation so far ({:.4f}), is missing: the next evaluation becomes the best", path,
+           record.best);
     record.best_step = -1;
   }
 
@@ -239,8 +240,8 @@ class Training {
     world_.require_like_rank_0(print_deck(deck_), [&](const std::string& of_rank_0) {
       const std::vector<std::string> differing = deck_differences(parse_deck_text(of_rank_0, "the deck of rank 0", {}, 0).deck, deck_);
       return fmt::format(
-          "the deck of rank {} on {} differs from that of rank 0: {}. All ranks must read the same deck with the same "
-          "overrides; compare the nodes",
+          "the deck of rank {} on {} differs from the deck of rank 0: {}. All ranks must read the same deck with the same overrides; "
+          "compare the nodes",
           world_.rank(), world_.place().host, fmt::join(differing, "; "));
     });
   }
@@ -250,8 +251,8 @@ class Training {
     if (deck_.model.lora.rank == 0) return;
     if (const std::string why = adapter_fault(deck_, engine_->engine().layout().model_table(), kept); !why.empty())
       warning(
-          "`tessera consolidate --adapter` will refuse this run: {}. Without --adapter it writes the whole model, with the adapter in its "
-          "weights. For an adapter of its own choose other lora.targets.",
+          "`tessera consolidate --adapter` will refuse this run: {}. Without --adapter it writes the whole model, with the adapter merged "
+          "into its weights. For a separate adapter choose other lora.targets.",
           why);
   }
 

@@ -73,8 +73,8 @@ std::string NeighbourState::place_shards(const std::map<int, std::vector<ShardPl
       if (place.hash == of_first) holders.push_back(place.rank);
   }
   if (missing.empty()) return "";
-  return fmt::format("{} of {} shards ({}) lie on none of the nodes: whoever had them and whoever kept them were lost together",
-                     missing.size(), copies_.layout.shards, fmt::join(missing, ", "));
+  return fmt::format("{} of {} shards ({}) are on none of the nodes: both ranks that stored each were lost", missing.size(),
+                     copies_.layout.shards, fmt::join(missing, ", "));
 }
 
 std::optional<NeighbourState> NeighbourState::find(const World& world, const CopiesRecord& record, std::int64_t step,
@@ -83,7 +83,7 @@ std::optional<NeighbourState> NeighbourState::find(const World& world, const Cop
   const bool first = world.place().local_rank == 0;
   io::FoundCopies found;
   if (first) found = io::find_state_copies(run);
-  for (const std::string& fault : found.faults) warning("a copy in the memory of {} is left out: {}", world.place().host, fault);
+  for (const std::string& fault : found.faults) warning("a replica in the memory of {} is left out: {}", world.place().host, fault);
   // Every rank goes through the same list, so that all come to the same end.
   const Everywhere all = gather(world, found);
   for (auto it = all.rbegin(); it != all.rend(); ++it) {
@@ -92,18 +92,18 @@ std::optional<NeighbourState> NeighbourState::find(const World& world, const Cop
     if (of.step <= step || !named) continue;
     NeighbourState state;
     state.run_ = run, state.start_ = of.start;
-    std::string text, fault = "what describes them lies on no node";
+    std::string text, fault = "their description is on no node";
     for (const std::string& one : world.gather_text(first ? io::find_description(run, of.start, of.step) : ""))
       if (text.empty()) text = one;
     if (!text.empty()) {
       state.copies_ = io::parse_description(text, "the copies of the state");
       fault = state.place_shards(shards);
       if (fault.empty() && hash_text(io::layout_text(state.copies_.layout)).hex() != of.layout)
-        fault = "they do not fit what describes them";
+        fault = "they do not match their description";
       if (fault.empty()) fault = world.broadcast_text(world.rank() == 0 ? fits(state.copies_.meta) : "");
     }
     if (!fault.empty()) {
-      if (world.rank() == 0) warning("the copies of step {} in the memory of nodes are not taken: {}", of.step, fault);
+      if (world.rank() == 0) warning("the in-memory replicas of step {} are not used: {}", of.step, fault);
       continue;
     }
     for (const io::FoundShard& shard : found.shards)
@@ -164,7 +164,7 @@ void NeighbourState::load(const World& world, const Neighbours& neighbours, Engi
           return Incoming{.begin =
                               [&, k](std::int64_t bytes) {
                                 arriving.reset();
-                                if (bytes < 0) fail(ExitCode::checkpoint, "{}: who had it cannot read it.", path_of(k));
+                                if (bytes < 0) fail(ExitCode::checkpoint, "{}: the rank that stored it cannot read it.", path_of(k));
                                 arriving.emplace(path_of(k), bytes);
                               },
                           .write = [&](std::int64_t at, std::span<const std::byte> piece) { arriving->write(at, piece); },
@@ -172,7 +172,7 @@ void NeighbourState::load(const World& world, const Neighbours& neighbours, Engi
         });
   });
   if (world.rank() == 0 && !transfers.empty())
-    info("{} shards of the state went from the nodes that had them to those that need them", transfers.size());
+    info("{} shards of the state were sent from the nodes that had them to those that need them", transfers.size());
   load_checkpoint(world, engine, folder);
 }
 

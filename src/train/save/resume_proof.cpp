@@ -20,7 +20,7 @@ namespace tessera {
 namespace {
 
 constexpr int proof_format = 1;
-constexpr const char* way_on = "To go on without the proof set checkpoint.verify_resume=false for this start.";
+constexpr const char* way_on = "To continue without the proof set checkpoint.verify_resume=false for this start.";
 
 /// Keys beside those of the trained function that bits of a reproducible run depend on.
 constexpr std::array other_arithmetic = {
@@ -70,11 +70,12 @@ void ResumeProof::read(const std::string& checkpoint) {
   try {
     const Json proof = Json::parse(io::read_small_file(path, ExitCode::checkpoint));
     if (proof.at("format").get<int>() != proof_format)
-      fail(ExitCode::checkpoint, "{}: it has format {}, and this version reads {}. {}", path, proof.at("format").get<int>(), proof_format,
+      fail(ExitCode::checkpoint, "{}: it has format {}, but this version reads {}. {}", path, proof.at("format").get<int>(), proof_format,
            way_on);
     if (proof.at("checkpoint").get<std::string>() != reader.digest())
       fail(ExitCode::checkpoint,
-           "{}: it is of another save than the checkpoint beside it. Remove it, or restore the folder from a copy. {}", path, way_on);
+           "{}: it belongs to another save than the checkpoint in its folder. Remove it, or restore the folder from a copy. {}", path,
+           way_on);
     device = proof.at("device").get<std::string>();
     if (const Json* found = proof.find("hardware")) hardware = found->get<std::string>();  // older proofs have none
     for (const Json& row : proof.at("steps"))
@@ -84,7 +85,7 @@ void ResumeProof::read(const std::string& checkpoint) {
                            .learning_rate = row.at("learning_rate").get<double>(),
                            .state = row.contains("state") ? row.at("state").get<std::string>() : ""});
   } catch (const JsonError& error) {
-    fail(ExitCode::checkpoint, "{}: it cannot be understood ({}). Remove it, or restore the folder from a copy. {}", path, error.what(),
+    fail(ExitCode::checkpoint, "{}: it cannot be parsed ({}). Remove it, or restore the folder from a copy. {}", path, error.what(),
          way_on);
   }
   for (std::size_t k = 0; k < expected_.size(); ++k)
@@ -93,12 +94,13 @@ void ResumeProof::read(const std::string& checkpoint) {
            path, expected_[k].step, reader.meta().step, way_on);
   const Deck there = require_deck(parse_stored_deck(reader.meta().deck, reader.folder() + "/checkpoint.h5:deck", device));
   std::vector<std::string> differing = differing_arithmetic(there, deck_);
-  if (!reader.meta().data.empty() && !data_differences(reader.meta().data, data_).empty()) differing.emplace_back("what data.train holds");
+  if (!reader.meta().data.empty() && !data_differences(reader.meta().data, data_).empty())
+    differing.emplace_back("the contents of data.train");
   if (const std::string here = describe_hardware(deck_.run.device);
       device == word_of(deck_.run.device) && !hardware.empty() && hardware != here)
     differing.push_back(fmt::format("other hardware: {} there, {} here", hardware, here));
   if (!differing.empty()) {
-    warning("checkpoint.verify_resume: this resume is not compared, since bits depend on what differs from the run that saved {}: {}",
+    warning("checkpoint.verify_resume: this resume is not compared, because bits may differ from the run that saved {}: {}",
             reader.folder(), fmt::format("{}", fmt::join(differing, "; ")));
     expected_.clear();
   }
@@ -112,18 +114,16 @@ void ResumeProof::compare(const Figures& found) {
   if (expected.step == found.step && expected.loss == found.loss && expected.grad_norm == found.grad_norm && !expected.state.empty() &&
       expected.learning_rate == found.learning_rate && expected.state != found.state)
     fail(ExitCode::checkpoint,
-         "checkpoint.verify_resume: step {} after the resume from {} has the loss and the gradient norm of the run that saved it, and "
-         "another "
-         "state after it (digest {}, there {}): moments or weights that this step's batch does not read are not what they were{}. Compare "
-         "the "
-         "machine with that of the run. {}",
+         "checkpoint.verify_resume: step {} after the resume from {} has the loss and the gradient norm of the run that saved it, but "
+         "another state after it (digest {}, there {}). Moments or weights that this step's batch does not read have changed{}. Compare "
+         "the machine with that of the run. {}",
          found.step, checkpoint_, found.state, expected.state,
          saved_by_ == here ? "" : fmt::format(" (saved by: {}; this program: {})", saved_by_, here), way_on);
   if (expected.step != found.step || expected.loss != found.loss || expected.grad_norm != found.grad_norm) {
     fail(ExitCode::checkpoint,
-         "checkpoint.verify_resume: step {} after the resume from {} has loss {} and gradient norm {}, and in the run that saved it it had "
-         "{} and {}. Weights, moments, data or arithmetic are not what they were{}. Compare the token files and the machine with those of "
-         "that run. {}",
+         "checkpoint.verify_resume: step {} after the resume from {} has loss {} and gradient norm {}, but in the run that saved it they "
+         "were {} and {}. Weights, moments, data or arithmetic have changed{}. Compare the token files and the machine with those of that "
+         "run. {}",
          found.step, checkpoint_, found.loss, found.grad_norm, expected.loss, expected.grad_norm,
          saved_by_ == here ? "" : fmt::format(" (saved by: {}; this program: {})", saved_by_, here), way_on);
   }
@@ -146,7 +146,7 @@ std::string ResumeProof::after(const StepFigures& step, const std::function<std:
     });
     to_compare_ = world_.sum(std::ssize(expected_));
     if (to_compare_ == 0)
-      line = fmt::format("the resume is proven: up to step {} loss, gradient norm and state are those of the run that saved {}",
+      line = fmt::format("the resume is proven: up to step {} loss, gradient norm and state equal those of the run that saved {}",
                          figures.step, checkpoint_);
   }
   if (world_.rank() != 0) return line;

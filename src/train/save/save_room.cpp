@@ -85,8 +85,8 @@ void foresee_full_disk(const Engine& engine, int ranks, const Deck& deck, std::i
   const std::optional<std::int64_t> room = free_bytes(root);
   if (!room || *room >= needed) return;  // only a forecast: a disk that is full says so at the save
   warning(
-      "{}: the saves of this run need {} at once ({} each; checkpoint.keep = {}, and one more while it is written), and the file system "
-      "has {} free. Make room, lower checkpoint.keep or choose another run.output_dir; a save that finds the disk full ends the run.",
+      "{}: the saves of this run need {} at once ({} each; checkpoint.keep = {}, and one more while it is written), but the file system "
+      "has {} free. Free some space, lower checkpoint.keep or choose another run.output_dir; a save that finds the disk full ends the run.",
       root, human_bytes(static_cast<double>(needed)), human_bytes(static_cast<double>(bytes.changing + bytes.constant)),
       deck.checkpoint.keep, human_bytes(static_cast<double>(*room)));
 }
@@ -101,8 +101,7 @@ void foresee_full_staging(const World& world, const Engine& engine, const std::s
   const std::optional<std::int64_t> room = free_bytes(folder);
   if (room && static_cast<double>(*room) < needed)
     warning(
-        "{} (checkpoint.staging) on {}: a save needs about {} there, and {} are free. Saves that find it full go straight to the run's "
-        "folder "
+        "{} (checkpoint.staging) on {}: a save needs about {} there, and {} are free. If it is full, saves go directly to the run's folder "
         "while the steps wait.",
         folder, world.place().host, human_bytes(needed), human_bytes(static_cast<double>(*room)));
 }

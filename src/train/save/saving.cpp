@@ -306,7 +306,7 @@ void Saver::attempt(const std::function<void()>& piece) {
     direct_ = save_.staged;
     if (!save_.staged || !can_repeat) return failed(error);
     if (world_.rank() == 0)
-      warning("{} The save of step {} goes straight to {}, and the steps wait for it.", error.what(), save_.step, root());
+      warning("{} The save of step {} goes directly to {}, and the steps wait for it.", error.what(), save_.step, root());
     start();
   }
 }
@@ -333,7 +333,7 @@ void Saver::saved() {
   if (save_.what == SaveOf::state) note_saved(save_.step, world_.rank() == 0), last_ = path;
   if (has_constants(save_.layout, world_.ranks())) kinds_.at(save_.what).constants_in = path;
   const double seconds = now_seconds() - save_.begin, stalled = beside_steps() ? save_.stalled : seconds;
-  const std::string beside = beside_steps() ? fmt::format(" beside the steps, which waited {:.3f} s", save_.stalled) : "";
+  const std::string beside = beside_steps() ? fmt::format(" while steps continued, after they had waited {:.3f} s", save_.stalled) : "";
   const SaveBytes bytes = save_bytes(save_.layout, world_.ranks());
   const std::string linked =
       save_.linked ? fmt::format("; {} that no step changes are linked", human_bytes(static_cast<double>(bytes.constant))) : "";
@@ -353,7 +353,7 @@ std::string choose_verified(const World& world, const std::string& who, const st
   std::istringstream lines(all);
   for (std::string candidate; std::getline(lines, candidate);) try {
       world.together([&] { io::CheckpointReader(candidate).verify(hear_stops, world.rank(), world.ranks()); });
-      info("{} goes on from {}, which verified", who, candidate);
+      info("{} resumes from {}, which passed verification", who, candidate);
       return candidate;
     } catch (const AgreedError& error) {
       if (error.code != ExitCode::checkpoint) throw;
@@ -362,7 +362,7 @@ std::string choose_verified(const World& world, const std::string& who, const st
   if (all.empty()) return "";
   world.together([&] {
     fail(ExitCode::checkpoint,
-         "{}: none of the run's checkpoints verifies. Name one of another run by run.resume=PATH, or begin anew with "
+         "{}: none of the run's checkpoints passes verification. Name one of another run by run.resume=PATH, or start over with "
          "run.resume=never run.overwrite=true.",
          who);
   });
@@ -378,10 +378,10 @@ void load_checkpoint(const World& world, Engine& engine, const std::string& path
   std::optional<io::CheckpointReader> reader;
   world.together([&] { reader.emplace(path); });
   if (has_weights_alone(*reader) && engine.checkpoint_layout().groups.size() > 1)
-    info("{} holds weights alone: the optimizer's moments begin at zero", path);
+    info("{} holds only weights: the optimizer's moments start at zero", path);
   if (engine.planned().request.deck.zero.error_feedback.enabled)
-    info("checkpoints hold no errors of gradients: those of zero.error_feedback begin at zero");
-  if (engine.leaves_own(*reader)) info("{} was saved by another number of ranks: what signs have taken from momenta begins at zero", path);
+    info("checkpoints do not store rounding errors of gradients: those of zero.error_feedback start at zero");
+  if (engine.leaves_own(*reader)) info("{} was saved by another number of ranks: the rounding errors of signs start at zero", path);
   world.together([&] { engine.read_state(*reader); });
   engine.publish();
 }

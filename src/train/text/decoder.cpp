@@ -33,12 +33,12 @@ void Decoder::next(std::int32_t token) {
 }
 
 std::span<const float> Decoder::logits() const {
-  TESSERA_REQUIRE(!size_.likeliest, "logits of a text of likeliest tokens");
+  TESSERA_REQUIRE(!size_.likeliest, "logits of a text of most likely tokens");
   return logits_;
 }
 
 std::int32_t Decoder::likeliest() const {
-  TESSERA_REQUIRE(size_.likeliest, "the likeliest token of a text that is drawn");
+  TESSERA_REQUIRE(size_.likeliest, "the most likely token of a text that is drawn");
   if (likeliest_[0] < 0) fail_of_logits(length_);
   return likeliest_[0];
 }

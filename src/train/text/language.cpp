@@ -27,8 +27,8 @@ std::vector<std::int32_t> ModelLanguage::checked(std::vector<std::int32_t> token
   for (const std::int32_t id : tokens)
     if (id >= vocab_)
       fail(ExitCode::data,
-           "{}/tokenizer.json makes token {} of the prompt, and the model has {} tokens: leave what that token stands for out of the "
-           "prompt, or name the tokenizer of this model",
+           "{}/tokenizer.json makes token {} of the prompt, but the model has {} tokens. Remove that token's text from the prompt, or name "
+           "the tokenizer of this model",
            folder_, id, vocab_);
   return tokens;
 }

@@ -23,12 +23,12 @@ std::vector<std::string> prompts_of(const SampleKeys& keys) {
       if (line.ends_with('\r')) line.pop_back();
       if (!line.empty()) prompts.push_back(line);
     }
-    if (prompts.empty()) fail(ExitCode::data, "samples.file = \"{}\" has no line that is not empty: write a prompt a line", keys.file);
+    if (prompts.empty()) fail(ExitCode::data, "samples.file = \"{}\" has only empty lines: write a prompt a line", keys.file);
   }
   for (std::size_t k = 0; k < prompts.size(); ++k) {
     io::Utf8Checker checker;
     if (checker.feed(prompts[k]) || checker.finish())
-      fail(ExitCode::data, "prompt {} of [samples] is no UTF-8. Convert it, for example with iconv -t UTF-8", k + 1);
+      fail(ExitCode::data, "prompt {} of [samples] is not UTF-8. Convert it, for example with iconv -t UTF-8", k + 1);
   }
   return prompts;
 }
@@ -38,7 +38,7 @@ std::unique_ptr<Language> language_of(const Deck& deck, const RunTokenizer& toke
     return std::make_unique<ModelLanguage>(io::TokenizerSource{.python = tokenizer_python(), .folder = tokenizer.folder}, deck.model.vocab);
   if (tokenizer.digest.empty() && deck.model.vocab == byte_tokenizer_vocab) return std::make_unique<ByteLanguage>();
   fail(ExitCode::usage,
-       "samples.every: prompts become tokens by the run's tokenizer, and its folder is not known. Name it with data.tokenizer=DIR, or set "
+       "samples.every: prompts need the run's tokenizer, and its folder is not known. Name it with data.tokenizer=DIR, or set "
        "samples.every = 0");
 }
 
@@ -66,9 +66,9 @@ std::optional<SampleTexts> read_sample_texts(const World& world, const Deck& dec
     texts.language = language_of(deck, tokenizer);
     for (const std::string& prompt : texts.prompts) {
       const std::vector<std::int32_t> of_prompt = texts.language->encode(prompt);
-      if (of_prompt.empty()) fail(ExitCode::data, "{} of [samples] is no token: give a prompt that is one", toml_string(prompt));
+      if (of_prompt.empty()) fail(ExitCode::data, "{} of [samples] has no token: give a prompt that has one", toml_string(prompt));
       if (std::ssize(of_prompt) >= deck.samples.tokens)
-        fail(ExitCode::data, "{} of [samples] is {} tokens, and samples.tokens = {} leaves none to follow: set samples.tokens={}",
+        fail(ExitCode::data, "{} of [samples] has {} tokens, so samples.tokens = {} leaves none to follow: set samples.tokens={}",
              toml_string(prompt), of_prompt.size(), deck.samples.tokens, of_prompt.size() + 64);
       tokens += fmt::format("{}\n", fmt::join(of_prompt, " "));
     }

@@ -92,10 +92,10 @@ TEST(GenerateCommand, ATextThatCannotBeTokenizedIsRefused) {
     EXPECT_EQ(done.status, status) << done.err;
     EXPECT_HAS(done.err, words);
   };
-  refuse({"--chat", "why?"}, 2, "--chat needs a chat template, and no tokenizer lies beside this checkpoint's run. Give --tokenizer DIR");
-  refuse({"--prompt", "why?"}, 2, "no tokenizer lies beside its run: give --tokenizer DIR");
+  refuse({"--chat", "why?"}, 2, "--chat needs a chat template, but this checkpoint's run has no tokenizer. Give --tokenizer DIR");
+  refuse({"--prompt", "why?"}, 2, "no tokenizer. Give: . Give --tokenizer DIR");
   refuse({"--prompt", "why?", "--tokenizer", scratch / "none"}, 3, "none/tokenizer.json");
-  refuse({"--prompt", "\xff"}, 3, "the prompt is no UTF-8");
+  refuse({"--prompt", "\xff"}, 3, "the prompt is not UTF-8");
 }
 
 TEST(GenerateCommand, ADeviceSaysTheLikeliestTextOfTheHost) {

@@ -1,4 +1,4 @@
-// tessera plan on one screen: what it says first, models by name, whole runs, advice, and how little it does unasked.
+// tessera plan on summary: what it says first, models by name, whole runs, advice, and how little it does unasked.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -42,16 +42,16 @@ TEST(PlanScreen, ItsFirstThreeLinesSayWhetherItFitsHowFastAndForHowMuch) {
   ASSERT_EQ(done.status, 0) << done.err;
   const auto lines = lines_of(done.out);
   ASSERT_GT(lines.size(), 3u);
-  EXPECT_LT(lines.size(), 14u) << "one screen: " << done.out;
+  EXPECT_LT(lines.size(), 14u) << "summary: " << done.out;
   EXPECT_TRUE(lines[0].starts_with("fits      yes: device ") && test::has(lines[0], " GiB of ")) << lines[0];
   for (const char* part : {"step      ", " tokens/s, ", " a GPU (", "; MFU "}) EXPECT_TRUE(test::has(lines[1], part)) << lines[1];
   for (const char* part : {"cost      1.00 B tokens: ", " days, ", " GPU-hours, ", " at 2.5 each"})
     EXPECT_TRUE(test::has(lines[2], part)) << lines[2];
   EXPECT_TRUE(test::has(done.out, "published ") && test::has(done.out, "more      --verbose")) << done.out;
   const auto all = run(with(small, {"--verbose"}));
-  for (const char* part : {"fits      yes", "what its length rests on", "peak      when a tier", "assumed   "})
+  for (const char* part : {"fits      yes", "the tasks that set its length", "peak      when a tier", "assumed   "})
     EXPECT_TRUE(test::has(all.out, part)) << part << all.out;
-  EXPECT_FALSE(test::has(done.out, "what its length rests on"));
+  EXPECT_FALSE(test::has(done.out, "the tasks that set its length"));
 }
 
 TEST(PlanScreen, TheBandIsThatOfTheProfilesEfficiency) {

@@ -105,7 +105,7 @@ TEST(PreflightCommand, AGpuThatIsNotWellIsNamed) {
   before.empty() ? unsetenv("LD_LIBRARY_PATH") : setenv("LD_LIBRARY_PATH", before.c_str(), 1);
   unsetenv("PRETENDED_GPUS");
   EXPECT_EQ(done.status, 6) << done.out << done.err;
-  for (const char* part : {": memory of GPU 1 had 1 error that could not be mended", ": GPU 1 is at 97 degrees, above 96",
+  for (const char* part : {": memory of GPU 1 had 1 error that could not be corrected", ": GPU 1 is at 97 degrees, above 96",
                            ": GPU 1 is slowed down by heat, by the hardware", ": GPU 1 is linked by 8 lanes of PCIe out of 16"})
     EXPECT_TRUE(test::has(done.out, part)) << done.out;
 }

@@ -50,9 +50,9 @@ TEST(ReportCommand, LooksForGpusInEveryBuild) {
   if (has_gpu_backend()) return;  // then CUDA tells of the GPUs
   EXPECT_EQ(two["devices"]["GPU 0"], "Pretended H100, 80.00 GiB");
   EXPECT_EQ(two["devices"]["GPU 1"], "Pretended H100");
-  EXPECT_TRUE(test::has(two["lacking"].dump(), "this node has 2 GPUs, and this build no kernels for them")) << two["lacking"];
+  EXPECT_TRUE(test::has(two["lacking"].dump(), "this node has 2 GPUs, but this build has no kernels for them")) << two["lacking"];
   EXPECT_EQ(none["devices"]["GPUs"], "none: the driver sees none");
-  EXPECT_EQ(silent["devices"]["GPUs"], "none: the driver of NVIDIA does not answer (NVML status 9): nvidia-smi says more");
+  EXPECT_EQ(silent["devices"]["GPUs"], "none: the driver of NVIDIA does not answer (NVML status 9): nvidia-smi shows more");
 }
 
 TEST(ReportCommand, OfSeveralRanksIsOneTable) {

@@ -12,7 +12,7 @@ import sys
 ROOT = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", ".."))
 PAGE = os.path.join(ROOT, "docs", "refused.md")
 # Faults of spelling, type, unit and range: the reference of keys (docs/deck.md) says what a key takes.
-SPELLING = re.compile(r"is not a key|is no key|is not a section|is not a value of this key|is out of range|: expected |expected a|is not a quantity|unit|written twice|given twice|is missing")
+SPELLING = re.compile(r"is not a key|is not a section|is not a value of this key|is out of range|: expected |expected a|is not a quantity|unit|written twice|given twice|is missing")
 HEAD = """# What a deck is refused for
 
 After this page you know which keys exclude each other, and what the program says then.

@@ -113,8 +113,8 @@ def data(folder):
     subprocess.run([runs.TESSERA, "tokenize", text, folder.path + "/tokens"], check=True, stdout=subprocess.DEVNULL)
     with open(folder.path + "/tokens/train.h5", "rb") as file:
         h5 = file.read()
-    refused_data("no .bin", "missing.bin", None, ["there is no such file"])
-    refused_data("no .h5", "missing.h5", None, ["there is no such file"])
+    refused_data("no .bin", "missing.bin", None, ["the file is missing"])
+    refused_data("no .h5", "missing.h5", None, ["the file is missing"])
     refused_data("an empty .bin", "empty.bin", b"", ["no tokens"])
     refused_data("an empty .h5", "empty.h5", b"", [])
     refused_data("half a token in a .bin", "half.bin", whole[:1001], ["truncated"])

@@ -22,7 +22,7 @@ check = runs.Checks()
 
 
 def starts(run):
-    return run.output().count("is at work")
+    return run.output().count("is running")
 
 
 def meet(run, kind, chance):
@@ -57,7 +57,7 @@ def play(folder, name, ranks, faults, seconds, pause):
             if seconds and time.monotonic() - begin + pause > seconds:
                 break
             time.sleep(pause)
-            runs.wait_until(lambda: run.output().count("lies in the memory of two ranks") > starts(run) or run.ended(), "copies of this start's own", pause=0.01)
+            runs.wait_until(lambda: run.output().count("is in the memory of two ranks") > starts(run) or run.ended(), "copies of this start's own", pause=0.01)
             if run.ended():
                 break
             kind = kinds[number] if kinds else chance.choices(("kill", "stop", "slow"), (6, 1 if pause else 0, 3 if pause else 0))[0]
@@ -74,7 +74,7 @@ def play(folder, name, ranks, faults, seconds, pause):
             run.kill()
     check(f"{ranks} ranks, {met}: the run outlives them, and saves when it is asked to", not ended and status == 75, output)
     losses = met["kill"] + met["stop"]
-    check(f"{ranks} ranks: each start after a loss went on from memory", output.count("resumed from the memory of nodes") == losses == starts(run) and
+    check(f"{ranks} ranks: each start after a loss went on from memory", output.count("resumed from in-memory replicas") == losses == starts(run) and
           "resumed from /" not in output, output)
     step = int(os.readlink(folder.latest(name))[-8:])
     expected, state = runs.Reference(folder, **{key: value for key, value in keys.items() if not key.startswith(("checkpoint", "watchdog"))}).at(step)

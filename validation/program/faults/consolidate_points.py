@@ -91,7 +91,7 @@ def check_by_hand(cases):
         file.seek(len(half[finished[0]]) // 2)
         file.write(b"\x55\xaa")
     done = cases.export(2, cases.out)
-    check("a finished file that was changed is written again", f"{victim} is not what an earlier start wrote" in done.stderr
+    check("a finished file that was changed is written again", f"{victim} differs from what an earlier start wrote" in done.stderr
           and content(cases.out) == cases.reference, done.stdout + done.stderr)
     done = cases.export(3, cases.out, "other")
     check("a whole export is written over by a newer checkpoint's", content(cases.out) != cases.reference and set(content(cases.out)) == set(cases.reference)

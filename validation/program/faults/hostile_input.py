@@ -171,7 +171,7 @@ def checkpoints_that_are_none(folder, step):
     check("evaluate: a pipe as tokens", ["evaluate", step, "--data", pipe], DATA, [pipe, "this is a pipe"])
     for name in ("", "\udcff\udcfe", "a" * 300, "/dev/null", folder.deck):
         check(f"inspect of {name[:20]!r}", ["inspect", name], CHECKPOINT, [])
-    check("inspect: a tensor of no text", ["inspect", step, "--tensor", "\udcff"], USAGE, ["it holds no tensor"])
+    check("inspect: a tensor of no text", ["inspect", step, "--tensor", "\udcff"], USAGE, ["it has no tensor"])
 
 
 def folders_of_exports(folder, step):

@@ -79,7 +79,7 @@ def other_folder(folder):
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=runs.HANG_SECONDS)
         here, sees = os.path.join(places[0], "runs/x"), os.path.join(places[1], "runs/x")
         refused(f"a rank that sees {what}", folder, "other", done, ENVIRONMENT,
-                [f"rank 1 on {HOST} does not see the run's folder", here, f"is {sees}, where {'another' if there else 'no'} run.lock stands",
+                [f"rank 1 on {HOST} does not see the run's folder", here, f"is {sees}, where there is {'another' if there else 'no'} run.lock",
                  "run.output_dir as an absolute path"])
         check(f"a rank that sees {what}: nothing is left or changed", os.listdir(places[0]) == [] and
               [at for at, _, _ in os.walk(places[1])] == [places[1]] + [os.path.join(places[1], name) for name in there])
@@ -125,7 +125,7 @@ def one_process(folder):
     """Commands of one process refuse to run several times at once."""
     for words in (["evaluate", "X", "--data", "Y"], ["generate", "X", "--prompt", "a"], ["import", "X", "Y"], ["tokenize", "X", "Y"]):
         done = subprocess.run([runs.MPIEXEC, "-n", "2", runs.TESSERA, *words], capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd=folder.path)
-        check(f"{words[0]} refuses two processes", done.returncode == 2 and f"tessera {words[0]} works in one process, and the launcher started 2" in done.stderr + done.stdout,
+        check(f"{words[0]} refuses two processes", done.returncode == 2 and f"tessera {words[0]} works in one process, but the launcher started 2" in done.stderr + done.stdout,
               done.stderr)
 
 

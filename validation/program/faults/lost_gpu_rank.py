@@ -31,7 +31,7 @@ def lose_a_rank(folder):
     status, output = run.wait(), run.output()
     check(f"the others end with {status}", status == LOST, output)
     check("the lost rank is named", re.search(r"the process of rank \d on \S+ has ended during", output), output)
-    check("its task is named", re.search(r"(lane \w+ (?:is at|has come to)|in task) `(gather|reduce|all-reduce)", output), output)
+    check("its task is named", re.search(r"(lane \w+ (?:is at|has reached)|in task) `(gather|reduce|all-reduce)", output), output)
     folder.train("lost", 2, **{**KEYS, "run__steps": run.steps_done() + 3})
 
 

@@ -95,7 +95,8 @@ def unreadable(folder):
         ("no-index", lambda root: os.remove(f"{root}/{index}"), None, [index, "missing"]),
         ("index-loop", lambda root: replace_by_link(f"{root}/{index}", "checkpoint.h5"), None, [index, "Too many levels of symbolic links"]),
         ("latest-loop", lambda root: replace_by_link(root + "/latest", "latest"), None, ["latest", "Too many levels of symbolic links"]),
-        ("latest-dangles", lambda root: replace_by_link(root + "/latest", "step-00000099"), None, ["step-00000099", "leads nowhere"]),
+        ("latest-dangles", lambda root: replace_by_link(root + "/latest", "step-00000099"), None,
+         ["step-00000099", "it is a link to nothing"]),
         ("empty-step", lambda root: (shutil.rmtree(root + "/step-00000008"), os.mkdir(root + "/step-00000008")), None, [index, "missing"]),
     ]
     if LIBRARY:
@@ -127,7 +128,7 @@ def newest_good(folder):
             copy_of(folder, "whole", name, lambda root: flip_data(root + "/step-00000008"))
         said = start(folder, name, 2 if name == "flipped" else 1, 0, faults, run__resume="newest-good", run__steps=9, checkpoint__keep=1)
         found = 8 if name == "latest-loop" else 6
-        check(f"newest-good, {name}: goes on from step {found}", f"at step {found} of 9" in said, said)
+        check(f"newest-good, {name}: resumes from step {found}", f"at step {found} of 9" in said, said)
         check(f"newest-good, {name}: says what it skipped and why", "skipped" in said and reason in said, said)
         said = start(folder, name, 1, run__steps=12, run__resume="newest-good")
         check(f"newest-good, {name}: once more goes on from its own", "at step 9 of 12" in said and "skipped latest" not in said, said)
@@ -135,7 +136,7 @@ def newest_good(folder):
               runs.same(name, folder.losses(name), reference[0]) and runs.same(name, folder.hashes(name), reference[1]))
     copy_of(folder, "whole", "all-bad", lambda root: [flip_data(f"{root}/step-{n:08d}") for n in (2, 4, 6, 8)])
     said = start(folder, "all-bad", 2, CHECKPOINT, run__resume="newest-good", run__steps=12)
-    check("newest-good: none verifies", said.count("skipped") == 4 and "none of the run's checkpoints verifies" in said, said)
+    check("newest-good: none verifies", said.count("skipped") == 4 and "none of the run's checkpoints passes verification" in said, said)
     said = start(folder, "new", 2, run__resume="newest-good", run__steps=3)
     check("newest-good in a folder without checkpoints begins", sorted(folder.losses("new")) == [1, 2, 3], said)
 
@@ -159,7 +160,7 @@ def going_back(folder):
     check(f"goes back to step 4 ({first})", first == 4 and "step 5" not in said.split("resumed from")[0], said)
     for again in range(3):
         first, after, said = killed_after_a_save(folder, name, 1 + again % 2, **back)
-        check(f"start {again + 2}: goes on from step {last}, not from 4 ({first})", first == last and "went back to step 4 already" in said, said)
+        check(f"start {again + 2}: resumes from step {last}, not from 4 ({first})", first == last and "rolled back to step 4 already" in said, said)
         last = after
     check("checkpoint.keep has removed step 4 meanwhile", 4 not in steps_there(folder, name), str(steps_there(folder, name)))
     said = start(folder, name, 2, run__steps=last + 1, **back)
@@ -217,7 +218,7 @@ def moved_while_running(folder):
     run.signal_ranks(signal.SIGTERM)
     status, said = run.wait(), run.output()
     check(f"moved: status {status}", status == 75, said)
-    check("moved: each was said once", said.count("metrics.jsonl was moved, removed or replaced") == 2 and said.count(path + " is gone") == 1, said)
+    check("moved: each was said once", said.count("metrics.jsonl was moved, removed or replaced") == 2 and said.count(path + " was moved or removed") == 1, said)
     steps = steps_of(metrics)
     check("moved: metrics.jsonl has every step", steps == list(range(1, len(steps) + 1)) and len(steps) >= 6, str(steps[:50]))
     history = events_of(folder, name)
@@ -265,7 +266,7 @@ def comes_while_locked(folder):
         shutil.copytree(folder.run("whole"), folder.run(name), symlinks=True, dirs_exist_ok=True, ignore=lambda *_: ["run.lock"])
     status, said = run.wait(), run.output()
     check(f"requeued: status {status}", status == 0, said)
-    check("requeued: says for whom it waits, once", said.count(f"{OTHER} {folder.run(name)}: process 1 on elsewhere. It saves and leaves") == 1, said)
+    check("requeued: says for whom it waits, once", said.count(f"{OTHER} {folder.run(name)}: process 1 on elsewhere. It saves and ends") == 1, said)
     check("requeued: goes on from what was saved meanwhile", "at step 8 of 12" in said, said)
     check("requeued: no step is lost or done twice", steps_of(folder.run(name) + "/metrics.jsonl") == list(range(1, 13)), said)
     check("requeued: the bits of an undisturbed run", runs.same(name, folder.hashes(name), folder.hashes("reference")))
@@ -319,7 +320,7 @@ def full_disk(folder):
     found = re.search(r"warning: .*the saves of this run need ([\d.]+ \w+) at once .*checkpoint.keep = 2.* has ([\d.]+ \w+)\s+free", said)
     check("a disk without room for keep + 1 saves is foreseen", found and found.group(2) == "300.00 KiB", said)
     said = start(folder, "none", 1, run__steps=7, free=48 << 10)
-    found = re.findall(r"warning: step 2: the next saves need [\d.]+ \w+ at once, and (\S+) has 48.00 KiB free", said.replace("\n", " "))
+    found = re.findall(r"warning: step 2: the next saves need [\d.]+ \w+ at once, but (\S+) has 48.00 KiB free", said.replace("\n", " "))
     check("after a save the room for the next ones is looked at, and said once", found == [f"{folder.run('none')}/checkpoints"] and
           said.count("the next saves need") == 1, said)
     said = start(folder, "enough", 1, run__steps=3, free=1 << 30)
@@ -346,7 +347,7 @@ def advice_of_numerics(folder):
         start(folder, "tamed", 2, run__resume=advice.group(1).split("=", 1)[1], optimizer__learning_rate=1e-4, run__steps=12)
         check("and that works", sorted(folder.losses("tamed")) == list(range(3, 13)))
     said = start(folder, "wilder", 1, NUMERICS, run__steps=30, **wild)
-    check("status 8 without a checkpoint names none", "there is no checkpoint to begin from" in said, said)
+    check("status 8 without a checkpoint names none", "there is no checkpoint to start from" in said, said)
 
 
 def by_its_folder(folder):

@@ -60,7 +60,7 @@ def stop_and_resume(folder, reference, number, ranks, which=None, launcher=False
     runs.wait_until_gone(pids)
     step, last = saved_step(folder, name), run.steps_done()
     check(f"{what}: saved after step {step}, the last one that was done ({last})", 0 < step == last, output)
-    check(f"{what}: says what to do next", "after saving; start the same command again to go on" in output, output)
+    check(f"{what}: says what to do next", "after saving; start the same command again to continue" in output, output)
     end = last + MORE
     resumed = folder.train(name, resume or ranks, zero__stage=(ranks + 1) % 4, **{**COMMON, "run__steps": end})
     check(f"{what}: goes on after that step", f"at step {last} of {end}" in resumed.stderr, resumed.stderr)
@@ -79,7 +79,7 @@ def inside_an_evaluation(folder, reference, ranks, **layout):
     status, output = run.wait(), run.output()
     check(f"{name}: status {status}", status == 75, output)
     check(f"{name}: the step before it is saved", saved_step(folder, name) == run.steps_done() == 2, output)
-    check(f"{name}: says that its validation loss is still to come", "step 2: the evaluation was broken off" in output and "when the run goes on" in output, output)
+    check(f"{name}: says that its validation loss is still to come", "step 2: the evaluation was interrupted" in output and "when the run resumes" in output, output)
     few = {**endless, "evaluate__batches": 4, "run__steps": 5}
     folder.train(name, ranks, **few)
     folder.train(name + "-undisturbed", ranks, **few)
@@ -134,7 +134,7 @@ def reader_that_ends(folder):
     pids.send_signal(signal.SIGINT)
     status, words = pids.wait(), open(log).read()
     check(f"a log without its reader: status {status}", status == 75 and saved_step(folder, "unread") > 0, words)
-    check("a log without its reader: says so, and all of its end", "the log goes on here" in words.splitlines()[0] and "stopped by SIGINT after saving" in words, words)
+    check("a log without its reader: says so, and all of its end", "the log continues here" in words.splitlines()[0] and "stopped by SIGINT after saving" in words, words)
     last = saved_step(folder, "unread") + 1
     done = folder.train("unread", 1, **{**COMMON, "run__steps": last})
     check("the next start says where the words went", "unread/log.txt holds" in done.stderr, done.stderr)

@@ -58,7 +58,7 @@ TEST_P(SpillFaults, AFlippedByteIsFound) {
     const auto text = error_of_read(file);
     expect_named(text, 3 * block);
     EXPECT_HAS(text, "are not what was written there (XXH3 ");
-    EXPECT_HAS(text, "go on from the last checkpoint");
+    EXPECT_HAS(text, "resume from the last checkpoint");
     // A part of another block is still good; of this one no byte is given, and a write of a part does not make it good.
     Noise to(block);
     file.wait(file.read(2 * block + 10, to.part(0, 100), "layers.3.adam_m"));
@@ -67,7 +67,7 @@ TEST_P(SpillFaults, AFlippedByteIsFound) {
                "a part from its byte 0");
     EXPECT_HAS(error_of(ExitCode::storage, [&] { file.wait(file.write(3 * block + 10, to.part(0, 5), "a part")); }),
                "are not what was written");
-    EXPECT_HAS(error_of_read(file), "what was to be written there was lost");
+    EXPECT_HAS(error_of_read(file), "the data to be written there was lost");
     // Written anew it is good again.
     file.wait(file.write(2 * block, noise.all(), "layers.3.adam_m"));
     Noise again(3 * block, 2);
@@ -104,7 +104,7 @@ TEST_P(SpillFaults, ErrorsOfTheDiskAreNamed) {
     EXPECT_HAS(text, std::string(error) == "EIO" ? "Input/output error" : "No space left on device. The disk is full (");
     // What should be there now is not: the older bytes must not come back in its place.
     rules("");
-    EXPECT_HAS(error_of_read(file), "what was to be written there was lost. " + dir.path());
+    EXPECT_HAS(error_of_read(file), "the data to be written there was lost. " + dir.path());
     file.wait(file.write(2 * block, noise.all(), "layers.3.adam_m"));
     file.wait(file.read(2 * block, to.all(), "layers.3.adam_m"));
   }
@@ -189,7 +189,7 @@ TEST_P(SpillFaults, ASmallFileSystemIsFull) {
     return all + "\n" + error_of(ExitCode::storage, [&] { file.wait(file.write(0, much.all(), "layers.1")); });
   });
   if (texts == "no mount") GTEST_SKIP() << "this process may not mount anything";
-  EXPECT_HAS(texts, "1.00 MiB is free and 4.00 MiB is needed");
+  EXPECT_HAS(texts, "1.00 MiB is free, but 4.00 MiB is needed");
   EXPECT_HAS(texts, "cannot reserve 4.00 MiB: No space left on device");
   EXPECT_HAS(texts, "for layers.1 from its byte ");
   EXPECT_HAS(texts, "No space left on device. The disk is full (");
@@ -238,7 +238,7 @@ TEST(SpillLimits, TooLittleMemoryToLock) {
     EXPECT_HAS(text, "320.00 KiB of buffers could not be registered (ulimit -l allows 128.00 KiB)");
   }
   EXPECT_HAS(text, "\n131072\n");
-  EXPECT_HAS(text, "ulimit -l lets 128.00 KiB be locked, and 320.00 KiB of buffers would be registered");
+  EXPECT_HAS(text, "ulimit -l lets 128.00 KiB be locked, but 320.00 KiB of buffers would be registered");
 }
 
 TEST_P(SpillFaults, NoMoreThreads) {

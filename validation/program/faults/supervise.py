@@ -64,7 +64,7 @@ def killed_rank(folder):
     run.wait_for_step(5)
     first = ranks_of(run)
     os.kill(max(first), signal.SIGKILL)
-    runs.wait_until(lambda: "start 2 is at work" in run.output() or run.ended(), "the second start")
+    runs.wait_until(lambda: "start 2 is running" in run.output() or run.ended(), "the second start")
     going = run.steps_done()
     runs.wait_until(lambda: run.steps_done() > going + 3 or run.ended(), "steps of the second start")
     pids = run.everybody()
@@ -91,7 +91,7 @@ def killed_launcher_and_supervisor(folder):
     run.wait_for_step(3)
     launcher = runs.children(run.process.pid)[0]
     os.kill(launcher, signal.SIGKILL)
-    runs.wait_until(lambda: "start 2 is at work" in run.output() or run.ended(), "the second start")
+    runs.wait_until(lambda: "start 2 is running" in run.output() or run.ended(), "the second start")
     check("a launcher that is killed: the ranks start again", not run.ended(), run.output())
     second = subprocess.run(run.process.args, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=runs.HANG_SECONDS)
     check("a second supervisor of a run is refused", second.returncode == 6 and "another tessera supervise starts this run" in second.stderr, second.stderr)
@@ -111,8 +111,8 @@ def repeating_fault(folder):
 
 def bad_usage(folder):
     train = ["--", *folder.arguments("usage")]
-    for status, words, options in ((6, "or say --local", ["-n", "2", *train]), (2, "--ranks is required", ["--local", *train]), (2, "--spare", ["-n", "2", "--local", "--spare=1", *train]),
-                                   (2, "keeps nodes back", ["-n", "2", "--local", "--spares", "1", *train]), (2, "start 4 ranks", ["-n", "3", "--hosts", "a,b", *train]),
+    for status, words, options in ((6, "or give --local", ["-n", "2", *train]), (2, "--ranks is required", ["--local", *train]), (2, "--spare", ["-n", "2", "--local", "--spare=1", *train]),
+                                   (2, "reserves nodes", ["-n", "2", "--local", "--spares", "1", *train]), (2, "start 4 ranks", ["-n", "3", "--hosts", "a,b", *train]),
                                    (2, "-- train DECK", ["-n", "2", "--local", "--", "plan", folder.deck]), (2, "-- train DECK", ["-n", "2", "--local"]),
                                    (2, "run.step", ["-n", "2", "--local", *train, "run.step=3"]), (6, "cannot start", ["-n", "2", "--local", "--launcher", "no-such-mpiexec", *train])):
         done = subprocess.run([runs.TESSERA, "supervise", *options], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=runs.HANG_SECONDS, env=environment())
@@ -148,16 +148,16 @@ def pretended_nodes(folder):
     Pretended(folder, "lost-process", [f"76 40 {ended}", "0 50"], on).check(
         0, ["n1 n1 n2 n2"] * 2, "the run lost rank 3 on n2 (ended); the node answers; it starts again at once", "start 1: lost n2 3 ended", "2 starts, ")
     Pretended(folder, "lost-node", [f"76 40 {ended}", "0 50"], on, dead=["n2"]).check(
-        0, ["n1 n1 n2 n2", "n1 n1 n3 n3"], "n2 does not answer; n3 takes the place of n2", "left out n2")
+        0, ["n1 n1 n2 n2", "n1 n1 n3 n3"], "n2 does not answer; n3 replaces n2", "left out n2")
     Pretended(folder, "node-that-hangs", [f"76 40 {ended}", "0 50"], on, dead=["n2 hangs"], probe_seconds=10).check(0, ["n1 n1 n2 n2", "n1 n1 n3 n3"], "left out n2")
-    Pretended(folder, "dead-spare", ["- -", "0 50"], on, dead=["n2", "n3"]).check(0, ["n1 n1 n2 n2", "n1 n1"], "the spare node n3 does not answer and is not used", "the run goes on with 2 ranks")
+    Pretended(folder, "dead-spare", ["- -", "0 50"], on, dead=["n2", "n3"]).check(0, ["n1 n1 n2 n2", "n1 n1"], "the spare node n3 does not answer and is not used", "the run continues with 2 ranks")
     Pretended(folder, "axes", ["76 40 first", "0 50"], ["-n", "6", "--hosts", "n[1-3]"], dead=["n2"], mesh__tp=2, batch__global=12).check(
         0, ["n1 n1 n2 n2 n3 n3", "n1 n1 n3 n3"], "with 4 ranks")
     Pretended(folder, "fixed-mesh", ["76 40 first", "0 50"], ["-n", "2", "--hosts", "n1,n2"], dead=["n2"], mesh__dp=2).check(
         76, ["n1 n2"], "start the same command on other nodes", "start 1: status 76, saved 40")
     Pretended(folder, "least", ["76 40 first", "0 50"], ["-n", "2", "--hosts", "n1,n2", "--least", "2"], dead=["n2"]).check(76, ["n1 n2"], "allow fewer ranks (--least)")
     Pretended(folder, "twice", [f"76 40 {ended}", f"76 50 {ended}", "0 60"], on).check(
-        0, ["n1 n1 n2 n2", "n1 n1 n2 n2", "n1 n1 n3 n3"], "two starts ended at n2; n3 takes the place of n2", "left out n2")
+        0, ["n1 n1 n2 n2", "n1 n1 n2 n2", "n1 n1 n3 n3"], "two starts ended at n2; n3 replaces n2", "left out n2")
     Pretended(folder, "same-rank", [f"76 - {ended} first", "76 - error: the process of rank 3 on n3 has ended during x. first"], on, dead=["n2"]).check(
         78, ["n1 n1 n2 n2", "n1 n1 n3 n3"], "the fault would repeat", "given up: status 78")
     Pretended(folder, "no-progress", ["76 - first"], [*on, "--tries", "2"]).check(79, ["n1 n1 n2 n2"] * 2, "the last 2 starts saved no newer step", "given up: status 79")

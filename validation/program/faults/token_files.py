@@ -83,7 +83,7 @@ def damage(folder):
     folder.train("scanned", 2, data__train=plain, **keys)
     for path, when in ((h5, "written"), (plain, "checked")):
         flip(path, read(path).index(ids) + 200)
-        words = [f"{path}: tokens 0 to {len(ids) // 2 - 1} (block 0 of 1) are not what they were when the file was {when}", "Restore the file"]
+        words = [f"{path}: tokens 0 to {len(ids) // 2 - 1} (block 0 of 1) have changed since the file was {when}", "Restore the file"]
         ends(f"a flipped bit in {os.path.basename(path)}", folder.command("flipped-" + when, 2, data__train=path, **keys), DATA, words)
         ends("... and in an evaluation", [runs.TESSERA, "evaluate", folder.latest("trained"), "--data", path, "--device", "host"], DATA, words)
 
@@ -100,7 +100,7 @@ def overwritten(folder):
             file.seek(read(path).index(ids[:65536]))
             file.write(ids[150:] + ids[:150])
         status, said = run.wait(), run.output()
-        wanted = ["error: step ", f"{path}: tokens ", f"are not what they were when the file was {when}", "Restore the file"]
+        wanted = ["error: step ", f"{path}: tokens ", f"have changed since the file was {when}", "Restore the file"]
         check(f"{os.path.basename(path)} is written over during a run", status == DATA and all(word in said for word in wanted), f"status {status}\n{said}")
 
 

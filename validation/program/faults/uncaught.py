@@ -16,7 +16,7 @@ def main():
     throws = sys.argv[1]
     with tempfile.TemporaryDirectory() as folder:
         # The name of the host is asked for the status file, before any command runs.
-        for what, said in (("error", "thrown by a test"), ("number", "no std::exception")):
+        for what, said in (("error", "thrown by a test"), ("number", "not a std::exception")):
             done = subprocess.run([runs.TESSERA, "--version"], capture_output=True, text=True, stdin=subprocess.DEVNULL,
                                   env={**os.environ, "LD_PRELOAD": throws, "THROW": what, "TESSERA_STATUS_FILE": os.path.join(folder, "status")})
             check(f"status 1 ({what})", done.returncode == 1, f"{done.returncode}: {done.stderr}")

@@ -43,7 +43,7 @@ def stopped(folder, reference):
     begin = time.monotonic()
     output = said(run, "stacks of rank")
     check("stopped: one table says so", output.count("no rank has moved for") == 1 and "watchdog.limit" in output, output)
-    check("stopped: who waits for whom", re.search(r"the others wait for rank 1 on \S+, which answers no more", output), output)
+    check("stopped: who waits for whom", re.search(r"the others wait for rank 1 on \S+, which no longer answers", output), output)
     check("stopped: what each is at", re.search(r"train .* s  ranks? [02].*waits in ", output) and re.search(r"rank 1 on \S+: no answer; last: ", output), output)
     check("stopped: its threads and stacks", re.search(r"stacks of rank 1 on \S+, process %d:\n  threads? %d.*stopped" % (pid, pid), output)
           and has_stacks(output, pid, r" in (tessera|lib)"), output)
@@ -53,8 +53,8 @@ def stopped(folder, reference):
     time.sleep(max(0, 7 + 7 * max(row["seconds"] for row in folder.metrics("stopped") if "loss" in row) - (time.monotonic() - begin)))
     halted = time.monotonic() - begin
     os.kill(pid, signal.SIGCONT)
-    output = said(run, "the run goes on after")
-    check("stopped: it goes on", "the run goes on after" in output, output)
+    output = said(run, "the run continues after")
+    check("stopped: it goes on", "the run continues after" in output, output)
     step = run.steps_done()
     run.wait_for_step(step + 2)
     pids = run.everybody()
@@ -81,7 +81,7 @@ def leaves_a_stall(folder, halted, told):
           f"{summary['goodput']} {excess}")
     check("stopped: it counts as a warning", any("the others waited for rank 1 on" in text for text in summary["warnings"]), json.dumps(summary))
     page = json.loads(runs.tessera("runs", "report", folder.run("stopped"), "--json").stdout)
-    check("stopped: advice names it", any("A step stood still" in advice["found"] for advice in page["advice"]), json.dumps(page["advice"]))
+    check("stopped: advice names it", any("A step stalled" in advice["found"] for advice in page["advice"]), json.dumps(page["advice"]))
     with open(told, encoding="utf-8") as lines:
         notices = [json.loads(line) for line in lines]
     check("stopped: the command was told of it and of the end", [notice["event"] for notice in notices] == ["stall", "end"] and notices[0]["ranks"] == [1]
@@ -98,7 +98,7 @@ def first_stopped(folder):
     runs.wait_until_gone(pids)
     check(f"rank 0 stopped: status {status}", status == LOST, output)
     last = runs.own_lines(output)[-1]
-    check("rank 0 stopped: the last line is the cause", re.search(r"no rank has moved for \d+ s: the others wait for rank 0 on \S+, which answers no more", last), output)
+    check("rank 0 stopped: the last line is the cause", re.search(r"no rank has moved for \d+ s: the others wait for rank 0 on \S+, which no longer answers", last), output)
 
 
 def endless(folder):
@@ -129,7 +129,7 @@ def slow(folder):
     with open(go, "w") as how:
         how.write("slow")
     output = said(run, r"rank 2 on \S+ is slow")
-    found = re.search(r"rank 2 on \S+ is slow: its own work takes ([\d.]+) ms a step, that of ranks with the same work ([\d.]+) ms, most of the difference in (compute|data)", output)
+    found = re.search(r"rank 2 on \S+ is slow: its own work takes ([\d.]+) ms a step, while ranks with the same work take ([\d.]+) ms. Most of the difference is in (compute|data)", output)
     check("three times as slow: named with its host and its work", found and float(found[1]) > 1.3 * float(found[2]), output)
     run.signal_ranks(signal.SIGTERM)
     check("three times as slow: the run ends as it should", run.wait() == 75, run.output())

@@ -185,13 +185,13 @@ def main():
 
     # UCX, under MPICH, aborts the rank that reads the dead one's memory. The status is the rank's: the launcher's is that of the shells, or of killing them.
     pair, told = [mpiexec, "-n", "2", *TELLING], [*launch, *TELLING]
-    noticed = "on " if runs.OPEN_MPI else "has ended, and MPI gave up over it"
+    noticed = "on " if runs.OPEN_MPI else "has ended, and MPI gave up because of it"
     for words in (f"rank 0: error: the process of rank 1 {noticed}", "a rank ended with 76"):
         expect("kill-sending-over-mpi", ANY, "", launch=pair, has=words, ranks=2, reported=LOST)
 
     # Ranks that abort: a fault of their own in each is nobody else's; of the ended, the one that was lost is named, not one that MPI gave up
     # in over it; a signal from outside ends the rank at once, whoever was lost. The shells keep the launcher out of it.
-    lost = "error: the process of rank 2 has ended, and MPI gave up over it"
+    lost = "error: the process of rank 2 has ended, and MPI gave up because of it"
     expect("abort-everywhere", ANY, "", launch=pair, ranks=2, times={"has ended": 0, "a rank ended with 134": 2})
     expect("abort-beside-kill", ANY, "", launch=told, times={lost: 1, "has ended": 1, "a rank ended with 76": 2, "a rank ended with 137": 1}, reported=LOST)
     expect("abort-from-outside-beside-kill", ANY, "", launch=told, times={"has ended": 0, "a rank ended with 134": 2, "a rank ended with 137": 1})

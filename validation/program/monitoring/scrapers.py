@@ -127,15 +127,15 @@ def check_refusals(check, folder):
         taken.listen()
         port = taken.getsockname()[1]
         done = runs.tessera(*folder.arguments("taken", metrics__prometheus=f"{port}"), ranks=2, own_process=True)
-    words = f'metrics.prometheus = "127.0.0.1:{port}": nothing can listen there'
+    words = f'metrics.prometheus = "127.0.0.1:{port}": this address cannot be used'
     check("a port in use ends the start with 6, and a sentence of what to do", done.returncode == 6 and words in done.stderr and "Choose another port" in done.stderr, done.stderr)
-    check("one rank says it, once", len(re.findall("nothing can listen", done.stderr)) == 1, done.stderr)
+    check("one rank says it, once", len(re.findall("this address cannot be used", done.stderr)) == 1, done.stderr)
     check("and nothing is left of it", not os.path.exists(folder.run("taken")))
     done = runs.tessera(*folder.arguments("elsewhere", metrics__prometheus_folder=f"{folder.path}/none"))
     check("a folder that is none is refused", done.returncode == 6 and "metrics.prometheus_folder" in done.stderr, done.stderr)
     for address in ("node001:9400", "9400s", "127.0.0.1:99999"):
         done = runs.tessera(*folder.arguments("address", metrics__prometheus=address))
-        check(f"{address} is no address", done.returncode == 2 and "metrics.prometheus" in done.stderr, done.stderr)
+        check(f"{address} is not an address", done.returncode == 2 and "metrics.prometheus" in done.stderr, done.stderr)
 
 
 def main():

@@ -177,7 +177,7 @@ def profiled_run(folder):
     machine = f"{folder.path}/small.toml"
     said = folder.train("profiled", 1, batch__global=4, run__steps=2, run__machine=machine).stderr
     row = [row for row in folder.metrics("profiled") if "loss" in row][-1]
-    check("MFU is of the profile's peak", 0 < row["mfu_causal"] < row["mfu"] and "of_product" not in row and "MFU is of 0.1 TFLOP/s a rank, the peak of small" in said, said)
+    check("MFU is of the profile's peak", 0 < row["mfu_causal"] < row["mfu"] and "of_product" not in row and "MFU is a share of 0.1 TFLOP/s a rank, the peak of small" in said, said)
     # The same FLOPs at the same rate: a profile with half the peak gives twice the share.
     with open(machine, encoding="utf-8") as text, open(f"{folder.path}/half.toml", "w", encoding="utf-8") as out:
         out.write(text.read().replace('peak = "100 GFLOP/s"', 'peak = "50 GFLOP/s"'))
@@ -243,7 +243,7 @@ def live_page(folder):
                 return file.read()
         runs.wait_until(lambda: os.path.exists(page), "a page")
         first = text()
-        check("a live page loads again", 'data-reload="1"' in first[:200] and "loads again every 1 s" in first, first[:300])
+        check("a live page loads again", 'data-reload="1"' in first[:200] and "reloads every 1 s" in first, first[:300])
         runs.wait_until(lambda: text() != first, "another page")
         run.signal_ranks(signal.SIGTERM)
         run.wait()

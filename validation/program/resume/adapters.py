@@ -138,7 +138,7 @@ def exports(folder, base):
     done = runs.tessera("generate", step, "--prompt-tokens", "1,2,3", "--tokens", "8", "--temperature", "0")
     check("generate takes a checkpoint with adapters", done.returncode == 0, done.stderr)
     done = runs.tessera("consolidate", step, os.path.join(folder.path, "part"), "--adapter", "--tensor", "head.*")
-    check("consolidate --adapter with --tensor is refused", done.returncode == USAGE and "--adapter writes all of an adapter" in done.stderr, done.stderr)
+    check("consolidate --adapter with --tensor is refused", done.returncode == USAGE and "--adapter writes the whole adapter" in done.stderr, done.stderr)
     folder.train("plain", 1, **STEADY, **MODEL, run__steps=1)
     done = runs.tessera("consolidate", folder.latest("plain"), os.path.join(folder.path, "none"), "--adapter")
     check("consolidate --adapter of a run without [lora] is refused", done.returncode == USAGE and "has no adapter" in done.stderr, done.stderr)
@@ -277,12 +277,12 @@ def refusals(folder, base, adapter):
         ("PiSSA", USAGE, edited(init_lora_weights="pissa"), {}, ["path_initial_model_for_weight_conversion"]),
         ("ranks by pattern", USAGE, edited(rank_pattern={"q_proj": 2}), {}, ["rank_pattern is"]),
         ("a configuration without r", USAGE, edited(r="drop"), {}, ["r is missing"]),
-        ("other targets", DATA, edited(), {"lora__targets": '["wq"]'}, ["that lora.targets and lora.modules_to_save do not ask for"]),
+        ("other targets", DATA, edited(), {"lora__targets": '["wq"]'}, ["that lora.targets and lora.modules_to_save do not name"]),
         ("another base", DATA, edited(), {**wide, "run__init": other}, ["the adapter was made for another model", "gate_proj.lora_B.weight is 48 x 4 and must be 64 x 4"]),
         ("a truncated file", DATA, spill, {}, ["truncated inside tensor"]),
-        ("no weights", DATA, lambda path: os.remove(path + "/adapter_model.safetensors"), {}, ["holds neither adapter_model.safetensors nor"]),
+        ("no weights", DATA, lambda path: os.remove(path + "/adapter_model.safetensors"), {}, ["it has neither adapter_model.safetensors nor"]),
         ("no configuration", DATA, lambda path: os.remove(path + "/adapter_config.json"), {}, ["adapter_config.json"]),
-        ("no model", USAGE, edited(), {"run__init": '""'}, ["an adapter belongs to the model that it was made for"]),
+        ("no model", USAGE, edited(), {"run__init": '""'}, ["an adapter fits only the model that it was made for"]),
     ]
     for number, (what, status, change, keys, words) in enumerate(cases):
         path = shutil.copytree(adapter, os.path.join(folder.path, f"bad-{number}"))

@@ -57,7 +57,8 @@ def main():
             ours = saved(folder, name)
             check(f"{what}: every checkpoint has the bits of one that was waited for",
                   list(ours) == list(references[of]) and all(runs.same(what, ours[step], references[of][step]) for step in ours))
-            lines = re.findall(r"saved \S+ \(\S+ \S+ in \S+ s beside the steps, which waited (\S+) s\)", done.stdout + done.stderr)
+            lines = re.findall(r"saved \S+ \(\S+ \S+ in \S+ s while steps continued, after they had waited (\S+) s\)",
+                               done.stdout + done.stderr)
             rows = [row for row in folder.metrics(name) if "saved" in row]
             check(f"{what}: each save is told of", len(lines) == STEPS == len(rows) and [row["saved"] for row in rows] == list(range(1, STEPS + 1))
                   and all(0 <= row["save_stall_seconds"] <= row["save_seconds"] + 1e-9 for row in rows), done.stdout + done.stderr)

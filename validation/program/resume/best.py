@@ -159,7 +159,7 @@ def early(folder, keys, best, losses):
     check("events say why", [event["event"] for event in ends] == ["early_stop", "end"] and ends[1]["exit"] == 0 and f"step {best}" in ends[0]["text"], str(ends))
     done = folder.train("early", 1, **keys)
     text = done.stdout + done.stderr
-    check("a second start makes no step", max(folder.losses("early")) == last and "Raise evaluate.patience to go on" in text, text)
+    check("a second start makes no step", max(folder.losses("early")) == last and "Raise evaluate.patience to continue" in text, text)
     folder.train("early", 1, **{**keys, "evaluate__patience": 5})
     check("more patience goes on", max(folder.losses("early")) == best + 10, str(max(folder.losses("early"))))
     for cut in (best + 2, best + 5):

@@ -197,7 +197,7 @@ def main():
         done = folder.train("refused", 1, expect=3, **{**common, **PACKED, "data__too_long": "refuse"})
         check("a document that is too long is named", "train.h5: document " in done.stderr and "data.too_long" in done.stderr, done.stderr)
         done = folder.train("no-documents", 1, expect=3, **{**common, "data__train": folder.data})
-        check("a file without documents is refused", "train.bin does not say where its documents begin" in done.stderr, done.stderr)
+        check("a file without documents is refused", "train.bin does not store where its documents begin" in done.stderr, done.stderr)
     return 0 if check.good else 1
 
 

@@ -98,7 +98,7 @@ def other_recipes(folder, common):
         said = folder.train(f"{recipe}-after", 2, run__resume=start[of], precision__fp8=recipe, **RECIPES[recipe], **common).stderr
         known = histories(folder, folder.latest(f"{recipe}-after"))
         check(f"{recipe} goes on from {of}", bool(known) == (recipe == "tensorwise_delayed") and len(folder.losses(f"{recipe}-after")) == half, str(known))
-        words = "which begin anew: fp8_amax." if recipe == "tensorwise_delayed" else "they are left: fp8_amax."
+        words = "which start from their initial values: fp8_amax." if recipe == "tensorwise_delayed" else "they are dropped: fp8_amax."
         check("and says what becomes of the histories", said.count(words) == 1, said)
     watched = "tensorwise_delayed-watched"
     folder.train(watched, 1, **{**common, "precision__fp8": "tensorwise_delayed", **RECIPES["tensorwise_delayed"], "evaluate__every": 1})
@@ -136,7 +136,7 @@ def on_gpus(folder):
 def refusals(folder):
     """Of a GPU without such products, which the emulator is unless it is told; and of what no GPU has."""
     keys = {**runs.ON_GPUS, "precision__compute": "bf16", "batch__sequence_length": 16, "model__ff_width": 64, "run__steps": 3}
-    for recipe, asked, status, words in (("blockwise", {}, 2, "Set \"tensorwise\" or \"rowwise\""), ("tensorwise", {"batch__sequence_length": 12}, 2, "are of multiples of 16")):
+    for recipe, asked, status, words in (("blockwise", {}, 2, "Set \"tensorwise\" or \"rowwise\""), ("tensorwise", {"batch__sequence_length": 12}, 2, "need multiples of 16")):
         done = folder.train(f"refused-{recipe}", 1, expect=status, precision__fp8=recipe, **{**keys, **asked})
         check(f"{recipe} with {asked} on a GPU is refused", words in done.stderr, done.stderr)
     os.environ["TESSERA_EMULATED_CAPABILITY"] = "8.9"
@@ -144,7 +144,7 @@ def refusals(folder):
     check("rows need a Hopper", '"tensorwise"' in done.stderr or done.returncode == 0, done.stderr)
     os.environ["TESSERA_EMULATED_CAPABILITY"] = "8.6"
     done = runs.tessera(*folder.arguments("older", precision__fp8="tensorwise", **keys), own_process=True)
-    said = "which begin with compute capability 8.9" in done.stderr and 'run.device = "host"' in done.stderr
+    said = "which need compute capability 8.9" in done.stderr and 'run.device = "host"' in done.stderr
     check("a GPU without products in fp8 is refused", said or done.returncode == 0, done.stderr)  # 0: a GPU that is none of the emulator's
 
 

@@ -52,7 +52,7 @@ def spikes(folder, data):
     step = max(rows, key=lambda s: rows[s]["loss_z"])
     check("one step is a spike", 12 < step < 36 and rows[step]["loss_z"] > 6, str({s: row["loss_z"] for s, row in rows.items()}))
     check("it is said, with what it is", f"step {step}: the loss is" in warned.stderr + warned.stdout and "robust deviations" in warned.stderr + warned.stdout, warned.stderr)
-    check("to say it moves nothing", folder.hashes("warn") == folder.hashes("off"))
+    check("a warning changes no weights", folder.hashes("warn") == folder.hashes("off"))
 
     skip = {**keys, "guards__spike": "skip", "guards__skip_limit": 2}
     folder.train("skip", 1, **skip)
@@ -63,7 +63,7 @@ def spikes(folder, data):
     said = folder.train("back", 1, **back)
     text = said.stderr + said.stdout
     begun = (step - 1) // 6 * 6
-    check("rollback goes back to the checkpoint before it", f"the run went back to step {begun}, and leaves out {4 * (step - begun)} samples" in text, text)
+    check("rollback returns to the checkpoint before the spike", f"the run rolled back to step {begun}, and leaves out {4 * (step - begun)} samples" in text, text)
     values = state(folder, "back")
     check("the cursor has moved on, and what was left out is counted", values["run"]["samples_left_out"] == 4 * (step - begun) and
           values["run"]["sample_cursor"] == 40 * 4 + 4 * (step - begun), str(values["run"]))
@@ -74,7 +74,7 @@ def spikes(folder, data):
     line = json.load(open(os.path.join(folder.run("back"), "checkpoints", "line.json")))
     check("so does the line of descent", line[-1]["from_step"] == begun and "the loss is" in line[-1].get("why", ""), str(line))
     listed = runs.tessera("runs", folder.path).stdout
-    check("tessera runs says so", any(line.startswith("back") and "1 warning" in line for line in listed.splitlines()) and "went back to step" in listed, listed)
+    check("tessera runs says so", any(line.startswith("back") and "1 warning" in line for line in listed.splitlines()) and "rolled back to step" in listed, listed)
 
     # A step that a guard has passed over leaves a late update behind; so does one that is computed twice, or whose copies are compared.
     offloaded = {**back, **LAYOUTS[1][1], "guards__skip_limit": 3}
@@ -86,7 +86,7 @@ def spikes(folder, data):
     for name, layout in (("offloaded", {"zero__stage": 2, "zero__offload_optimizer__device": "host"}), ("by nothing", {"zero__stage": 2})):
         said = folder.train(f"bf16-{name}", 2, **{**back, **layout, "precision__compute": "bf16", "guards__digest_every": 3})
         text = said.stderr + said.stdout
-        check(f"copies in bf16 agree with what was saved, {name}", "passed over" not in text and "the run went back to step" in text, text)
+        check(f"copies in bf16 agree with what was saved, {name}", "It is skipped" not in text and "the run rolled back to step" in text, text)
     check("and the bits are the same", folder.hashes("bf16-offloaded") == folder.hashes("bf16-by nothing"))
 
     chosen = LAYOUTS if FULL else [LAYOUTS[DRAW % len(LAYOUTS)]]
@@ -109,7 +109,7 @@ def spikes(folder, data):
     said = folder.train("begun", 1, **begun)
     text = said.stderr + said.stdout
     check("a run that has not saved goes back to the checkpoint with which it began", f"resumed from {os.path.realpath(folder.latest('origin'))} at step 10" in text.replace(folder.latest("origin"), os.path.realpath(folder.latest("origin"))) and
-          "the run went back to step 10, and leaves out" in text, text)
+          "the run rolled back to step 10, and leaves out" in text, text)
     rows = steps_of(folder, "begun")
     check("its losses are those of trained weights", rows[11]["loss"] < 0.5 * steps_of(folder, "off")[1]["loss"], str(rows[11]))
     folder.train("begun-2", 2, **{**begun, "zero__stage": 3})
@@ -128,13 +128,14 @@ def killed(folder, data):
             "guards__threshold": 20.0, "checkpoint__every": 18}
     folder.train("unhurt", 1, **keys)
     back = [event["went_back"] for event in events(folder, "unhurt") if event.get("went_back")]
-    check("the undisturbed run goes back to step 18", back and "the run went back to step 18" in back[0], str(back))
+    check("the undisturbed run goes back to step 18", back and "the run rolled back to step 18" in back[0], str(back))
 
     def same(name, said):
         check(f"{name}: the bits of an undisturbed run", folder.hashes(name) == folder.hashes("unhurt") and folder.losses(name)[40] == folder.losses("unhurt")[40],
               said + str([event["went_back"] for event in events(folder, name) if event.get("went_back")]))
 
-    for every, ranks, words in ((18, 2, "resumed from the memory of nodes at step 18"), (19, 3, "the checkpoint of step 18 does not stand")):
+    for every, ranks, words in ((18, 2, "resumed from in-memory replicas at step 18"),
+                                (19, 3, "would return to the checkpoint of step 18, which is missing")):
         name = f"hurt-{every}"
         memory = os.path.join(folder.path, f"memory-{every}")
         os.mkdir(memory)
@@ -145,7 +146,7 @@ def killed(folder, data):
             runs.wait_until(lambda: f"the state after step {every} lies" in run.output() or run.ended(), "copies")
         finally:
             run.kill()
-        if run.steps_done() > 34 or "went back" in run.output():  # the spike has come before: nothing is left to be shown
+        if run.steps_done() > 34 or "rolled back" in run.output():  # the spike has come before: nothing is left to be shown
             continue
         root = os.path.join(folder.run(name), "checkpoints")
         for entry in os.listdir(root):  # as if the save had not ended yet
@@ -172,7 +173,7 @@ def missing(folder, data):
     keys = {**KEYS, "data__train": data, "guards__spike": "rollback", "guards__window": 16, "guards__threshold": 20.0}
     folder.train("whole", 1, **keys)
     back = [event["went_back"] for event in events(folder, "whole") if event.get("went_back")]
-    at = int(re.search(r"went back to step (\d+)", back[0])[1])
+    at = int(re.search(r"rolled back to step (\d+)", back[0])[1])
     step = int(re.match(r"step (\d+)", back[0])[1])
     for name, cut, kept in (("without", step - 1, {}), ("stopped-once", step - 1, {"checkpoint__keep": 1}), ("far", step - 1, {"checkpoint__keep": 1})):
         folder.train(name, 1, **{**keys, **kept, "run__steps": cut})
@@ -180,8 +181,8 @@ def missing(folder, data):
         if name != "stopped-once":
             shutil.rmtree(os.path.join(root, f"step-{at:08d}"))
         said = folder.train(name, 1, **{**keys, **kept}).stderr
-        words = {"without": f"went back to step {at - 6}, since no checkpoint of step {at} can be read. It makes the steps up to {at} again", "stopped-once": f"the run went back to step {at}, and leaves out",
-                 "far": "A run that kept it has other numbers from here on"}[name]
+        words = {"without": f"rolled back to step {at - 6}, because no checkpoint of step {at} can be read. It repeats the steps up to {at}", "stopped-once": f"the run rolled back to step {at}, and leaves out",
+                 "far": "A run that kept that checkpoint has other numbers from here on"}[name]
         check(f"{name}: {words}", words in said, said)
         same = folder.hashes(name) == folder.hashes("whole") and folder.losses(name)[40] == folder.losses("whole")[40]
         check(f"{name}: the bits are {'other ones' if name == 'far' else 'those of a run whose saves are whole'}", same == (name != "far"), said)
@@ -193,7 +194,7 @@ def missing(folder, data):
     shutil.rmtree(os.path.join(root, f"step-{at:08d}"))
     run = folder.start("ended", 1, **{**keys, "run__steps": 40, "run__log_every": 1})
     try:
-        runs.wait_until(lambda: "the run went back to step" in run.output() or run.ended(), "the way back")
+        runs.wait_until(lambda: "the run rolled back to step" in run.output() or run.ended(), "the way back")
         run.signal_ranks(signal.SIGTERM)
         check("it saves and leaves", run.wait() in (75, 0), run.output())
     finally:
@@ -222,7 +223,7 @@ def turned_bits(folder, data, every, digest_every):
             check("the weights are in its memory", 1 <= len(places) <= 4, str(places))
             for place in places:
                 memory.write(place + 5, bytes([row[5] ^ 4]))
-        runs.wait_until(lambda: "what had been wrong" in run.output() or run.ended(), "the step to be made again")
+        runs.wait_until(lambda: "the wrong copy before" in run.output() or run.ended(), "the step to be made again")
         step = run.steps_done()
         run.wait_for_step(step + 2)
         run.signal_ranks(signal.SIGTERM)
@@ -231,7 +232,7 @@ def turned_bits(folder, data, every, digest_every):
         run.kill()
     said = run.output()
     check("a copy that differs is named", "memory of a rank has changed that no task writes" in said and "embedding" in said, said)
-    check("made again the step tells whose it was", "what had been wrong before is" in said and any("of rank 1 on" in line for line in said.splitlines() if "what had been wrong" in line), said)
+    check("made again the step tells whose it was", "the wrong copy before it was" in said and any("of rank 1 on" in line for line in said.splitlines() if "the wrong copy before" in line), said)
     last = run.steps_done()
     folder.train(f"undisturbed-{every}-{digest_every}", 1, **{**keys, "run__steps": last, "guards__digest_every": 0})
     check("it ends with the undisturbed bits", folder.hashes(f"turned-{every}-{digest_every}") == folder.hashes(f"undisturbed-{every}-{digest_every}"))
@@ -252,7 +253,7 @@ def not_finite(folder, data):
             check("what is frozen is in its memory", 1 <= len(places) <= 4, str(places))
             for place in places:
                 memory.write(place, nan)
-        runs.wait_until(lambda: "it moves nothing" in run.output() or run.ended(), "a step that is passed over")
+        runs.wait_until(lambda: "the step changes no weights" in run.output() or run.ended(), "a step that is passed over")
         with memory_of.Stopped(pid) as memory:
             for place in places:
                 memory.write(place, row[:4])
@@ -263,7 +264,7 @@ def not_finite(folder, data):
     finally:
         run.kill()
     said = run.output()
-    check("rank and tensor are named", "Weights or optimizer state were bad first: rank " in said and "embedding.weight" in said and "nan" in said, said)
+    check("rank and tensor are named", "Weights or optimizer state were wrong before the step: rank " in said and "embedding.weight" in said and "nan" in said, said)
     rows = steps_of(folder, "nan")
     skipped = [step for step, row in rows.items() if row["skipped"]]
     check("only steps meanwhile were passed over", skipped and skipped == list(range(skipped[0], skipped[-1] + 1)) and not rows[max(rows)]["skipped"], str(skipped))

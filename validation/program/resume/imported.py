@@ -175,7 +175,7 @@ def imports(folder, model, sharded):
     losses = [json.loads(runs.tessera("evaluate", folder.latest(name), *data).stdout)["loss"] for name in ("base", "with-the-model")]
     check("tessera evaluate takes it", 0 < losses[0] != losses[1], f"{losses}")
     done = runs.tessera("import", model, folder.run("base"))
-    check("a folder with checkpoints is left alone", done.returncode == USAGE and "there are checkpoints already" in done.stderr, done.stderr)
+    check("a folder with checkpoints is left alone", done.returncode == USAGE and "it has checkpoints already" in done.stderr, done.stderr)
     done = runs.tessera("import", folder.path, folder.run("nothing"))
     check("a folder without a model", done.returncode == USAGE and "config.json" in done.stderr and not os.path.exists(folder.run("nothing")), done.stderr)
     os.makedirs(os.path.join(folder.path, "config-alone"))
@@ -328,9 +328,9 @@ def refusals(folder, model, sharded):
 
     shard = sorted(name for name in os.listdir(sharded) if name.endswith(".safetensors"))[1]
     cases = [
-        ("another vocabulary", USAGE, model, config(vocab_size=256), ["model.vocab = 211, and vocab_size is 256"]),
-        ("two keys", USAGE, model, config(num_hidden_layers=3, rms_norm_eps=1e-6), ["model.layers = 2, and num_hidden_layers is 3", "model.norm_eps = 1e-05"]),
-        ("an unknown class", USAGE, model, config(model_type="gpt_neo"), ["\"gpt_neo\" is not a model that a deck can say"]),
+        ("another vocabulary", USAGE, model, config(vocab_size=256), ["model.vocab = 211, but vocab_size is 256"]),
+        ("two keys", USAGE, model, config(num_hidden_layers=3, rms_norm_eps=1e-6), ["model.layers = 2, but num_hidden_layers is 3", "model.norm_eps = 1e-05"]),
+        ("an unknown class", USAGE, model, config(model_type="gpt_neo"), ["\"gpt_neo\" is not a model that a deck can describe"]),
         ("an unknown key", USAGE, model, config(logit_softcapping=30.0), ["logit_softcapping"]),
         ("quantized weights", USAGE, model, config(quantization_config={"quant_method": "awq"}), ["quantization_config"]),
         ("a config.json of garbage", USAGE, model, spill("config.json", b"\x00\xff{"), ["config.json:1:"]),
@@ -340,12 +340,12 @@ def refusals(folder, model, sharded):
         ("half the values", DATA, model, header(retyped), [f"{norm} is 64 and must be 32"]),
         ("a type that cannot be read", DATA, model, header(unreadable), [f"{norm} is I32"]),
         ("a tensor of something else", DATA, model, header(renamed), ["does not have: model.layers.1.adapter.weight", f"is missing: {norm}"]),
-        ("a header of garbage", DATA, model, spill("model.safetensors", struct.pack("<Q", 4) + b"{a:b" + bytes(99)), ["its header cannot be understood"]),
+        ("a header of garbage", DATA, model, spill("model.safetensors", struct.pack("<Q", 4) + b"{a:b" + bytes(99)), ["its header cannot be parsed"]),
         ("a truncated file", DATA, model, truncate, ["truncated inside tensor"]),
         ("no weights", DATA, model, lambda path: os.rename(path + "/model.safetensors", path + "/pytorch_model.bin"),
-         ["holds neither model.safetensors nor", "pytorch_model.bin is a file of PyTorch"]),
+         ["it has neither model.safetensors nor", "pytorch_model.bin is a file of PyTorch"]),
         ("a missing shard", DATA, sharded, lambda path: os.remove(f"{path}/{shard}"), ["are missing: " + shard]),
-        ("an index of garbage", DATA, sharded, spill("model.safetensors.index.json", b"[1"), ["index.json: it cannot be understood"]),
+        ("an index of garbage", DATA, sharded, spill("model.safetensors.index.json", b"[1"), ["index.json: it cannot be parsed"]),
     ]
     for number, (what, status, source, change, words) in enumerate(cases):
         path = shutil.copytree(source, os.path.join(folder.path, f"bad-{number}"))

@@ -125,7 +125,7 @@ def check_passes(folder, files, common):
     check("run.epochs becomes steps", max(folder.losses("passes")) == steps and f"steps = {steps}" in lines and "epochs = 0.0" in lines, said)
     check("and learning_rate.warmup_ratio a share of them", f"warmup_steps = {-(-steps * 3 // 10)}" in lines, "\n".join(lines))
     again = folder.train("passes", 2, **keys).stderr
-    check("the same command goes on", f"all {steps} steps are done already" in again, again)
+    check("the same command resumes", f"all {steps} steps are done already" in again, again)
     folder.train("passes", 2, **{**keys, "run__epochs": 3, "learning_rate__warmup_ratio": 0, "learning_rate__warmup_steps": -(-steps * 3 // 10)})
     check("more passes make it longer", max(folder.losses("passes")) == -(-samples * 3 // common["batch__global"]), str(folder.losses("passes")))
 

@@ -27,7 +27,7 @@ CASES = [
     ("a frozen part", (3, {"zero__stage": 2}), (2, {"zero__stage": 3}), {"model__freeze": ["layers.0.mlp.*"]}),
     ("stages of a pipeline", (4, {"mesh__pp": 2, "zero__stage": 1}), (2, {"zero__stage": 2}), {}),
     ("a tensor's parts", (4, {"mesh__tp": 2, "zero__stage": 1}), (2, {"mesh__tp": 2}), {}),
-    ("saves beside the steps", (3, {"zero__stage": 2}), (2, {"zero__stage": 1}), {"checkpoint__async": True, "checkpoint__every": 2, "run__lanes": "threads"}),
+    ("asynchronous saves", (3, {"zero__stage": 2}), (2, {"zero__stage": 1}), {"checkpoint__async": True, "checkpoint__every": 2, "run__lanes": "threads"}),
     ("offloaded state", (3, {"zero__stage": 2, "zero__offload_optimizer__device": "host"}), (2, {"zero__stage": 2}), {}),
     ("a tied model with experts", (4, {"mesh__ep": 2, "zero__stage": 1}), (2, {"mesh__ep": 2}), {"model__tied": True, "model__experts": 4, "model__experts_per_token": 2}),
 ]
@@ -53,7 +53,7 @@ class Trial:
         try:
             run.wait_for_step(after)
             if "checkpoint__async" not in self.keys:  # whose saves may leave no room for copies
-                runs.wait_until(lambda: "lies in the memory of two ranks" in run.output() or run.ended(), "copies that are whole", pause=0.01)
+                runs.wait_until(lambda: "is in the memory of two ranks" in run.output() or run.ended(), "copies that are whole", pause=0.01)
             run.kill()
         finally:
             if not run.ended():
@@ -75,7 +75,7 @@ class Trial:
 
 
 def resumed_at(text):
-    lines = [line for line in text.splitlines() if "resumed from the memory of nodes at step" in line]
+    lines = [line for line in text.splitlines() if "resumed from in-memory replicas at step" in line]
     return int(lines[0].split("at step ")[1].split()[0]) if lines else None
 
 
@@ -89,7 +89,7 @@ def losses(folder, cases):
         text = trial.go_on(after[0], after[1], done + 3)
         step = resumed_at(text)
         if "checkpoint__async" in keys:  # what a save is written from is not copied anew meanwhile: either may be the newer one
-            check(f"{what}: goes on from the newest", "resumed from" in text, text)
+            check(f"{what}: resumes from the newest", "resumed from" in text, text)
         else:
             check(f"{what}: goes on from the memory of the nodes that are left", step is not None and 1 <= step <= done, text)
         rows = [row["step"] for row in folder.metrics(trial.name) if "loss" in row]
@@ -122,7 +122,7 @@ def faults(folder):
                     file.seek(part["data_at"] + 1)
                     file.write(bytes([byte[0] ^ 16]))
 
-    kinds = [("two neighbours are lost together", both_lost, "are not taken"), ("a copy is cut", cut, "is truncated"),
+    kinds = [("two neighbours are lost together", both_lost, "are not used"), ("a copy is cut", cut, "is truncated"),
              ("a copy is altered", altered, "do not match their checksum")]
     for number, (what, damage, words) in enumerate(kinds):
         if not FULL and (number + DRAW) % 3 > 0:
@@ -148,7 +148,7 @@ def faults(folder):
     check("another deck is refused as ever", "optimizer.learning_rate" in text, text)
     memory = trial.keys.pop("checkpoint__neighbour_folder")
     text = trial.go_on(2, layout, 2, checkpoint__neighbour_every=0)
-    check("without the key they are removed, not taken", "memory of nodes" not in text and os.listdir(memory) == [], text)
+    check("without the key they are removed, not taken", "in-memory replicas" not in text and os.listdir(memory) == [], text)
 
 
 def refusals(folder):
@@ -174,7 +174,7 @@ def one_rank(folder):
             run.kill()
         steps = run.steps_done() + 8  # a busy machine may see the copy late
         text = trial.go_on(1, {}, steps)
-        check(f"{name}: no copy fails", "was not copied" not in text, text)
+        check(f"{name}: no copy fails", "was not replicated" not in text, text)
         check(f"{name}: it goes on from a copy that is not the first", (resumed_at(text) or 0) > 1, text)
         check(f"{name}: it has the undisturbed bits", folder.hashes(name) == trial.undisturbed(steps))
 
@@ -188,7 +188,7 @@ def ends(folder):
     # Weights grow threefold with each step, until they overflow.
     trial = Trial(folder, "wild", {"optimizer__learning_rate": 2, "optimizer__weight_decay": 2, "learning_rate__warmup_steps": 0, "optimizer__gradient_clipping": 0})
     text = trial.go_on(2, {}, 400, expect=8)
-    had = "had some" if "lies in the memory of two ranks" in text else "was too fast to make one"
+    had = "had some" if "is in the memory of two ranks" in text else "was too fast to make one"
     check(f"a run that ends with status 8 leaves no copies (it {had})", os.listdir(trial.memory) == [] and not os.path.exists(os.path.join(folder.run("wild"), "neighbours.json")), str(os.listdir(trial.memory)))
 
 

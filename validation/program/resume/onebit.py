@@ -58,11 +58,11 @@ def resumes(folder, common):
     for step in (2, FREEZE, FREEZE + 3):
         start = folder.run("frozen") + f"/checkpoints/step-{step:08d}"
         done = folder.train(f"resumed-{step}", 2, run__resume=start, **common)
-        said = "what signs have taken from momenta begins at zero" in done.stderr
+        said = "the rounding errors of signs start at zero" in done.stderr
         check(f"resumed at {step}: errors are as they were", not said, done.stderr)
         same(folder, f"resumed-{step}", "frozen", step)
         done = folder.train(f"other-{step}", 3, run__resume=start, **common)
-        said = "what signs have taken from momenta begins at zero" in done.stderr
+        said = "the rounding errors of signs start at zero" in done.stderr
         check(f"resumed at {step} on 3 ranks: errors are dropped, and that is said", said == (step > FREEZE), done.stderr)
         far = [abs(folder.losses(f"other-{step}")[at][0] / loss[0] - 1) for at, loss in later(folder.losses("frozen"), step).items()]
         check(f"resumed at {step} on 3 ranks: near", max(far) < 0.1, str(far))

@@ -137,7 +137,7 @@ def begun_again(folder, asked):
     folder.train("kept", 2, **kept)
     check("errors count", folder.hashes("kept") != folder.hashes("none"))
     done = folder.train("gone-on", 2, run__resume=folder.run("kept") + f"/checkpoints/step-{half:08d}", **kept)
-    check("a resume says that errors begin at zero", "errors of gradients: those of zero.error_feedback begin at zero" in done.stderr, done.stderr)
+    check("a resume says that errors begin at zero", "errors of gradients: those of zero.error_feedback start at zero" in done.stderr, done.stderr)
     check("resumed where errors begin again: the same bits", folder.losses("gone-on") == {step: loss for step, loss in folder.losses("kept").items() if step > half}
           and folder.hashes("gone-on") == folder.hashes("kept"))
 

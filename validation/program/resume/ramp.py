@@ -92,7 +92,7 @@ def check_plan(folder, common, ranks=2):
     done = folder.train("planned", ranks, **{**keys, "run__threads": 1, "run__log_every": 1})
     text = runs.human_bytes(folder.plan(ranks, "--threads", "1", **keys)["bytes_per_rank_of_all_phases"])
     check("and uses it", f"memory {text} of {text}" in done.stderr, f"{text}\n{done.stderr}")
-    said = re.findall(r"phase (\d) begins after step (\d+)", done.stderr)
+    said = re.findall(r"phase (\d) starts after step (\d+)", done.stderr)
     check("the log says when phases begin", said == [("2", "2"), ("3", "3"), ("4", "5")], done.stderr)
     check("and the start what each takes", "steps 1 to 2: 8 sequences of 3 tokens, 24 " in done.stderr, done.stderr)
     tokens = [row["tokens_per_second"] * row["seconds"] for row in folder.metrics("planned") if "tokens_per_second" in row]

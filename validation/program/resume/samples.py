@@ -33,7 +33,7 @@ def main():
         rows, text = rows_of(folder, "plain"), done.stdout + done.stderr
         check("texts of every third step and of the last", [row["step"] for row in rows] == [3, 3, 6, 6, 7, 7] and [row["prompt"] for row in rows[:2]] == ["In the", "a\tb"], str(rows))
         check("of so many tokens, prompt included", all(0 <= row["tokens"] <= 24 - 1 - len(row["prompt"]) for row in rows) and any(row["tokens"] == 17 for row in rows), str(rows))
-        check("the log has them", 'step 3: "In the" goes on: "' in text and 'step 7: "a\\u0009b" goes on: "' in text, text)
+        check("the log has them", 'step 3: "In the" continues: "' in text and 'step 7: "a\\u0009b" continues: "' in text, text)
         check("no bit of the training changes", folder.hashes("plain") == folder.hashes("without") and folder.losses("plain") == folder.losses("without"))
         for step in (3, 6):
             checkpoint = os.path.join(folder.run("plain"), "checkpoints", f"step-{step:08}")

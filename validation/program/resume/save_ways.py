@@ -63,7 +63,7 @@ def check_way(folder, number, case, common, references, disk):
     inside = os.listdir(folder.latest(name))
     check(f"{what}: {files} files", len([file for file in inside if file.startswith("shard-")]) == files, str(inside))
     beside = "staging" in way or "async" in way
-    lines = re.findall(r"saved \S+ \(\S+ \S+ in \S+ s beside the steps, which waited (\S+) s\)", done.stdout + done.stderr)
+    lines = re.findall(r"saved \S+ \(\S+ \S+ in \S+ s while steps continued, after they had waited (\S+) s\)", done.stdout + done.stderr)
     check(f"{what}: the log tells whether steps waited", len(lines) == (STEPS if beside else 0), done.stdout + done.stderr)
     verified = runs.tessera("verify", folder.run(name))
     check(f"{what}: tessera verify", verified.returncode == 0, verified.stdout + verified.stderr)
@@ -76,7 +76,7 @@ def check_way(folder, number, case, common, references, disk):
 
 
 def check_failing_disk(folder, library, common, reference, disk):
-    """The node's disk fails at some call, or is full from then on: the save goes straight to the run's folder."""
+    """The node's disk fails at some call, or is full from then on: the save goes directly to the run's folder."""
     for number, (error, at) in enumerate((("EIO", 3), ("ENOSPC", 9), ("EROFS", 1))):
         name = f"failing{number}"
         command = folder.command(name, 2, **common, zero__stage=2, checkpoint__staging=disk)
@@ -87,7 +87,7 @@ def check_failing_disk(folder, library, common, reference, disk):
         if at == 1:
             check("a node's disk that takes nothing is refused at the start", done.returncode == 7 and "checkpoint.staging" in output, output)
             continue
-        check(f"{error} on the node's disk: the run goes on", done.returncode == 0 and "goes straight to" in output, output)
+        check(f"{error} on the node's disk: the run goes on", done.returncode == 0 and "goes directly to" in output, output)
         ours = saved(folder, name)
         check(f"{error} on the node's disk: no checkpoint is missing or has other bits", ours == reference)
 
@@ -125,7 +125,7 @@ def check_weights(folder, common, disk):
     with open(exports[0] + "/model.safetensors", "rb") as one, open(exports[1] + "/model.safetensors", "rb") as other:
         check("weights alone: the export of a checkpoint", one.read() == other.read())
     done = folder.train("after", 2, **{**common, "run__steps": 2}, run__resume=folder.run("weights0") + "/weights/step-00000004")
-    check("weights alone: a run begins with them", "holds weights alone" in done.stdout + done.stderr, done.stdout + done.stderr)
+    check("weights alone: a run begins with them", "holds only weights" in done.stdout + done.stderr, done.stdout + done.stderr)
     # A kill between the checkpoint of a step and its weights: the next start saves them.
     subprocess.run(["rm", "-r", folder.run("weights0") + "/weights/step-00000006"], check=True)
     folder.train("weights0", 2, **{**few, "run__steps": 7})

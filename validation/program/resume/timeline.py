@@ -144,7 +144,7 @@ def later_runs(folder, check, traced, where, more):
     before = os.stat(os.path.join(where, "rank-0000.json")).st_mtime_ns
     said = folder.train(traced, RANKS, run__trace=TRACED, **{**KEYS, **more, "run__steps": STEPS + 1}).stderr
     check("a run that goes on behind the step says so and traces none",
-          f"goes on after step {STEPS}" in said and "timeline of step" not in said and os.stat(os.path.join(where, "rank-0000.json")).st_mtime_ns == before, said)
+          f"continues after step {STEPS}" in said and "timeline of step" not in said and os.stat(os.path.join(where, "rank-0000.json")).st_mtime_ns == before, said)
     save = {"checkpoint__every": 2, "checkpoint__keep": 0, "run__trace": 3}
     folder.train("again", RANKS, **{**KEYS, **more, **save})
     said = folder.train("again", 1, run__resume=folder.run("again") + "/checkpoints/step-00000002", **{**KEYS, **more, **save}).stderr

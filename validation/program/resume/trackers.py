@@ -96,7 +96,7 @@ def slow(folder, keys):
     status, text = begun.wait(), begun.output()
     check("the run saves and leaves as ever", status == 75, text)
     sent, rows = [call["row"]["step"] for call in calls(log, "log")], wanted(folder, "slow")
-    dropped = re.search(r"metrics\.wandb: (\d+) rows did not go to wandb", text)
+    dropped = re.search(r"metrics\.wandb: (\d+) rows were not sent to wandb", text)
     check("the rows that had room are there, in order, and the others are counted", 1024 <= len(sent) < len(rows) and sent == sorted(sent) and
           dropped and int(dropped[1]) == len(rows) - len(sent), f"{len(sent)} of {len(rows)}\n{text}")
     check("the first that is dropped is said", "takes rows more slowly than the run makes them" in text, text)
@@ -114,7 +114,7 @@ def faults(folder, keys):
     environment(FAKE_TRACKER=log, FAKE_TRACKER_REFUSES="yes")
     done = folder.train("refused", 1, own_process=True, **keys, metrics__wandb="words")
     text = done.stdout + done.stderr
-    check("a service that begins no run does not end ours", "wandb did not begin a run: RuntimeError: no API key" in text and "no more rows go to wandb" in text and
+    check("a service that begins no run does not end ours", "wandb did not begin a run: RuntimeError: no API key" in text and "no more rows are sent to wandb" in text and
           len(folder.losses("refused")) == 4, text)
     environment(FAKE_TRACKER=log)
     folder.train("diverged", 1, expect=8, own_process=True, **{**keys, "optimizer__learning_rate": 1000, "optimizer__gradient_clipping": 0.0, "metrics__wandb": "words",

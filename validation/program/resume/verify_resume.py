@@ -100,11 +100,11 @@ def check_refusals(folder):
     cases = [("the digest of the state after a step", tamper(change_state), ["step 5 after the resume", "another state after it"]),
              ("the last bit of a loss", tamper(change_loss), ["step 5 after the resume", "has loss"]),
              ("the last bit of the norm of the second step", tamper(change_second_norm), ["step 6 after the resume", "gradient norm"]),
-             ("no JSON", lambda name: open(proof_path(folder, name, 4), "w").close(), ["resume_proof.json: it cannot be understood"]),
-             ("a figure that is a word", tamper(lambda t: t["steps"][0].update(loss="small")), ["resume_proof.json: it cannot be understood"]),
-             ("another format", tamper(lambda t: t.update(format=9)), ["it has format 9, and this version reads 1"]),
+             ("no JSON", lambda name: open(proof_path(folder, name, 4), "w").close(), ["resume_proof.json: it cannot be parsed"]),
+             ("a figure that is a word", tamper(lambda t: t["steps"][0].update(loss="small")), ["resume_proof.json: it cannot be parsed"]),
+             ("another format", tamper(lambda t: t.update(format=9)), ["it has format 9, but this version reads 1"]),
              ("steps out of order", tamper(lambda t: t["steps"].reverse()), ["step 6 is not one of those after step 4"]),
-             ("a proof of another save", lambda name: shutil.copy(proof_path(folder, name, 2), proof_path(folder, name, 4)), ["of another save than the checkpoint beside it"])]
+             ("a proof of another save", lambda name: shutil.copy(proof_path(folder, name, 2), proof_path(folder, name, 4)), ["belongs to another save than the checkpoint in its folder"])]
     for number, (what, change, said) in enumerate(cases):
         name = f"bad{number}"
         copy(folder, "run", name)
@@ -152,7 +152,7 @@ def check_data(folder):
     done = folder.train("data", 1, expect=USAGE, **COMMON, run__steps=8)
     check("other data are refused before any step", "data.train holds other data than this run was trained on" in done.stderr, done.stderr)
     done = folder.train("data-begun", 1, **COMMON, run__steps=8, run__resume=folder.latest("data"))
-    check("a run that begins there with other data is not compared", "this resume is not compared" in output(done) and "what data.train holds" in output(done), output(done))
+    check("a run that begins there with other data is not compared", "this resume is not compared" in output(done) and "the contents of data.train" in output(done), output(done))
 
 
 def main():

@@ -57,7 +57,7 @@ TEST(CurrentError, IsWhatTheExceptionMeans) {
   };
   const Case cases[] = {
       {[] { throw Error(ExitCode::data, "as it is"); }, ExitCode::data, "as it is"},
-      {[] { throw std::bad_alloc(); }, ExitCode::memory, "the system gave no more memory"},
+      {[] { throw std::bad_alloc(); }, ExitCode::memory, "the system gives no more memory"},
       {[] { throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again)); }, ExitCode::memory, "ulimit -u"},
       {[] { throw std::system_error(std::make_error_code(std::errc::io_error)); }, ExitCode::internal, "please report it"},
       {[] { throw std::runtime_error("odd"); }, ExitCode::internal, "odd. This is a defect of Tessera"}};

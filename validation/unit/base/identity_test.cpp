@@ -28,7 +28,7 @@ TEST(Identity, NamesRankHostFieldAndBothValues) {
   const Member members[] = {{0, "n1", identity("1a2b", "AVX2")}, {1, "n1", identity("1a2b", "AVX2")}, {2, "n2", identity("3c4d", "AVX2")}};
   for (bool mixed : {false, true}) {
     const std::string text = identity_differences(members, mixed);
-    EXPECT_NE(text.find("rank 2 on n2: commit 3c4d and not 1a2b"), std::string::npos) << text;
+    EXPECT_NE(text.find("rank 2 on n2: commit 3c4d, not 1a2b"), std::string::npos) << text;
     EXPECT_EQ(text.find("rank 1"), std::string::npos) << text;
     EXPECT_EQ(text.find("version"), std::string::npos) << text;
   }
@@ -38,16 +38,16 @@ TEST(Identity, AFieldThatOneLacksDiffers) {
   Identity less = identity("1a2b", "AVX2");
   less.erase(less.begin());
   const Member members[] = {{0, "n1", identity("1a2b", "AVX2")}, {1, "n2", less}};
-  EXPECT_NE(identity_differences(members, true).find("rank 1 on n2: version nothing and not 1"), std::string::npos);
+  EXPECT_NE(identity_differences(members, true).find("rank 1 on n2: version nothing, not 1"), std::string::npos);
   const Member turned[] = {members[1], members[0]};
-  EXPECT_NE(identity_differences(turned, true).find("rank 0 on n1: version 1 and not nothing"), std::string::npos);
+  EXPECT_NE(identity_differences(turned, true).find("rank 0 on n1: version 1, not nothing"), std::string::npos);
 }
 
 TEST(Identity, ProcessorsMayDifferWhereThatIsAllowed) {
   const Member members[] = {{0, "n1", identity("1a2b", "AVX2")}, {1, "n2", identity("1a2b", "AVX512_CORE")}};
   EXPECT_EQ(identity_differences(members, true), "");
   const std::string text = identity_differences(members, false);
-  EXPECT_NE(text.find("rank 1 on n2: instructions AVX512_CORE and not AVX2"), std::string::npos) << text;
+  EXPECT_NE(text.find("rank 1 on n2: instructions AVX512_CORE, not AVX2"), std::string::npos) << text;
   EXPECT_NE(text.find("topology.mixed_processors"), std::string::npos) << text;
 }
 

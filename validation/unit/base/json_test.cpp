@@ -56,7 +56,7 @@ TEST(Json, OfAKeyThatStandsTwiceTheLastCountsOrNone) {
     (void)Json::parse_strict(text);
     ADD_FAILURE();
   } catch (const JsonError& error) {
-    EXPECT_STREQ(error.what(), "x stands there twice");
+    EXPECT_STREQ(error.what(), "x is there twice");
   }
 }
 

@@ -125,17 +125,17 @@ TEST(HuggingfaceConfig, RopeScalingBesideRopeParameters) {
   EXPECT_EQ(source_of("llama", beside(yarn + R"(}, "rope_theta": 500000.0)", theta)).model, m);
   // What one of the two says otherwise is not chosen here.
   const std::pair<std::string, const char*> refused[] = {
-      {beside(yarn + "}", theta), "rope_theta: is 5e+05 in rope_parameters, and transformers takes rope_scaling alone where both stand"},
-      {beside(yarn + "}", R"("rope_type": "linear", "factor": 4.0)"), "rope_parameters: says another rotation than rope_scaling"},
-      {beside(R"("rope_scaling": {"rope_type": "default"})", R"("rope_type": "linear", "factor": 4.0)"), "says another rotation"},
+      {beside(yarn + "}", theta), "rope_theta: is 5e+05 in rope_parameters, but if both are present transformers reads only rope_scaling"},
+      {beside(yarn + "}", R"("rope_type": "linear", "factor": 4.0)"), "rope_parameters: sets another rotation than rope_scaling"},
+      {beside(R"("rope_scaling": {"rope_type": "default"})", R"("rope_type": "linear", "factor": 4.0)"), "sets another rotation"},
       {R"("rope_theta": 200000.0, "rope_parameters": {"rope_theta": 500000.0})",
-       "rope_theta: is 5e+05 in rope_parameters, and 2e+05 outside"},
+       "rope_theta: is 5e+05 in rope_parameters, but 2e+05 outside"},
       {R"("rope_theta": 200000.0, "rope_scaling": {"rope_type": "linear", "factor": 2, "rope_theta": 500000.0})",
-       "in rope_scaling, and 2e+05"},
-      {R"("rope_scaling": {"rope_type": "linear", "type": "dynamic", "factor": 2})", "type: is \"dynamic\", and rope_type is \"linear\""},
-      {R"("rope_scaling": {"factor": 2})", "factor: stands in rope_scaling without a rope_type"},
+       "in rope_scaling, but 2e+05"},
+      {R"("rope_scaling": {"rope_type": "linear", "type": "dynamic", "factor": 2})", "type: is \"dynamic\", but rope_type is \"linear\""},
+      {R"("rope_scaling": {"factor": 2})", "factor: is in rope_scaling without a rope_type"},
       {R"("rope_scaling": [1])", "rope_scaling: expected an object"},
-      {R"("rope_parameters": {"full_attention": {"rope_type": "default"}})", "full_attention: is a part of a rotation"}};
+      {R"("rope_parameters": {"full_attention": {"rope_type": "default"}})", "full_attention: belongs to a rotation"}};
   for (const auto& [text, says] : refused) {
     const std::string faults = faults_of_config(config("llama", text));
     EXPECT_TRUE(test::has(faults, says)) << text << " says\n" << faults;
@@ -192,7 +192,7 @@ TEST(HuggingfaceConfig, RefusesByName) {
   };
   const Case cases[] = {
       {"llama", R"("architectures": ["LlamaForSequenceClassification"])",
-       "architectures: \"LlamaForSequenceClassification\" is not what is read here of "
+       "architectures: \"LlamaForSequenceClassification\" is not supported for "
        "model_type \"llama\"; supported: ApertusForCausalLM, "},
       {"llama", R"("architectures": [])", "architectures: "},
       {"llama", R"("rope_scaling": {"rope_type": "ntk", "factor": 4.0})", "rope_type: \"ntk\" is not in this version"},
@@ -201,20 +201,20 @@ TEST(HuggingfaceConfig, RefusesByName) {
       {"llama", R"("rope_scaling": {"rope_type": "dynamic", "factor": "2"})", "factor: expected a number"},
       {"llama", R"("rope_parameters": {"rope_type": "llama3", "factor": 8.0})", "has no low_freq_factor"},
       {"llama", R"("rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5})",
-       "partial_rotary_factor: is a part of a rotation"},
+       "partial_rotary_factor: belongs to a rotation"},
       {"mistral", R"("attention_bias": true)", "attention_bias: a bias on the attention's output"},
       {"cwm", R"("mlp_bias": true)", "mlp_bias: "},
       {"llama", R"("attention_dropout": 0.1)", "attention_dropout: dropout is not in this version"},
       {"llama", R"("quantization_config": {"quant_method": "gptq"})", "quantization_config: quantized weights"},
       {"llama", R"("auto_map": {"AutoModel": "modeling_x.X"})", "auto_map: the model brings code of its own"},
-      {"llama", R"("logit_scale": 0.5)", "logit_scale: is not a key that is known of model_type \"llama\""},
-      {"llama", R"("num_experts": 4)", "num_experts: is not a key that is known of model_type \"llama\""},
+      {"llama", R"("logit_scale": 0.5)", "logit_scale: is not a known key of model_type \"llama\""},
+      {"llama", R"("num_experts": 4)", "num_experts: is not a known key of model_type \"llama\""},
       {"mistral", R"("sliding_window": "wide")", "sliding_window: expected an integer"},
       {"llama", R"("layer_types": ["chunked_attention"])", "layer_types: a layer of \"chunked_attention\""},
-      {"qwen3", R"("layer_types": ["full_attention", "sliding_attention"])", "layer_types: says 2 layers, and num_hidden_layers is 3"},
+      {"qwen3", R"("layer_types": ["full_attention", "sliding_attention"])", "layer_types: has 2 layers, but num_hidden_layers is 3"},
       {"mixtral", R"("router_jitter_noise": 0.01)", "router_jitter_noise: "},
       {"qwen3_moe", R"("num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8, "decoder_sparse_step": 0)",
-       "decoder_sparse_step: is no number of layers"},
+       "decoder_sparse_step: is not a number of layers"},
       {"qwen3_moe", R"("num_experts": 4, "num_local_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 8)",
        "num_local_experts: is not num_experts"},
       {"qwen3_moe", R"("num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8, "mlp_only_layers": 2)",
@@ -309,7 +309,7 @@ TEST(HuggingfaceConfig, NothingThatStandsThereIsSilent) {
     ASSERT_EQ(source.notes.size(), 1u) << family.type;
     for (const std::string_view key : huggingface::unused) EXPECT_TRUE(test::has(source.notes[0], std::string(key))) << key;
     all["nobody_knows"] = false;
-    EXPECT_TRUE(test::has(faults_of_config(all.dump(1)), "nobody_knows: is not a key that is known")) << family.type;
+    EXPECT_TRUE(test::has(faults_of_config(all.dump(1)), "nobody_knows: is not a known key")) << family.type;
   }
   const ModelSource linear = source_of("llama", R"("rope_scaling": {"rope_type": "linear", "factor": 2, "beta_fast": 32, "mscale": null})");
   EXPECT_EQ(linear.notes, std::vector<std::string>{"config.json: not used: rope_scaling.beta_fast"});
@@ -323,9 +323,9 @@ TEST(HuggingfaceConfig, DifferencesFromADeckAreNamedAtOnce) {
   EXPECT_TRUE(model_differences(deck, source).empty()) << "what does not change the trained function";
   deck.layers = 4, deck.vocab = 320, deck.norm_eps = 1e-5, deck.tied = true;
   EXPECT_EQ(model_differences(deck, source),
-            (std::vector<std::string>{"model.layers = 4, and num_hidden_layers is 3", "model.vocab = 320, and vocab_size is 300",
-                                      "model.tied = true, and tie_word_embeddings is false",
-                                      "model.norm_eps = 1e-05, and rms_norm_eps is 1e-06"}));
+            (std::vector<std::string>{"model.layers = 4, but num_hidden_layers is 3", "model.vocab = 320, but vocab_size is 300",
+                                      "model.tied = true, but tie_word_embeddings is false",
+                                      "model.norm_eps = 1e-05, but rms_norm_eps is 1e-06"}));
   deck = source.model;
   source.model.attention_scale = 1 / std::sqrt(static_cast<double>(deck.head_dim)), deck.embedding_scale = 0;
   source.model.embedding_scale = std::sqrt(static_cast<double>(deck.width));
@@ -336,8 +336,8 @@ TEST(HuggingfaceConfig, DifferencesFromADeckAreNamedAtOnce) {
   deck.window = 7, deck.norm_placement = NormPlacement::post;
   EXPECT_EQ(
       model_differences(deck, source),
-      (std::vector<std::string>{"model.norm_placement = \"post\", and where the norms of its model_type stand is \"pre\"",
-                                "layers (model.window, model.positions, model.pattern): 3 with a window of 7 tokens; and its files say: "
+      (std::vector<std::string>{"model.norm_placement = \"post\", but the placement of its model_type's norms is \"pre\"",
+                                "layers (model.window, model.positions, model.pattern): 3 with a window of 7 tokens; but its files have: "
                                 "all see all tokens"}));
 }
 

@@ -158,7 +158,7 @@ TEST(ModelSource, ReadsWhichLayersHaveExperts) {
   deck.kinds[0].experts = true;
   const auto differences = model_differences(deck, read(R"("decoder_sparse_step": 2)"));
   EXPECT_EQ(differences,
-            std::vector<std::string>{"layers without experts (model.dense_layers, model.kinds): none; and its files say: 0, 2, 4"});
+            std::vector<std::string>{"layers without experts (model.dense_layers, model.kinds): none; but its files have: 0, 2, 4"});
 }
 
 // As config.json of GLM-4.5-Air has it, but for tokens' numbers.
@@ -198,9 +198,9 @@ TEST(ModelSource, ReadsAGlm45) {
     read_huggingface_config(changed, "config.json", faults);
     return text_of(faults);
   };
-  EXPECT_NE(with("\"n_shared_experts\": 1", "\"n_shared_experts\": 0").find("n_shared_experts: is no number of experts"),
+  EXPECT_NE(with("\"n_shared_experts\": 1", "\"n_shared_experts\": 0").find("n_shared_experts: is not a number of shared experts"),
             std::string::npos);
-  EXPECT_NE(with("\"use_qk_norm\"", "\"use_kq_norm\"").find("use_kq_norm: is not a key that is known"), std::string::npos);
+  EXPECT_NE(with("\"use_qk_norm\"", "\"use_kq_norm\"").find("use_kq_norm: is not a known key"), std::string::npos);
 }
 
 // As in config.json of MiniMax-M2 but for its quantization.
@@ -294,7 +294,8 @@ TEST(ModelSource, RefusesWhatADeckCannotSay) {
   read_huggingface_config("{\"model_type\": \"gpt_neo\"}", "config.json", faults);
   std::string types;
   for (const Family& family : families()) types += fmt::format("{}{}", types.empty() ? "" : ", ", family.type);
-  EXPECT_EQ(text_of(faults), fmt::format("config.json:1:16: model_type: \"gpt_neo\" is not a model that a deck can say; {} are\n", types));
+  EXPECT_EQ(text_of(faults),
+            fmt::format("config.json:1:16: model_type: \"gpt_neo\" is not a model that a deck can describe; {} are\n", types));
   faults.clear();
   read_huggingface_config(
       "{\"model_type\": \"mistral\", \"hidden_size\": \"wide\",\n \"intermediate_size\": 1, \"num_hidden_layers\": 1, "

@@ -38,8 +38,9 @@ TEST(NamedModel, TheSnapshotThatMainLeadsTo) {
   EXPECT_EQ(find_model(model).folder, first) << "the only one";
   const std::string second = add_snapshot(hub, "org--some-model", "bbb");
   EXPECT_EQ(find_model(model).folder, "");
-  EXPECT_EQ(find_model(model).fault,
-            "it is no one model's folder. It has 2 snapshots, and refs/main leads to none: give one of them, for example " + first + ".");
+  EXPECT_EQ(
+      find_model(model).fault,
+      "it is not the folder of one model. It has 2 snapshots, and refs/main links to none: give one of them, for example " + first + ".");
   spill(model + "/refs/main", "bbb");
   for (const std::string& given : {model, model + "/", model + "/snapshots", model + "/refs", hub, dir.path()}) {
     const NamedModel found = find_model(given);

@@ -114,14 +114,14 @@ TEST(Ramp, ARunThatEndsInItIsTold) {
     for (const std::string& line : parse_small({ramp, steps}).resolved) all += line;
     return all;
   };
-  EXPECT_NE(notes("run.steps=9").find("the run ends at step 9, before or with the last phase of batch.ramp"), std::string::npos);
+  EXPECT_NE(notes("run.steps=9").find("the run ends at step 9, and the last phase of batch.ramp"), std::string::npos);
   EXPECT_EQ(notes("run.steps=10").find("batch.ramp"), std::string::npos);
 }
 
 TEST(Ramp, RulesOfABatchHoldInEachPhase) {
   const std::string bf16 =
       faults_of(parse_small({"batch.ramp=[{ until_step = 3, global = 16 }]", "batch.global=8", "precision.gradients=bf16"}, 2));
-  EXPECT_NE(bf16.find("batch.ramp: in phase 1: gradients are summed in bf16 over one micro-batch a rank alone"), std::string::npos) << bf16;
+  EXPECT_NE(bf16.find("batch.ramp: in phase 1: bf16 sums of gradients need one micro-batch a rank"), std::string::npos) << bf16;
   const std::string ring =
       faults_of(parse_small({"batch.ramp=[{ until_step = 3, sequence_length = 2 }]", "mesh.cp=2", "context.method=ring"}, 2));
   EXPECT_NE(ring.find("batch.ramp: in phase 1: with context.method = \"ring\""), std::string::npos) << ring;

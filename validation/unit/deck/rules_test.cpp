@@ -28,8 +28,8 @@ TEST(Rules, PassesBecomeStepsWhereTheyCanBeCounted) {
   EXPECT_TRUE(says(resolved({"run.epochs=3", "learning_rate.warmup_ratio=0.03"}, 250), "steps 250 epochs 0 warmup 8 ratio 0"));
   EXPECT_TRUE(says(resolved({"learning_rate.warmup_ratio=0.07"}, 0), "steps 100 epochs 0 warmup 7 ratio 0"));
   EXPECT_TRUE(says(resolved({"run.epochs=0.5", "learning_rate.warmup_ratio=0.5"}, 0), "steps 0 epochs 0.5 warmup 0 ratio 0.5"));
-  EXPECT_TRUE(says(faults({"run.steps=7", "run.epochs=3"}), "run.steps and run.epochs both say how long the run is"));
-  EXPECT_TRUE(says(faults({"learning_rate.warmup_steps=7", "learning_rate.warmup_ratio=0.1"}), "both say how long the warmup is"));
+  EXPECT_TRUE(says(faults({"run.steps=7", "run.epochs=3"}), "run.steps and run.epochs both set the length of the run"));
+  EXPECT_TRUE(says(faults({"learning_rate.warmup_steps=7", "learning_rate.warmup_ratio=0.1"}), "both set the length of the warmup"));
   EXPECT_TRUE(says(faults({"run.steps=auto"}), "or `epochs = ...`"));
   // Rules that need the steps see those that were counted.
   const CountSteps ten = [](const Deck&) { return CountedSteps{10, ""}; };
@@ -44,7 +44,7 @@ TEST(Rules, PassesBecomeStepsWhereTheyCanBeCounted) {
   EXPECT_EQ(few.deck.learning_rate.warmup_steps, 5);
   EXPECT_EQ(few.deck.learning_rate.decay_steps, 0);
   EXPECT_TRUE(says(fmt::format("{}", fmt::join(few.resolved, "\n")),
-                   "learning_rate.warmup_steps = 5 (the override run.steps = 5 leaves no room for 20)"));
+                   "learning_rate.warmup_steps = 5 (the override run.steps = 5 is too short for 20)"));
   EXPECT_EQ(of({"run.steps=30"}).deck.learning_rate.decay_steps, 10);
   EXPECT_EQ(of({"run.steps=60"}).deck.learning_rate.decay_steps, 30);
   EXPECT_TRUE(
@@ -91,7 +91,7 @@ TEST(Rules, Fp8IsOfProductsBetweenTensorsInBf16) {
   EXPECT_EQ(faults({"precision.fp8=rowwise", "precision.fp8_skip=[]"}), "");
   EXPECT_EQ(faults({"precision.fp8=tensorwise_delayed", "precision.fp8_history=16", "precision.fp8_margin=1"}), "");
   for (const char* key : {"precision.fp8_history=16", "precision.fp8_margin=1"}) {
-    EXPECT_TRUE(says(faults({key}), "\"tensorwise_delayed\" alone has histories, and precision.fp8 is \"none\""));
+    EXPECT_TRUE(says(faults({key}), "\"tensorwise_delayed\" keeps histories, and precision.fp8 is \"none\""));
     EXPECT_TRUE(says(faults({key, "precision.fp8=rowwise"}), "or set precision.fp8 = \"tensorwise_delayed\""));
   }
   EXPECT_TRUE(says(faults({"precision.fp8_skip=[]"}), "leave precision.fp8_skip out or set precision.fp8"));
@@ -104,19 +104,19 @@ TEST(Rules, Fp8IsOfProductsBetweenTensorsInBf16) {
 
 // Nothing that a user writes is dropped without a word; a printed deck has every key, at its default.
 TEST(Rules, AnOptimizerReadsItsOwnKeys) {
-  EXPECT_TRUE(says(faults({"optimizer.type=lion", "optimizer.eps=1e-6"}), "optimizer.eps: is of optimizer.type = \"adamw\""));
+  EXPECT_TRUE(says(faults({"optimizer.type=lion", "optimizer.eps=1e-6"}), "optimizer.eps: belongs to optimizer.type = \"adamw\""));
   EXPECT_TRUE(says(faults({"optimizer.type=lion", "optimizer.eps=1e-6"}), "and \"lion\" does not read it"));
   EXPECT_TRUE(says(faults({"optimizer.type=sgd", "optimizer.beta2=0.9"}), "and \"sgd\" does not read it"));
-  EXPECT_TRUE(says(faults({"optimizer.momentum=0.9"}), "is of optimizer.type = \"sgd\", \"muon\", and \"adamw\" does not read it"));
-  EXPECT_TRUE(says(faults({"optimizer.type=sgd", "optimizer.nesterov=true"}), "looks ahead by a momentum"));
+  EXPECT_TRUE(says(faults({"optimizer.momentum=0.9"}), "belongs to optimizer.type = \"sgd\", \"muon\", and \"adamw\" does not read it"));
+  EXPECT_TRUE(says(faults({"optimizer.type=sgd", "optimizer.nesterov=true"}), "needs a momentum"));
   EXPECT_EQ(faults({"optimizer.type=sgd", "optimizer.nesterov=true", "optimizer.momentum=0.9"}), "");
   EXPECT_EQ(faults({"optimizer.moments=bf16", "optimizer.moments_rounding=nearest"}), "");
-  EXPECT_TRUE(says(faults({"optimizer.moments_rounding=nearest"}), "is of optimizer.moments = \"bf16\""));
-  EXPECT_TRUE(says(faults({"optimizer.type=sgd", "optimizer.moments=bf16"}), "sgd without optimizer.momentum has none"));
+  EXPECT_TRUE(says(faults({"optimizer.moments_rounding=nearest"}), "needs optimizer.moments = \"bf16\""));
+  EXPECT_TRUE(says(faults({"optimizer.type=sgd", "optimizer.moments=bf16"}), "sgd without optimizer.momentum keeps none"));
   EXPECT_TRUE(says(faults({"optimizer.type=adam8bit", "optimizer.moments=bf16"}), "\"adam8bit\" does not read it"));
   EXPECT_EQ(faults({"optimizer.type=muon", "optimizer.newton_schulz=simple", "optimizer.muon_scale=original", "optimizer.eps=1e-6"}), "");
-  EXPECT_TRUE(says(faults({"optimizer.newton_schulz=simple"}), "is of optimizer.type = \"muon\", and \"adamw\" does not read it"));
-  EXPECT_TRUE(says(faults({"optimizer.type=muon", "optimizer.momentum=0"}), "looks ahead by a momentum"));
+  EXPECT_TRUE(says(faults({"optimizer.newton_schulz=simple"}), "belongs to optimizer.type = \"muon\", and \"adamw\" does not read it"));
+  EXPECT_TRUE(says(faults({"optimizer.type=muon", "optimizer.momentum=0"}), "needs a momentum"));
   EXPECT_EQ(faults({"optimizer.type=muon", "optimizer.momentum=0", "optimizer.nesterov=false"}), "");
   // Lion's own default, which a value that is given takes the place of.
   const auto beta2 = [](const std::vector<std::string>& overrides) {
@@ -143,18 +143,18 @@ TEST(Rules, OneBitAdamIsOfDataParallelRanksWithWholeState) {
   EXPECT_EQ(found({"zero.stage=0", "run.reproducible=true"}, 1), "");
   EXPECT_TRUE(says(found({"zero.stage=0", "run.reproducible=true"}, 2), "each of 2 ranks rounds its own momenta to signs"));
   EXPECT_TRUE(
-      says(found({"zero.stage=1"}, 2), "zero.stage: each rank has momenta of its own, whole, with \"onebit_adam\"; set zero.stage = 0"));
+      says(found({"zero.stage=1"}, 2), "zero.stage: each rank keeps its own whole momenta with \"onebit_adam\"; set zero.stage = 0"));
   EXPECT_TRUE(says(found({"zero.stage=0", "zero.offload_optimizer.device=host"}, 2), "set it to \"none\""));
   EXPECT_TRUE(says(found({"zero.stage=0", "precision.compute=fp16"}, 2), "optimizer.freeze_step counts steps"));
   for (const char* axis : {"mesh.tp", "mesh.pp", "mesh.cp", "mesh.replicate"})
     EXPECT_TRUE(says(found({"zero.stage=0", std::string(axis) + "=2"}, 2),
-                     fmt::format("over ranks of mesh.dp alone, which have all tensors whole, and {} is 2", axis)))
+                     fmt::format("only over ranks of mesh.dp, which have all tensors whole, and {} is 2", axis)))
         << found({"zero.stage=0", std::string(axis) + "=2"}, 2);
   EXPECT_EQ(found({"zero.stage=0", "optimizer.groups=[{ tensors = [\"head.*\"], learning_rate = 1e-4 }]"}, 2), "");
-  EXPECT_TRUE(
-      says(found({"zero.stage=0", "optimizer.groups=[{ tensors = [\"head.*\"], type = \"lion\" }]"}, 2), "another type beside 1-bit Adam"));
+  EXPECT_TRUE(says(found({"zero.stage=0", "optimizer.groups=[{ tensors = [\"head.*\"], type = \"lion\" }]"}, 2),
+                   "has a group with another type, but 1-bit Adam"));
   EXPECT_TRUE(says(faults({"optimizer.groups=[{ tensors = [\"head.*\"], type = \"onebit_adam\" }]"}), "has a group of 1-bit Adam"));
-  EXPECT_TRUE(says(faults({"optimizer.freeze_step=4"}), "is of optimizer.type = \"onebit_adam\""));
+  EXPECT_TRUE(says(faults({"optimizer.freeze_step=4"}), "belongs to optimizer.type = \"onebit_adam\""));
   EXPECT_TRUE(says(found({"zero.stage=0", "optimizer.freeze_step=0"}, 2), "out of range"));
 }
 
@@ -244,12 +244,13 @@ TEST(Rules, ExpertsThatSigmoidsChoose) {
   EXPECT_TRUE(valid(with({"model.router_scale=2.5", "model.dense_layers=1", "model.shared_ff_width=8", "model.shared_gate=false",
                           "model.expert_groups=4", "model.groups_per_token=2"}),
                     1));
-  EXPECT_TRUE(
-      says(faults(with({"model.dense_layers=2", "model.layers=2"}), 1), "leaves none of model.layers 2 its experts; set it to at most 1"));
-  EXPECT_TRUE(says(faults(with({"model.shared_gate=false"}), 1), "has no effect without an expert of all tokens"));
+  EXPECT_TRUE(says(faults(with({"model.dense_layers=2", "model.layers=2"}), 1),
+                   "leaves no layer with experts, of model.layers 2; set it to at most 1"));
+  EXPECT_TRUE(says(faults(with({"model.shared_gate=false"}), 1), "has no effect without a shared expert"));
   EXPECT_TRUE(says(faults(with({"model.groups_per_token=2"}), 1), "has no effect with model.expert_groups = 1"));
   EXPECT_TRUE(says(faults({"model.experts=8", "model.expert_groups=4"}, 1), "set model.router_scores = \"sigmoid\""));
-  EXPECT_TRUE(says(faults(with({"model.expert_groups=8"}), 1), "no equal groups of two or more of model.experts 8; valid: "));
+  EXPECT_TRUE(
+      says(faults(with({"model.expert_groups=8"}), 1), "does not divide model.experts 8 into equal groups of two or more; valid: "));
   EXPECT_TRUE(says(faults(with({"model.expert_groups=4", "model.groups_per_token=5"}), 1), "is more than model.expert_groups 4"));
   EXPECT_TRUE(says(faults(with({"model.expert_groups=4", "model.experts_per_token=3"}), 1), "set model.groups_per_token to 2"));
   for (const char* key : {"model.router_scores=sigmoid", "model.router_scale=2", "model.dense_layers=1", "model.expert_groups=2",
@@ -289,9 +290,9 @@ TEST(Rules, ARingHasTwoChunksARankAndSharesNoHeads) {
   EXPECT_TRUE(says(faults(ring({"mesh.cp=3", "batch.sequence_length=15"}), 3), "nearest valid mesh.cp: 1; nearest valid")) << "5 a rank";
   EXPECT_TRUE(says(faults(ring({}), 2), "has no effect with mesh.cp = 1; set mesh.cp or leave this key out"));
   // What Ulysses cannot is refused with the way out.
-  EXPECT_TRUE(says(faults({"mesh.cp=8", "model.heads=4", "model.kv_heads=4"}, 8), "; context.method = \"ring\" shares no heads"));
+  EXPECT_TRUE(says(faults({"mesh.cp=8", "model.heads=4", "model.kv_heads=4"}, 8), "; context.method = \"ring\" does not divide heads"));
   EXPECT_TRUE(says(faults({"mesh.cp=3", "model.heads=4", "model.kv_heads=4", "batch.sequence_length=15"}, 3),
-                   "context.method = \"ring\" shares no heads, for a batch.sequence_length that 6 divides"));
+                   "context.method = \"ring\" does not divide heads, for a batch.sequence_length that 6 divides"));
 }
 
 TEST(Rules, HeadDim) {
@@ -333,7 +334,7 @@ TEST(Rules, RopeScaling) {
   EXPECT_TRUE(
       says(faults({"model.rope_scaling=linear", "model.rope_original_context=64"}), "has no effect with model.rope_scaling = \"linear\""));
   EXPECT_TRUE(says(faults({"model.rope_scaling=dynamic", "model.heads=16", "model.head_dim=2"}), "set model.head_dim to 4 or more"));
-  EXPECT_TRUE(says(faults({"model.rope_scaling=dynamic", "model.head_dim=8", "model.rotary_fraction=0.25"}), "so that they are 4 or more"));
+  EXPECT_TRUE(says(faults({"model.rope_scaling=dynamic", "model.head_dim=8", "model.rotary_fraction=0.25"}), "so that n is 4 or more"));
   EXPECT_TRUE(valid({"model.rope_scaling=dynamic", "model.rope_original_context=64"}));
 }
 

@@ -311,14 +311,14 @@ TEST(Trainer, WhatIsNotHereIsRefusedUnlessTheCommandLineSettlesIt) {
            {{{"optim", "galore_adamw"}}, "optim: as optimizer.type", {"optimizer.type=adamw"}},
            {{{"lr_scheduler_type", "polynomial"}}, "powers other than 1", {"learning_rate.schedule=linear"}},
            {{{"lr_scheduler_type", "warmup_stable_decay"}, {"lr_scheduler_kwargs", {{"num_decay_steps", 5}}}},
-            "num_decay_steps: 5 is refused: say learning_rate.schedule=wsd learning_rate.decay_steps=N",
+            "num_decay_steps: 5 is refused: set learning_rate.schedule=wsd learning_rate.decay_steps=N",
             {"learning_rate.schedule=wsd", "learning_rate.decay_steps=5"}},
            {{{"lr_scheduler_type", "cosine"}, {"lr_scheduler_kwargs", {{"decay_type", "1-sqrt"}}}},
             "decay_type: as learning_rate.decay_type: has no effect with learning_rate.schedule = \"cosine\"",
             {"learning_rate.schedule=wsd", "learning_rate.decay_steps=5"}},
            {{{"save_strategy", "epoch"}}, "save_strategy: \"epoch\" is refused: intervals are whole steps here", {"checkpoint.every=50"}},
            {{{"load_best_model_at_end", true}, {"metric_for_best_model", "bleu"}, {"eval_strategy", "steps"}},
-            "metric_for_best_model: \"bleu\" is refused: the validation loss is all that an evaluation measures",
+            "metric_for_best_model: \"bleu\" is refused: an evaluation measures only the validation loss",
             {"checkpoint.keep_best=false"}},
            {{{"load_best_model_at_end", true}, {"greater_is_better", true}, {"eval_strategy", "steps"}},
             "greater_is_better: true is refused",
@@ -395,18 +395,17 @@ TEST(Trainer, FillsInAConfigurationOfDeepSpeed) {
   test::spill(ds, R"({"train_micro_batch_size_per_gpu": 2, "gradient_clipping": 1.0, "zero_optimization": {"stage": 2}})");
   const std::string faults = faults_in(arguments, {}, ds);
   EXPECT_NE(faults.find("args.json:1:"), std::string::npos) << faults;
-  EXPECT_NE(faults.find("max_grad_norm: says 0.5 of optimizer.gradient_clipping, and gradient_clipping of " + ds + " says 1.0"),
+  EXPECT_NE(faults.find("max_grad_norm: sets 0.5 to optimizer.gradient_clipping, and gradient_clipping of " + ds + " sets 1.0"),
             std::string::npos)
       << faults;
-  EXPECT_NE(faults.find("per_device_train_batch_size: says 1 of batch.micro"), std::string::npos) << faults;
+  EXPECT_NE(faults.find("per_device_train_batch_size: sets 1 to batch.micro"), std::string::npos) << faults;
   EXPECT_NE(faults_in({{"deepspeed", "no/such.json"}}).find("no/such.json: cannot open"), std::string::npos);
 }
 
 TEST(Trainer, YamlIsToldHowItBecomesJson) {
   const ImportedDeck imported =
       import_configuration({.path = "", .trainer = "recipe.yaml", .model = "llama3-8b", .overrides = {}, .ranks = 2});
-  EXPECT_NE(faults_of({{}, imported.faults, {}}).find("recipe.yaml: this is YAML, and what is read is JSON: python3 -c "),
-            std::string::npos);
+  EXPECT_NE(faults_of({{}, imported.faults, {}}).find("recipe.yaml: this is YAML, but JSON is read: python3 -c "), std::string::npos);
 }
 
 TEST(Accelerate, ItsConfigurationBecomesADeck) {

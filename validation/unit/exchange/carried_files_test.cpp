@@ -79,14 +79,14 @@ TEST(CarriedFiles, EachFileComesOutAsItWentIn) {
     for (const std::string& name : all)
       EXPECT_EQ(slurp(out + "/" + name), slurp(dir / ("model/" + name))) << name;  // "" where there is none
     EXPECT_FALSE(fs::exists(out + "/README.md"));
-    const std::string says = "not carried along to the run and its exports: README.md, onnx.bin, additional_chat_templates/notes.txt\n";
+    const std::string says = "not copied to the run and its exports: README.md, onnx.bin, additional_chat_templates/notes.txt\n";
     EXPECT_HAS(log, says);
     EXPECT_EQ(log.find(says), log.rfind(says)) << "once: " << log;
     // The same command again, over its own files; beside another it is refused.
     consolidate({.checkpoint = dir / "run/checkpoints/step-00000000", .output = out});
     spill(out + "/additional_chat_templates/other.jinja", "");
     EXPECT_HAS(error_of(ExitCode::usage, [&] { consolidate({.checkpoint = dir / "run/checkpoints/step-00000000", .output = out}); }),
-               "holds additional_chat_templates/other.jinja, which is not of this export");
+               "holds additional_chat_templates/other.jinja, which does not belong to this export");
   }
 }
 

@@ -178,7 +178,7 @@ TEST(Consolidate, APartOfTheTensorsAndTheirMoments) {
   }
   const std::string said =
       test::error_of(ExitCode::usage, [&] { consolidate({.checkpoint = folder, .output = scratch / "x", .tensors = {"layer.*"}}); });
-  EXPECT_TRUE(test::has(said, "--tensor 'layer.*' is no tensor")) << said;
+  EXPECT_TRUE(test::has(said, "--tensor 'layer.*' is not a tensor")) << said;
   EXPECT_TRUE(
       test::has(test::error_of(ExitCode::usage, [&] { consolidate({.checkpoint = folder, .output = scratch / "x", .optimizer = true}); }),
                 "--format hdf5"));
@@ -291,7 +291,7 @@ TEST(Consolidate, OneThatWasInterruptedGoesOnWithWhatIsNotFinished) {
   EXPECT_TRUE(test::has(test::error_of(ExitCode::usage, [&] { run("out", DType::bf16); }), "holds an unfinished export of"));
   const std::string record = scratch / ("out/" + whole.files.front() + ".finished"), text = test::slurp(record);
   test::spill(record, "{}");
-  EXPECT_TRUE(test::has(test::error_of(ExitCode::usage, [&] { run("out"); }), "cannot be understood"));
+  EXPECT_TRUE(test::has(test::error_of(ExitCode::usage, [&] { run("out"); }), "cannot be parsed"));
   test::spill(record, text);
   EXPECT_EQ(run("out").kept, finished);
   for (const std::string& file : whole.files) EXPECT_EQ(test::slurp(scratch / ("out/" + file)), test::slurp(scratch / ("whole/" + file)));

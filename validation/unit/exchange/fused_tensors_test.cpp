@@ -232,7 +232,7 @@ TEST(FusedTensors, WhatIsWrongIsNamedAsTheFilesNameIt) {
   EXPECT_TRUE(test::has(text, fmt::format("1 of another shape: {} is {} x {} and must be {} x {}", up, 2 * plain.model.ff_width - 1,
                                           plain.model.width, 2 * plain.model.ff_width, plain.model.width)))
       << text;
-  EXPECT_TRUE(test::has(text, "1 that such a model does not have: model.layers.0.self_attn.q_proj.weight")) << text;
+  EXPECT_TRUE(test::has(text, "1 that this class of model does not have: model.layers.0.self_attn.q_proj.weight")) << text;
 }
 
 TEST(FusedTensors, AdaptersBesidePartsAreMergedAndNotWrittenAlone) {

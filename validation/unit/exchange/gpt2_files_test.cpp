@@ -111,7 +111,7 @@ TEST(Gpt2Files, NamesMayLackTheirPrefixAndMasksArePassedOver) {
   rewrite(scratch, "transformer.", {"h.0.attn.biases"});
   const std::string text =
       test::error_of(ExitCode::data, [&] { import_model({.model = scratch / "other", .run = scratch / "run", .overrides = {}}); });
-  EXPECT_TRUE(test::has(text, "1 that such a model does not have: h.0.attn.biases")) << text;
+  EXPECT_TRUE(test::has(text, "1 that this class of model does not have: h.0.attn.biases")) << text;
 }
 
 TEST(Gpt2Files, AHeadOfTheirOwnIsTheModels) {
@@ -183,15 +183,15 @@ TEST(Llmc, WhatIsNoSuchCheckpointIsNamed) {
     return bytes;
   };
   const std::pair<std::string, std::string> cases[] = {
-      {with({20240327}), "it is no checkpoint of llm.c's GPT-2: it begins with 20240327, and such a file with 20240326"},
-      {with({20240520}), "it holds tokens of llm.c, and no model. Name it in data.train."},
-      {with({20240326, 1}), "in version 1; versions 3 (fp32) and 5 (bf16) are read"},
-      {with({20240326, 3, 24, 61, layers, 5}), "channels 32 is no multiple of num_heads 5"},
+      {with({20240327}), "it is not a checkpoint of llm.c's GPT-2: it begins with 20240327, but such a file begins with 20240326"},
+      {with({20240520}), "it holds tokens of llm.c, not a model. Name it in data.train."},
+      {with({20240326, 1}), "in version 1, but versions 3 (fp32) and 5 (bf16) are read"},
+      {with({20240326, 3, 24, 61, layers, 5}), "channels 32 is not a multiple of num_heads 5"},
       {with({20240326, 3, 24, 61, layers, 0}), "num_heads is 0, which is not between 1 and"},
       {with({20240326, 3, 24, 61, -1}), "num_layers is -1, which is not between 1 and 10000"},
       {with({20240326, 3, 24, 65}), "padded_vocab_size 64 is less than vocab_size 65"},
-      {with({20240326, 5}), "and the file has " + std::to_string(whole.size()) + ": it is too long"},
-      {whole.substr(0, whole.size() - 1), "and the file has " + std::to_string(whole.size() - 1) + ": it is truncated"},
+      {with({20240326, 5}), "but the file has " + std::to_string(whole.size()) + ": it is too long"},
+      {whole.substr(0, whole.size() - 1), "but the file has " + std::to_string(whole.size() - 1) + ": it is truncated"},
       {whole + "x", ": it is too long. Copy or make it again."},
       {whole.substr(0, 1000), "it is shorter than the header of a checkpoint of llm.c, 1024 bytes"},
       {"", "it is shorter than the header"}};

@@ -91,9 +91,9 @@ TEST(InitialWeights, AnotherModelIsNamedKeyByKey) {
   const Deck deck = deck_with(folder, {"model.vocab=60", "model.rope_theta=5e5", "model.tied=true"});
   const std::string text = test::error_of(ExitCode::usage, [&] { InitialWeights(deck, false); });
   const Deck tiny = test::tiny_deck();
-  EXPECT_TRUE(test::has(text, fmt::format("model.vocab = 60, and vocab_size is {}", tiny.model.vocab))) << text;
-  EXPECT_TRUE(test::has(text, "model.rope_theta = 5e+05, and rope_theta is 10000.0")) << text;
-  EXPECT_TRUE(test::has(text, "model.tied = true, and tie_word_embeddings is false")) << text;
+  EXPECT_TRUE(test::has(text, fmt::format("model.vocab = 60, but vocab_size is {}", tiny.model.vocab))) << text;
+  EXPECT_TRUE(test::has(text, "model.rope_theta = 5e+05, but rope_theta is 10000.0")) << text;
+  EXPECT_TRUE(test::has(text, "model.tied = true, but tie_word_embeddings is false")) << text;
   EXPECT_TRUE(test::has(text, "tessera deck from-hf " + folder)) << text;
   test::spill(folder + "/config.json", "{\"model_type\": \"gpt_neo\"}");
   EXPECT_TRUE(test::has(test::error_of(ExitCode::usage, [&] { InitialWeights(deck, false); }), "model_type: \"gpt_neo\""));
@@ -117,7 +117,7 @@ TEST(InitialWeights, OtherTensorsAreNamedAtOnce) {
   });
   EXPECT_TRUE(test::has(text, "2 tensors are missing: model.layers.0.mlp.up_proj.weight, model.layers.1.mlp.up_proj.weight")) << text;
   EXPECT_TRUE(test::has(text, fmt::format("1 of another shape: model.norm.weight is 3 and must be {}", deck.model.width))) << text;
-  EXPECT_TRUE(test::has(text, "1 that such a model does not have: model.layers.0.extra")) << text;
+  EXPECT_TRUE(test::has(text, "1 that this class of model does not have: model.layers.0.extra")) << text;
   const std::string many = refused([](std::vector<io::SafetensorsEntry>& entries) { entries.resize(3); });
   EXPECT_TRUE(test::has(many, " more\n")) << "the first few stand for all: " << many;
 }
@@ -152,7 +152,7 @@ TEST(InitialWeights, LayersThatPredictFurtherTokensAreLeftOut) {
   EXPECT_NO_THROW(InitialWeights(deck, false));
   write(0);
   const std::string text = test::error_of(ExitCode::data, [&] { InitialWeights(deck, false); });
-  EXPECT_TRUE(test::has(text, "1 that such a model does not have: model.layers.2.eh_proj.weight")) << text;
+  EXPECT_TRUE(test::has(text, "1 that this class of model does not have: model.layers.2.eh_proj.weight")) << text;
 }
 
 // As transformers saves models of text and images, and as versions in between had them.
@@ -231,8 +231,8 @@ TEST(InitialWeights, AHeadOfItsOwnIsTheModelsHead) {
     test::spill(folder + "/config.json", huggingface_config(tied, DType::f32));
     EXPECT_NO_THROW(InitialWeights(head.own ? untied : tied, false)) << head.what;
     const std::string refused = test::error_of(ExitCode::usage, [&] { InitialWeights(head.own ? tied : untied, false); });
-    EXPECT_TRUE(test::has(refused, head.own ? "model.tied = true, and lm_head.weight of its files is another than the embedding"
-                                            : "model.tied = false, and tie_word_embeddings is true"))
+    EXPECT_TRUE(test::has(refused, head.own ? "model.tied = true, but lm_head.weight of its files differs from the embedding"
+                                            : "model.tied = false, but tie_word_embeddings is true"))
         << head.what << "\n"
         << refused;
     const Deck imported = require_deck(parse_stored_deck(import_and_deck(folder, scratch / head.what), "the checkpoint"));

@@ -109,17 +109,17 @@ TEST(MistralFiles, OtherKeysAndTensorsAreRefusedByName) {
     return test::error_of(code, [&] { import_model({.model = scratch / "own", .run = scratch / "run", .overrides = {}}); });
   };
   const std::string all = dense, without = all.substr(0, all.find(", \"rope_theta\""));
-  EXPECT_HAS(refusal(ExitCode::usage, without + "}"), "params.json: rope_theta: is missing, and readers differ in what that means");
+  EXPECT_HAS(refusal(ExitCode::usage, without + "}"), "params.json: rope_theta: is missing, and readers assume different values");
   EXPECT_HAS(refusal(ExitCode::usage, all + R"(, "yarn": {"factor": 16}})"),
-             "yarn: stretches the rotation, which is not read of params.json");
-  EXPECT_HAS(refusal(ExitCode::usage, all + R"(, "vision_encoder": {"hidden_size": 8}})"), "vision_encoder: is of a model of images");
-  EXPECT_HAS(refusal(ExitCode::usage, all + R"(, "n_head": 4})"), "n_head: is not a key that is known of params.json");
+             "yarn: stretches the rotation, which cannot be read from params.json");
+  EXPECT_HAS(refusal(ExitCode::usage, all + R"(, "vision_encoder": {"hidden_size": 8}})"), "vision_encoder: belongs to a model of images");
+  EXPECT_HAS(refusal(ExitCode::usage, all + R"(, "n_head": 4})"), "n_head: is not a known key of params.json");
   EXPECT_HAS(refusal(ExitCode::usage, all + R"(, "moe": {"num_experts": 3, "num_experts_per_tok": 2, "route_every_n": 2}})"),
-             "route_every_n: is not read of params.json");
-  EXPECT_HAS(refusal(ExitCode::usage, all + R"(, "sliding_window": [5, null, 5]})"), "has 3 numbers, of which 2 layers are no multiple");
+             "route_every_n: cannot be read from params.json");
+  EXPECT_HAS(refusal(ExitCode::usage, all + R"(, "sliding_window": [5, null, 5]})"), "has 3 numbers, of which 2 layers are not a multiple");
   EXPECT_HAS(refusal(ExitCode::usage, all + R"(, "activation": "gelu"})"), "activation: \"gelu\" is not read");
   EXPECT_HAS(refusal(ExitCode::data, std::regex_replace(all, std::regex("\"hidden_dim\": 20"), "\"hidden_dim\": 24") + "}"),
-             "its tensors are not those of the Mistral that its params.json says");
+             "its tensors do not match the Mistral in its params.json");
 }
 
 TEST(MistralFiles, AreReadWhereNoneOfTransformersStandBesideThem) {

@@ -147,9 +147,9 @@ TEST(Mxfp4, WhatIsWrongIsNamed) {
   });
   EXPECT_TRUE(test::has(bias, "1 tensor is missing: model.layers.0.mlp.experts.gate_up_proj_bias")) << bias;
   const std::string shape = refused([&](std::vector<Raw>& all) { find(all, "gate_up_proj_scales").shape = {2, 64, 2}; });
-  EXPECT_TRUE(test::has(shape, "gate_up_proj_scales are 2 x 128 x 1 x 16 and 2 x 64 x 2, which make no 2 x 32 x 128")) << shape;
+  EXPECT_TRUE(test::has(shape, "gate_up_proj_scales are 2 x 128 x 1 x 16 and 2 x 64 x 2, which cannot become 2 x 32 x 128")) << shape;
   const std::string type = refused([&](std::vector<Raw>& all) { find(all, "down_proj_blocks").type = "I8"; });
-  EXPECT_TRUE(test::has(type, "down_proj_blocks is I8, and bytes (U8) are read")) << type;
+  EXPECT_TRUE(test::has(type, "down_proj_blocks is I8, but bytes (U8) are read")) << type;
   const std::string infinite = [&] {
     const Scratch scratch;
     write_model(scratch / "m", gpt_oss(), [&](std::vector<Raw>& all) {

@@ -49,7 +49,7 @@ TEST(RefusedFamily, WhatPeopleHaveIsRefusedWithItsReason) {
                                                        {"qwen3_next", "gated DeltaNet"},
                                                        {"gemma4", "embeddings for each layer (hidden_size_per_layer_input)"},
                                                        {"llama4", "attention within chunks"},
-                                                       {"deepseek_v2", "groups of experts that are scored by a softmax"},
+                                                       {"deepseek_v2", "groups of experts with softmax"},
                                                        {"ministral3", "llama_4_scaling_beta"}};
   for (const auto& [type, reason] : cases) {
     const std::string text = faults_of(fmt::format("{{\"model_type\": \"{}\"}}", type));
@@ -58,14 +58,14 @@ TEST(RefusedFamily, WhatPeopleHaveIsRefusedWithItsReason) {
   EXPECT_TRUE(says(faults_of(R"({"model_type": "qwen3_5", "text_config": {}})"), "models of more than text (text_config)"));
   EXPECT_TRUE(
       says(faults_of(R"({"model_type": "llava", "text_config": {}})"), "\"llava\" is not in this version, which lacks models of more"));
-  EXPECT_TRUE(says(faults_of(R"({"model_type": "gpt_neo"})"), "\"gpt_neo\" is not a model that a deck can say; apertus, "));
+  EXPECT_TRUE(says(faults_of(R"({"model_type": "gpt_neo"})"), "\"gpt_neo\" is not a model that a deck can describe; apertus, "));
 }
 
 TEST(RefusedFamily, KeysOfWhatIsMissingAreRefusedInAnyFile) {
   const std::pair<const char*, const char*> cases[] = {{"\"q_lora_rank\": 1536", "q_lora_rank: multi-head latent attention"},
                                                        {"\"kv_lora_rank\": 512", "kv_lora_rank: multi-head latent attention"},
                                                        {"\"index_topk\": 2048", "index_topk: attention to chosen tokens"},
-                                                       {"\"final_logit_softcapping\": 30.0", "final_logit_softcapping: is not a key"},
+                                                       {"\"final_logit_softcapping\": 30.0", "final_logit_softcapping: is not a known key"},
                                                        {"\"linear_num_key_heads\": 16", "linear_num_key_heads: linear attention"},
                                                        {"\"num_nextn_predict_layers\": 1", "num_nextn_predict_layers: layers that predict"},
                                                        {"\"num_mtp_layers\": 1", "num_mtp_layers: layers that predict"},

@@ -48,7 +48,7 @@ TEST(TextPart, IsReadWithWhatItsClassHasByItself) {
   EXPECT_EQ(m.rope_scaling, RopeMode::linear);
   EXPECT_EQ(gemma.source.context, 131072);
   ASSERT_EQ(gemma.source.notes.size(), 1u);
-  EXPECT_NE(gemma.source.notes[0].find("what sees images is left out"), std::string::npos);
+  EXPECT_NE(gemma.source.notes[0].find(". The image part is left out"), std::string::npos);
   EXPECT_EQ(read(gemma3("", "")).source.model.layers, 34) << "without a model_type of its own";
   EXPECT_FALSE(read(gemma3("", R"(, "tie_word_embeddings": false)")).source.model.tied);
 }
@@ -57,11 +57,11 @@ TEST(TextPart, WhatIsWrongIsNamed) {
   const std::pair<std::string, const char*> cases[] = {
       {R"({"model_type": "gemma3"})", "text_config: is missing; a gemma3 has its text model there"},
       {R"({"model_type": "gemma3", "text_config": [1]})", "text_config: expected an object"},
-      {gemma3(R"(, "model_type": "llama")", ""), "model_type: \"llama\" is not the text model of a gemma3"},
+      {gemma3(R"(, "model_type": "llama")", ""), "model_type: \"llama\" is not a supported text model of a gemma3"},
       {gemma3(R"(, "num_attention_heads": "eight")", ""), "num_attention_heads: expected an integer"},
-      {gemma3(R"(, "num_expert": 4)", ""), "num_expert: is not a key that is known"},
+      {gemma3(R"(, "num_expert": 4)", ""), "num_expert: is not a known key"},
       {gemma3("", R"(, "quantization_config": {})"), "quantization_config: quantized weights"},
-      {gemma3("", R"(, "audio_config": {})"), "audio_config: is not a key that is known of model_type \"gemma3\""},
+      {gemma3("", R"(, "audio_config": {})"), "audio_config: is not a known key of model_type \"gemma3\""},
       {R"({"model_type": "gemma3", "architectures": ["Gemma3ForCausalLM"], "text_config": {}})", "is not Gemma3ForConditionalGeneration"}};
   for (const auto& [text, says] : cases) {
     const std::string faults = read(text).faults;

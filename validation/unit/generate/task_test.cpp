@@ -221,7 +221,7 @@ TEST_F(Task, TheModelsOwnTokenizerMakesTheTokens) {
   const std::string said = test::error_of(ExitCode::data, [&] {
     Examiner(checkpoint_, RunDevice::host, {question("x", {"a", "\xe2\x82\xac"})}, "task.jsonl", {.folder = bare});
   });
-  EXPECT_TRUE(test::has(said, "task.jsonl:7: ") && test::has(said, "makes token 8364, and the model has 257 tokens")) << said;
+  EXPECT_TRUE(test::has(said, "task.jsonl:7: ") && test::has(said, "makes token 8364, but the model has 257 tokens")) << said;
   const std::string eats = test::error_of(ExitCode::environment, [&] {
     Examiner(checkpoint_, RunDevice::host, {document("EAT")}, "task.jsonl", {.folder = bare, .memory = 128 << 20});
   });
@@ -283,24 +283,24 @@ TEST_F(Task, FilesAreReadByLine) {
   EXPECT_EQ(items[1].text, "free \xe2\x82\xac");
   EXPECT_EQ(items[1].line, 4);
   for (const auto& [line, says] : std::vector<std::pair<std::string, std::string>>{
-           {"{", "no JSON"},
-           {"[]", "no JSON object"},
+           {"{", "not JSON"},
+           {"[]", "not a JSON object"},
            {"{\"context\": \"c\"}", "\"choices\""},
            {"{\"choices\": [\"a\", \"b\"], \"answer\": 0}", "\"context\""},
            {"{\"context\": \"c\", \"choices\": [\"a\"], \"answer\": 0}", "two or more"},
-           {"{\"context\": \"c\", \"choices\": [\"a\", 3], \"answer\": 0}", "choice 1 is no text"},
-           {"{\"context\": \"c\", \"choices\": [\"\", \"b\"], \"answer\": 0}", "choice 0 is no text"},
+           {"{\"context\": \"c\", \"choices\": [\"a\", 3], \"answer\": 0}", "choice 1 is not a text"},
+           {"{\"context\": \"c\", \"choices\": [\"\", \"b\"], \"answer\": 0}", "choice 0 is not a text"},
            {"{\"context\": \"c\", \"choices\": [\"a\", \"b\"], \"answer\": 2}", "from 0 to 1"},
            {"{\"context\": \"c\", \"choices\": [\"a\", \"b\"], \"answer\": -1}", "from 0 to 1"},
            {"{\"context\": \"c\", \"choices\": [\"a\", \"b\"], \"answer\": \"a\"}", "from 0 to 1"},
            {"{\"context\": \"c\", \"choices\": [\"a\", \"b\"]}", "from 0 to 1"},
-           {"{\"context\": \"c\", \"messages\": [], \"choices\": [\"a\", \"b\"], \"answer\": 0}", "beside"},
+           {"{\"context\": \"c\", \"messages\": [], \"choices\": [\"a\", \"b\"], \"answer\": 0}", "\"messages\" and a \"context\""},
            {"{\"messages\": [], \"choices\": [\"a\", \"b\"], \"answer\": 0, \"tools\": []}", "rendered without \"tools\""},
            {"{\"text\": null, \"choices\": [\"a\", \"b\"], \"answer\": 0}", "\"context\""},
            {"{\"text\": \"\"}", "nothing to read"},
            {"{\"text\": 3}", "no string \"text\""},
-           {"{\"text\": \"a\", \"choices\": []}", "beside"},
-           {"{\"text\": \"\xff\"}", "no JSON"}}) {
+           {"{\"text\": \"a\", \"choices\": []}", "\"text\" and \"choices\""},
+           {"{\"text\": \"\xff\"}", "not JSON"}}) {
     test::spill(scratch_ / "b.jsonl", "{\"text\": \"fine\"}\n" + line + "\n");
     const std::string said = test::error_of(ExitCode::data, [&] { read_task(scratch_ / "b.jsonl", ignored); });
     EXPECT_TRUE(test::has(said, "b.jsonl:2: ") && test::has(said, says)) << line << ": " << said;

@@ -108,7 +108,7 @@ TEST_F(Damage, WhatItsRunRemovesIsGone) {
     const std::string said = ::testing::internal::GetCapturedStderr();
     EXPECT_EQ(calls, 2);
     EXPECT_HAS(said, before + ": it was removed or replaced while it was read");
-    EXPECT_HAS(said, "Goes on with what " + latest + " leads to now");
+    EXPECT_HAS(said, "Continues with the checkpoint that " + latest + " links to now");
   }
   // One that is asked for by its name has no next one.
   const SmallModel next(2, step + 1);
@@ -162,10 +162,10 @@ TEST_F(Damage, WrongFormatVersion) {
   ASSERT_NE(at, std::string::npos);
   bytes[at + 7] = '5';
   spill(folder + "/checkpoint.h5", bytes);
-  EXPECT_HAS(error(), "checkpoint format 5 is none that this Tessera reads (1 to 4)");
+  EXPECT_HAS(error(), "checkpoint format 5 cannot be read by this Tessera (1 to 4)");
   bytes[at + 7] = '2';
   spill(folder + "/checkpoint.h5", bytes);
-  EXPECT_HAS(error(), "its first line says format 2, and its layout is of format 1: it was altered");
+  EXPECT_HAS(error(), "its first line says format 2, but its layout is of format 1: it was altered");
   bytes[at + 7] = '1';
   spill(folder + "/checkpoint.h5", bytes);
   auto shard = slurp(folder + "/shard-00001.h5");

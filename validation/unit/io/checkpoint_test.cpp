@@ -297,7 +297,7 @@ TEST(Commit, WhatCannotBeReadIsNotNothing) {
   point("latest");
   EXPECT_HAS(head_fault(root), "Too many levels of symbolic links");
   point("step-00000099");
-  EXPECT_HAS(head_fault(root), "latest -> step-00000099: cannot read it: it is a link that leads nowhere");
+  EXPECT_HAS(head_fault(root), "latest -> step-00000099: cannot read it: it is a link to nothing");
   point("step-00000008");
   EXPECT_EQ(head_path(root), root + "/step-00000008") << "what is damaged beside it does not matter";
   fs::remove(latest);
@@ -311,7 +311,7 @@ TEST(Commit, WhatCannotBeReadIsNotNothing) {
   EXPECT_HAS(head_fault(dir / "b"), "Too many levels of symbolic links");
   EXPECT_HAS(error_of(ExitCode::checkpoint, [&] { CheckpointReader r(dir / "b"); }), "Too many levels of symbolic links");
   fs::create_symlink("gone", dir / "c");
-  EXPECT_HAS(head_fault(dir / "c"), "leads nowhere");
+  EXPECT_HAS(head_fault(dir / "c"), "it is a link to nothing");
   EXPECT_EQ(head_path(dir / "none") + head_fault(dir / "none"), "");
 }
 

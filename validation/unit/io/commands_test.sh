@@ -74,10 +74,10 @@ expect 4 "DAMAGED  $dir/damaged/step-00001000" "$tessera" verify "$dir/damaged/s
 ln -sfn step-00000007 "$dir/damaged/latest"
 expect 4 "DAMAGED  $dir/damaged/latest" "$tessera" verify "$dir/damaged"
 mkdir "$dir/empty"
-expect 4 "there is no checkpoint in it" "$tessera" verify "$dir/empty"
+expect 4 "it has no checkpoint" "$tessera" verify "$dir/empty"
 expect 2 "no such file or folder" "$tessera" verify "$dir/nothing"
 ln -s gone "$dir/astray"
-expect 6 "leads nowhere" "$tessera" verify "$dir/astray"
+expect 6 "it is a link to nothing" "$tessera" verify "$dir/astray"
 
 # 3. The same tensors cut into boxes
 "$make_checkpoint" "$dir/cut" cut || exit 1

@@ -217,7 +217,7 @@ TEST(CutCheckpoint, PiecesThatDoNotTileAreRefusedByTensor) {
   require_layout(Tiling().layout);
   Tiling gap, overlapping, outside, empty, none, twice, negative, far, held_twice, stranger;
   gap.box(1) = {{0, 3}, {4, 3}};
-  EXPECT_EQ(gap.fault(), "tensor w (4 x 6): 4 of its 24 elements lie in no piece");
+  EXPECT_EQ(gap.fault(), "tensor w (4 x 6): 4 of its 24 elements are in no piece");
   overlapping.box(0) = {{0, 0}, {4, 3}};
   EXPECT_EQ(overlapping.fault(), "tensor w (4 x 6): its pieces [0, 4) x [0, 3) and [0, 4) x [2, 6) overlap");
   twice.layout.tensors[0].pieces.push_back(twice.layout.tensors[0].pieces[0]);
@@ -233,13 +233,13 @@ TEST(CutCheckpoint, PiecesThatDoNotTileAreRefusedByTensor) {
   negative.box(0) = {{0, -2}, {4, 2}};
   EXPECT_HAS(negative.fault(), "reaches out of it");
   none.layout.tensors[0].pieces.clear();
-  EXPECT_HAS(none.fault(), "24 of its 24 elements lie in no piece");
+  EXPECT_HAS(none.fault(), "24 of its 24 elements are in no piece");
   far.layout.tensors[0].pieces[1].offset = 90;
-  EXPECT_HAS(far.fault(), "tensor w lies outside its unit");
+  EXPECT_HAS(far.fault(), "tensor w is outside its unit");
   held_twice.layout.units[1].holders = {1, 1};
-  EXPECT_HAS(held_twice.fault(), "unit b is held by shard 1, which comes twice");
+  EXPECT_HAS(held_twice.fault(), "unit b is in shard 1, which occurs twice");
   stranger.layout.units[1].holders = {1, 3};
-  EXPECT_HAS(stranger.fault(), "unit b is held by shard 3");
+  EXPECT_HAS(stranger.fault(), "unit b is in shard 3");
   Tiling scalar;
   scalar.layout.tensors.emplace_back("s", Shape(), std::vector<CheckpointPiece>{{0, 60, {}}, {0, 61, {}}});
   EXPECT_EQ(scalar.fault(), "tensor s is a scalar in 2 pieces");

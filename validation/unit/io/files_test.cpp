@@ -88,7 +88,7 @@ TEST(PosixFile, AFullDiskSaysWhatIsCounted) {
   const auto said = [&](std::int64_t asked) {
     return error_of(ExitCode::storage, [&] { fail_storage("reserve that", dir / "file", ENOSPC, asked); });
   };
-  EXPECT_HAS(said(std::int64_t{1} << 60), "free for users; what the file system keeps for itself does not count)");
+  EXPECT_HAS(said(std::int64_t{1} << 60), "free for users, without the file system's reserve)");
   const std::string refused = said(1);  // less than is free here
   EXPECT_HAS(refused, "The disk is full (1 B are refused, and ");
   EXPECT_HAS(refused, "quota");

@@ -114,10 +114,10 @@ TEST(GroupCheckpoint, RefusesLayoutsThatCannotBe) {
     return "";
   };
   EXPECT_EQ(fault([](CheckpointLayout&) {}), "");
-  EXPECT_NE(fault([](CheckpointLayout& l) { l.units[5].groups = {0}; }).find("'layers.1.wq' comes twice in group master"),
+  EXPECT_NE(fault([](CheckpointLayout& l) { l.units[5].groups = {0}; }).find("'layers.1.wq' occurs twice in group master"),
             std::string::npos);
-  EXPECT_NE(fault([](CheckpointLayout& l) { l.units[5].groups = {2}; }).find("lies in group 2"), std::string::npos);
-  EXPECT_NE(fault([](CheckpointLayout& l) { l.units[3].groups = {1, 1}; }).find("comes twice"), std::string::npos);
+  EXPECT_NE(fault([](CheckpointLayout& l) { l.units[5].groups = {2}; }).find("is in group 2"), std::string::npos);
+  EXPECT_NE(fault([](CheckpointLayout& l) { l.units[3].groups = {1, 1}; }).find("occurs twice"), std::string::npos);
   EXPECT_NE(fault([](CheckpointLayout& l) {
               l.tensors[6].pieces = {{3, 8, {{0, 0}, {10, 35}}}, {1, 4100, {{10, 0}, {10, 35}}}};
             }).find("unlike groups"),

@@ -116,8 +116,8 @@ TEST(InputForms, SeveralDocumentsOfJsonAreTakenByNumber) {
   EXPECT_EQ(taken(1), "one|[two]");
   EXPECT_EQ(taken(2), "three");
   EXPECT_EQ(taken(3), "four");
-  EXPECT_HAS(taken(4), "--document 4 is asked for, and the input holds 3 JSON documents");
-  EXPECT_HAS(taken(1, "jsonl"), "and this is read as jsonl");
+  EXPECT_HAS(taken(4), "--document 4 is requested, but the input holds 3 JSON documents");
+  EXPECT_HAS(taken(1, "jsonl"), "but this is read as jsonl");
   spill(path, "{\"text\": \"one\"}\n{\"text\": \"two\"}\n");
   EXPECT_EQ(taken(2), "two");
 }
@@ -166,15 +166,15 @@ TEST(InputForms, WhatIsNoJsonAfterAllIsRefused) {
   } cases[] = {
       {"{'text': 'a'}\n{'text': 'b'}\n", "broken JSON at byte"},
       {"{not JSON at all", "ends inside an object"},
-      {"[Verse 1]\nLa la la\n", "element 1 of the array is no object"},
+      {"[Verse 1]\nLa la la\n", "element 1 of the array is not an object"},
       {"[{\"text\": \"a\"}, {\"te", "ends before"},
-      {"[{\"text\": \"a\"}, \"b\"]", "element 2 of the array is no object"},
+      {"[{\"text\": \"a\"}, \"b\"]", "element 2 of the array is not an object"},
       {"[{\"text\": \"a\"},]", "a comma stands before the end"},
-      {"[{\"text\": \"a\"} {\"text\": \"b\"}]", "neither , nor ] stands after object 1"},
+      {"[{\"text\": \"a\"} {\"text\": \"b\"}]", "neither , nor ] follows object 1"},
       {"[{\"text\": \"a\"}]\n[{\"text\": \"b\"}]", "line 2: a second JSON document begins, after an array of 1 objects"},
       {"[{\"text\": \"a\"}]\nx", "after the end of the array"},
-      {"[{\"text\": \"a\"},\n{\"text\": 5}]", ":2: object 2: \"text\" is no string"},
-      {"[{\"text\": \"a\"},\n{\"text\": \"b\", \"text\": \"c\"}]", ":2: object 2: text stands there twice"},
+      {"[{\"text\": \"a\"},\n{\"text\": 5}]", ":2: object 2: \"text\" is not a string"},
+      {"[{\"text\": \"a\"},\n{\"text\": \"b\", \"text\": \"c\"}]", ":2: object 2: text occurs twice"},
       {"[{\"text\": \"a\"},\n{\"txt\": \"b\"}]", ":2: object 2: the object has no \"text\""},
       {"[{\"text\": \"a\"},\n{\"text\" \"b\"}]", ":2: object 2: broken JSON at byte 11"},
       {"{\"text\": \"a\"}\nand more", "--format"},
@@ -233,9 +233,9 @@ TEST(InputForms, OtherFormatsAreNamedAndTheAdviceWorks) {
   }
   const struct {
     std::string bytes, says;
-  } others[] = {{"\x89HDF\r\n\x1a\n....", "this is HDF5, and no text"},
-                {"\x93NUMPY\1...", "this is an array of NumPy, and no text"},
-                {std::string("ARROW1\0\0", 8), "this is Arrow, and no text"},
+  } others[] = {{"\x89HDF\r\n\x1a\n....", "this is HDF5, not text"},
+                {"\x93NUMPY\1...", "this is an array of NumPy, not text"},
+                {std::string("ARROW1\0\0", 8), "this is Arrow, not text"},
                 {"\x04\x22\x4d\x18...", "lz4cat"}};
   for (const auto& c : others) {
     spill(dir / "a.txt", c.bytes);
@@ -252,11 +252,11 @@ TEST(InputForms, ParquetByItsBytes) {
   EXPECT_EQ(form("a.parquet", "", "auto"), InputForm::parquet) << "refused as what is empty";
   EXPECT_EQ(form("a.parquet", "{\"text\":\"a\"}", "jsonl"), InputForm::lines);
   const std::string why = error_of(ExitCode::data, [&] { form("a.parquet", "{\"text\":\"a\"}", "auto"); });
-  EXPECT_HAS(why, "a.parquet: its name says Parquet, and the file does not begin as Parquet does");
+  EXPECT_HAS(why, "a.parquet: its name says Parquet, but the file does not begin like Parquet");
   EXPECT_HAS(why, "--format text, jsonl or json");
   EXPECT_HAS(error_of(ExitCode::data, [&] { form("a", "text", "parquet"); }), "--format says Parquet");
-  EXPECT_HAS(error_of(ExitCode::data, [&] { form("a", "PAR1....", "jsonl"); }), "this is Parquet, and --format says jsonl");
-  EXPECT_HAS(error_of(ExitCode::usage, [&] { form("a", "PAR1....", "auto", true); }), "Parquet is read from its end, and this is a pipe");
+  EXPECT_HAS(error_of(ExitCode::data, [&] { form("a", "PAR1....", "jsonl"); }), "this is Parquet, but --format is jsonl");
+  EXPECT_HAS(error_of(ExitCode::usage, [&] { form("a", "PAR1....", "auto", true); }), "Parquet is read from its end, but this is a pipe");
 }
 
 /// Conversations, and texts under a key, are no plain text: nothing is left to ask.
@@ -294,11 +294,11 @@ TEST(InputForms, NoKeyIsDroppedWithoutAWord) {
       {R"({"text": null, "id": 1})", "", {}, "\"text\" is null"},
       {R"({"prompt": null, "completion": "b"})", "", {}, "\"prompt\" is null"},
       {R"({"prompt": "a", "completion": null})", "", {}, "\"completion\" is null"},
-      {R"({"text": "a", "prompt": null})", "", {}, "a \"text\" beside a \"prompt\""},
+      {R"({"text": "a", "prompt": null})", "", {}, "\"text\" and also \"prompt\""},
       {R"({"body": null})", "", {}, "\"body\" is null", "body"},
-      {R"({"text": ["a"]})", "", {}, "\"text\" is no string"},
-      {R"({"text": {"a": 1}})", "", {}, "\"text\" is no string"},
-      {R"({"text": "a", "text": "b"})", "", {}, "text stands there twice"},
+      {R"({"text": ["a"]})", "", {}, "\"text\" is not a string"},
+      {R"({"text": {"a": 1}})", "", {}, "\"text\" is not a string"},
+      {R"({"text": "a", "text": "b"})", "", {}, "text occurs twice"},
       {R"({"id": 1})", "", {}, "no \"text\""},
       {R"({"text": "a", "label": 1, "rejected": "b"})", "a", {"rejected", "label"}},
       {R"({"prompt": "a", "chosen": "b", "rejected": "c"})", "", {}, "preference pairs"},

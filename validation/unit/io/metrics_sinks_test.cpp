@@ -158,7 +158,7 @@ TEST(AllSinks, HaveEachRowOnceWhereverAKillCutTheFile) {
     const std::int64_t steps = std::ranges::count(left, '\n');
     for (std::int64_t saved = std::max<std::int64_t>(0, steps - 1); saved <= steps; ++saved) {
       spill(folder + "/m", left);
-      EXPECT_EQ(left_by_start(folder, saved, 4), whole) << "cut at byte " << cut << ", on from step " << saved;
+      EXPECT_EQ(left_by_start(folder, saved, 4), whole) << "cut at byte " << cut << ", resumes from step " << saved;
     }
   }
 }

@@ -135,7 +135,7 @@ TEST(Metrics, MovedRemovedAndReplaced) {
   EXPECT_EQ(slurp(path + ".old-1"), "somebody's\n");
   const std::string said = testing::internal::GetCapturedStderr();
   int times = 0;
-  for (auto at = said.find("written anew"); at != std::string::npos; at = said.find("written anew", at + 1)) ++times;
+  for (auto at = said.find("rewritten"); at != std::string::npos; at = said.find("rewritten", at + 1)) ++times;
   EXPECT_EQ(times, 3) << said;
 }
 

@@ -38,7 +38,7 @@ const Way ways[] = {
     {.name = "kernel_without_dioalign", .faults = "ENOSYS:dioalign:"},
     {.name = "named_then_unlinked", .faults = "EOPNOTSUPP:nameless:"},
     {.name = "named", .faults = "EOPNOTSUPP:nameless:;EBUSY:unlink:", .how = "registered buffers: "},
-    {.name = "not_reserved", .faults = "EOPNOTSUPP:reserve:", .how = "cannot reserve room"},
+    {.name = "not_reserved", .faults = "EOPNOTSUPP:reserve:", .how = "cannot reserve space"},
     {.name = "striped", .folders = 3, .how = "O_DIRECT, registered buffers, over 3 folders"},
     {.name = "encrypted", .encrypt = true, .how = "registered buffers, AES-256-XTS"},
     {.name = "encrypted_page_cache", .faults = "EINVAL:direct:", .encrypt = true, .how = "page cache, registered buffers, AES-256-XTS: "},
@@ -296,7 +296,7 @@ TEST(SpillPreflight, NamesWhatIsMissing) {
   o.folders.push_back(dir / "none");
   const auto p = preflight_spill(o, 0);
   ASSERT_EQ(p.problems.size(), 2u);
-  EXPECT_HAS(p.problems[0], "is free and");
+  EXPECT_HAS(p.problems[0], "is free, but");
   EXPECT_HAS(p.problems[0], "name a folder on a larger file system");
   EXPECT_HAS(p.problems[1], dir / "none");
   EXPECT_HAS(p.problems[1], "Check that the folder exists");

@@ -156,20 +156,20 @@ TEST(SafetensorsModel, HeadersThatSayTheImpossible) {
   const std::string a = tensor("a", "F32", "[2]", 0, 8), b = tensor("b", "F32", "[2]", 8, 16);
   spill_header(path, fmt::format("{{{},{}}}", a, b), std::string(16, 'x'));
   EXPECT_EQ(SafetensorsModel(dir.path()).tensors().size(), 2u);
-  EXPECT_HAS(with(fmt::format("{{{},{}}}", a, tensor("b", "F32", "[2]", 4, 12))), "tensor b lies over tensor a");
+  EXPECT_HAS(with(fmt::format("{{{},{}}}", a, tensor("b", "F32", "[2]", 4, 12))), "tensor b overlaps tensor a");
   EXPECT_HAS(with(fmt::format("{{{},{}}}", a, tensor("b", "F32", "[1]", 12, 16))), "4 bytes before tensor b");
   EXPECT_HAS(with(fmt::format("{{{}}}", a)), "8 bytes after tensor a");
-  EXPECT_HAS(with(fmt::format("{{{},{}}}", a, a)), "a stands there twice");
+  EXPECT_HAS(with(fmt::format("{{{},{}}}", a, a)), "a is there twice");
   EXPECT_HAS(with(fmt::format("{{{},{}}}", a, tensor("b", "F32", "[3]", 8, 16))), "the bytes of tensor b do not fit its shape 3");
   EXPECT_HAS(with(fmt::format("{{{},{}}}", a, tensor("b", "F32", "[4]", 8, 24))), "truncated inside tensor b");
   EXPECT_HAS(with(fmt::format("{{{},{}}}", a, tensor("b", "F32", "[-2]", 8, 16))), "tensor b has an impossible shape");
   EXPECT_HAS(with(fmt::format("{{{},{}}}", a, tensor("b", "F32", "[4611686018427387904,4]", 8, 16))), "tensor b has an impossible shape");
   EXPECT_HAS(with(fmt::format("{{{},{}}}", a, tensor("b", "Q4", "[2]", 8, 16))), "type Q4");
-  EXPECT_HAS(with(fmt::format("{{{},\"b\":3}}", a)), "cannot be understood");
-  EXPECT_HAS(with("[]"), "it is no object");
-  EXPECT_HAS(with("{", 0), "cannot be understood");
+  EXPECT_HAS(with(fmt::format("{{{},\"b\":3}}", a)), "cannot be parsed");
+  EXPECT_HAS(with("[]"), "it is not an object");
+  EXPECT_HAS(with("{", 0), "cannot be parsed");
   spill(path, "short");
-  EXPECT_HAS(refused(dir.path()), "5 bytes are no safetensors file");
+  EXPECT_HAS(refused(dir.path()), "5 bytes are not a safetensors file");
   spill(path, std::string("\xff\xff\xff\xff\xff\xff\xff\x7f", 8) + "{}");
   EXPECT_HAS(refused(dir.path()), "does not fit a file of 10");
 }
@@ -223,15 +223,15 @@ TEST(SafetensorsModel, FoldersThatAreNotWhole) {
   };
   EXPECT_HAS(with("\"a\"", "\"z\""), "z in model-00001-of-00004.safetensors");
   EXPECT_HAS(with("\"a\": \"model-00001", "\"a\": \"model-00002"), "a in model-00002-of-00004.safetensors");
-  EXPECT_HAS(with("model-00001-of-00004", "../m/model-00001-of-00004"), "which is no file of this folder");
-  EXPECT_HAS(with("\"d\"", "\"c\""), "c stands there twice");
-  EXPECT_HAS(with("{", "["), "cannot be understood");
-  EXPECT_HAS(with("weight_map", "weights"), "cannot be understood");
+  EXPECT_HAS(with("model-00001-of-00004", "../m/model-00001-of-00004"), "which is not a file of this folder");
+  EXPECT_HAS(with("\"d\"", "\"c\""), "c is there twice");
+  EXPECT_HAS(with("{", "["), "cannot be parsed");
+  EXPECT_HAS(with("weight_map", "weights"), "cannot be parsed");
   spill(index, good);
   fs::copy_file(dir / "m/model-00001-of-00004.safetensors", dir / "copy");
   fs::remove(dir / "m/model-00002-of-00004.safetensors");
   fs::rename(dir / "copy", dir / "m/model-00002-of-00004.safetensors");
-  EXPECT_HAS(refused(dir / "m"), "tensor a stands in ");
+  EXPECT_HAS(refused(dir / "m"), "tensor a is in ");
 }
 
 TEST(SafetensorsModel, FilesThatChangeAndTypesThatAreNone) {

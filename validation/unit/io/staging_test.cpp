@@ -97,7 +97,7 @@ TEST(Staging, FoldersOfItsOwn) {
   EXPECT_EQ(again.folder(), folder);
   EXPECT_TRUE(fs::is_empty(folder));
   spill(disk / "file", "");
-  EXPECT_HAS(error_of(ExitCode::storage, [&] { Staging(disk / "file", "/runs/a", 0); }), "file (checkpoint.staging): it is no folder");
+  EXPECT_HAS(error_of(ExitCode::storage, [&] { Staging(disk / "file", "/runs/a", 0); }), "file (checkpoint.staging): it is not a folder");
   EXPECT_HAS(error_of(ExitCode::storage, [&] { Staging(disk / "none", "/runs/a", 0); }),
              "none (checkpoint.staging): there is no such folder");
 }
@@ -120,8 +120,8 @@ TEST(Staging, WhatIsNotItsOwnIsRefused) {
     const char* reason;
     bool root_only;
   } cases[] = {
-      {"a link", [](auto& folder, auto& elsewhere) { fs::create_directory_symlink(elsewhere, folder); }, "a link stands there", false},
-      {"a file", [](auto& folder, auto&) { spill(folder, "precious"); }, "a file or a link stands there", false},
+      {"a link", [](auto& folder, auto& elsewhere) { fs::create_directory_symlink(elsewhere, folder); }, "a link is there", false},
+      {"a file", [](auto& folder, auto&) { spill(folder, "precious"); }, "a file or a link is there", false},
       {"another user's",
        [](auto& folder, auto&) {
          fs::create_directory(folder);
@@ -140,7 +140,7 @@ TEST(Staging, WhatIsNotItsOwnIsRefused) {
         folder = folder.parent_path();
       one.plant(folder, elsewhere.path());
       const std::string text = error_of(ExitCode::storage, [&] { Staging(disk.path(), "/runs/a/checkpoints", 0); });
-      EXPECT_HAS(text, folder.string() + ": cannot make") << one.what;
+      EXPECT_HAS(text, folder.string() + ": cannot create") << one.what;
       EXPECT_HAS(text, one.reason) << one.what;
       remove_left_staging(disk.path(), "/runs/a/checkpoints");
       EXPECT_TRUE(fs::exists(folder)) << one.what << ": what is not ours stays";

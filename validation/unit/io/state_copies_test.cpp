@@ -143,7 +143,7 @@ TEST(StateCopies, AreWrittenInTheRoomOfThoseThatWereSetAside) {
   const auto numbers = numbers_of(partial_folder(here.string(), model.meta.step));
   const auto numbers_there = numbers_of(partial_folder(there.string(), model.meta.step));
   copies.set_aside(model.meta.step);
-  EXPECT_EQ(find_state_copies(run).shards.size(), 2u) << "those of rank 1";
+  EXPECT_EQ(find_state_copies(run).shards.size(), 2u) << "the copies of rank 1";
   StateCopies(run, "one", 1).set_aside(model.meta.step);
   EXPECT_TRUE(find_state_copies(run).shards.empty());
 
@@ -186,7 +186,7 @@ TEST(StateCopies, WhatIsCutOrRenamedIsLeftOutByName) {
   ASSERT_EQ(found.faults.size(), 2u);
   const std::string both = found.faults[0] + found.faults[1];
   EXPECT_NE(both.find("is truncated"), both.npos) << both;
-  EXPECT_NE(both.find("of another step or shard than its name says"), both.npos) << both;
+  EXPECT_NE(both.find("belongs to another step or shard than its name says"), both.npos) << both;
   // A description that a kill has cut is none.
   for (const fs::directory_entry& entry : fs::recursive_directory_iterator(run))
     if (entry.path().filename() == "state.json") fs::resize_file(entry.path(), 100);

@@ -95,7 +95,7 @@ TEST(TokenFile, PlainBin) {
   EXPECT_HAS(error_of(ExitCode::data, [&] { TokenFile f(dir / "nano.bin"); }), "truncated");
   spill(dir / "nano.bin", "");
   EXPECT_HAS(error_of(ExitCode::data, [&] { TokenFile f(dir / "nano.bin"); }), "no tokens");
-  EXPECT_HAS(error_of(ExitCode::data, [&] { TokenFile f(dir / "gone.bin"); }), "there is no such file");
+  EXPECT_HAS(error_of(ExitCode::data, [&] { TokenFile f(dir / "gone.bin"); }), "the file is missing");
   spill(dir / "a.txt", "text");
   EXPECT_HAS(error_of(ExitCode::data, [&] { TokenFile f(dir / "a.txt"); }), "tessera tokenize");
 }
@@ -345,7 +345,7 @@ TEST(TokenFile, DamagedDocumentsAreRefused) {
     const std::string whole = slurp(path);
     overwrite(path, whole.find(raw) + at, std::string("\1", 1));
     const TokenFile f(path);
-    EXPECT_HAS(error_of(ExitCode::data, [&] { f.read_documents(); }), path + ": the dataset 'documents' is not what it was");
+    EXPECT_HAS(error_of(ExitCode::data, [&] { f.read_documents(); }), path + ": the dataset 'documents' has changed since");
     overwrite(path, 0, whole);
   }
   // Files of others say nothing of theirs.
@@ -504,7 +504,7 @@ TEST(TokenFile, AttributesThatAreNoUtf8AreRefused) {
                             TokenFile f(path);
                             if (!f.facts()) check(f, vocab);
                           }),
-                 path + ": its attribute '" + name + "' is no text in UTF-8");
+                 path + ": its attribute '" + name + "' is not text in UTF-8");
     }
 }
 
@@ -558,7 +558,7 @@ TEST(TokenFile, AScanIsKeptBesideTheFile) {
       ASSERT_NE(f.facts(), nullptr);
       auto text = error_of(ExitCode::data, [&] { all_of(f); });
       EXPECT_HAS(text, path + ": tokens 32768 to 65535 (block 1 of 3)");
-      EXPECT_HAS(text, "when the file was checked");
+      EXPECT_HAS(text, "since the file was checked");
     }
     // Another time, or another size: the file has to be checked again.
     fs::last_write_time(path, fs::last_write_time(path) + std::chrono::nanoseconds(1000));
@@ -601,8 +601,8 @@ TEST(TokenFile, HeadersOfLlmC) {
   std::uint32_t wide[3] = {5, 128255, 7};
   const std::string wide_bytes(reinterpret_cast<char*>(wide), sizeof wide);
   EXPECT_EQ(all_of(TokenFile(file(20240801, 7, 3, wide_bytes)), 128256), (std::vector<std::int32_t>{5, 128255, 7}));
-  EXPECT_HAS(refused(file(20240801, 8, 3, wide_bytes)), "version 8; version 7 is the one");
-  EXPECT_HAS(refused(file(20240520, 2, 6, wide_bytes)), "version 2; version 1 is the one");
+  EXPECT_HAS(refused(file(20240801, 8, 3, wide_bytes)), "version 8, but only version 7");
+  EXPECT_HAS(refused(file(20240520, 2, 6, wide_bytes)), "version 2, but only version 1");
   EXPECT_HAS(refused(file(20240522, 1, 6, wide_bytes)), "multiple-choice");
   EXPECT_HAS(refused(file(20240520, 1, -6, wide_bytes)), "damaged");
   EXPECT_HAS(refused(file(20240520, 1, 5, wide_bytes)), "too long");

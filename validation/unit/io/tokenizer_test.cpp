@@ -100,9 +100,9 @@ TEST_F(ModelTokenizer, LearningIsRefusedBesideWhatItContradicts) {
   spill(dir / "a.txt", "text");
   TokenizeOptions o = options("a.txt");
   o.train_bpe = 300;
-  EXPECT_ERROR(tokenize(o), ExitCode::usage, "--train-bpe makes a tokenizer, and --tokenizer");
+  EXPECT_ERROR(tokenize(o), ExitCode::usage, "--train-bpe makes a tokenizer, but --tokenizer");
   o.tokenizer = "byte", o.train_bpe = 256;
-  EXPECT_ERROR(tokenize(o), ExitCode::usage, "--train-bpe 256: the bytes alone and the end of a document are 257 tokens");
+  EXPECT_ERROR(tokenize(o), ExitCode::usage, "--train-bpe 256: the bytes and the end of a document alone are 257 tokens");
   o.train_bpe = 300, o.chat = true;
   EXPECT_ERROR(tokenize(o), ExitCode::usage, "--train-bpe makes a tokenizer without one");
   o.chat = false, o.python = "no-such-python";
@@ -261,11 +261,11 @@ TEST_F(ModelTokenizer, AConversationThatCannotBeUsedIsRefusedByItsLine) {
   };
   refuse("{", "broken JSON at byte");
   refuse("[]", "the line is no JSON object");
-  refuse(R"({"text": "a"})", "the object is no conversation");
+  refuse(R"({"text": "a"})", "the object is not a conversation");
   refuse(R"({"messages": []})", "its messages are an empty list");
   refuse(R"({"messages": [{"role": "user", "content": "a"}, {"content": "b"}]})", "message 2 has no string \"role\"");
   refuse(R"({"messages": [{"role": "user"}]})", "message 1 has no string \"content\"");
-  refuse(R"({"messages": [{"role": "user", "content": "a"}]})", "nothing of the conversation is the assistant's");
+  refuse(R"({"messages": [{"role": "user", "content": "a"}]})", "no message of the assistant, so there is nothing to learn");
   refuse(R"({"instruction": "a"})", "the object has no string \"output\"");
 }
 
@@ -284,7 +284,7 @@ TEST_F(ModelTokenizer, ConversationsOfSeveralInputsNameTheirPlace) {
   spill(dir / "b.jsonl", good + R"({"messages": []})");
   EXPECT_ERROR(tokenize(o), ExitCode::data, "b.jsonl:2: the object has no \"turns\", which --field names");
   spill(dir / "b.jsonl", R"({"turns": "q"})");
-  EXPECT_ERROR(tokenize(o), ExitCode::data, "b.jsonl:1: \"turns\" is \"q\", and must be a list");
+  EXPECT_ERROR(tokenize(o), ExitCode::data, "b.jsonl:1: \"turns\" is \"q\", but must be a list");
 }
 
 TEST_F(ModelTokenizer, ATemplateThatFailsIsNamed) {
@@ -301,7 +301,7 @@ TEST_F(ModelTokenizer, ATemplateThatFailsIsNamed) {
   spill(dir / "model/chat_template.jinja", "str(len(messages)) + ''.join(m['content'] for m in messages)");
   EXPECT_ERROR(tokenize(o), ExitCode::data, "a.jsonl:1: the chat template of");
   o.tokenizer = "byte";
-  EXPECT_ERROR(tokenize(o), ExitCode::usage, "--chat renders conversations with a model's template, and the byte tokenizer has none");
+  EXPECT_ERROR(tokenize(o), ExitCode::usage, "--chat renders conversations with a model's template, but the byte tokenizer has none");
 }
 
 TEST_F(ModelTokenizer, TheEndTokenIsTheModels) {
@@ -310,11 +310,11 @@ TEST_F(ModelTokenizer, TheEndTokenIsTheModels) {
   };
   EXPECT_EQ(end_of("model").end, end_id);
   EXPECT_EQ(end_of("model", "<begin>").end, begin_id);
-  EXPECT_ERROR(end_of("model", "<other>"), ExitCode::usage, "--end-token names the end token '<other>', which is no token of");
+  EXPECT_ERROR(end_of("model", "<other>"), ExitCode::usage, "--end-token names the end token '<other>', which is not a token of");
   make_model("object", fake_tokenizer, R"({"eos_token": {"content": "<begin>", "lstrip": false}})");
   EXPECT_EQ(end_of("object").end, begin_id);
   make_model("bare", fake_tokenizer, "");
-  EXPECT_ERROR(end_of("bare"), ExitCode::usage, "which token ends a document is not clear");
+  EXPECT_ERROR(end_of("bare"), ExitCode::usage, "the token that ends a document is not clear");
   spill(dir / "bare/config.json", R"({"eos_token_id": 1114112})");
   EXPECT_EQ(end_of("bare").end, end_id);
   spill(dir / "bare/generation_config.json", R"({"eos_token_id": [1114113]})");
@@ -327,7 +327,7 @@ TEST_F(ModelTokenizer, TheEndTokenIsTheModels) {
     EXPECT_EQ(end_of("bare").stops, std::vector<std::int32_t>{end_id}) << nothing << ": that of config.json counts";
   }
   make_model("wrong", fake_tokenizer, R"({"eos_token": "</s>"})");
-  EXPECT_ERROR(end_of("wrong"), ExitCode::usage, "tokenizer_config.json names the end token '</s>', which is no token of");
+  EXPECT_ERROR(end_of("wrong"), ExitCode::usage, "tokenizer_config.json names the end token '</s>', which is not a token of");
 }
 
 TEST_F(ModelTokenizer, AFileThatCannotBeReadIsNamed) {
@@ -339,9 +339,9 @@ TEST_F(ModelTokenizer, AFileThatCannotBeReadIsNamed) {
   spill(dir / "a.txt", "text");
   TokenizeOptions o = options("a.txt");
   o.tokenizer = dir / "none";
-  EXPECT_ERROR(tokenize(o), ExitCode::usage, "none/tokenizer.json. Give byte, or the folder of a Hugging Face model.");
+  EXPECT_ERROR(tokenize(o), ExitCode::usage, "none/tokenizer.json is missing. Give byte, or the folder of a Hugging Face model.");
   o.tokenizer = "byte", o.end_token = "<end>";
-  EXPECT_ERROR(tokenize(o), ExitCode::usage, "--end-token <end> goes with the tokenizer of a model");
+  EXPECT_ERROR(tokenize(o), ExitCode::usage, "--end-token <end> works with the tokenizer of a model");
 }
 
 TEST_F(ModelTokenizer, FilesOfAnotherShapeAreNamed) {
@@ -351,10 +351,10 @@ TEST_F(ModelTokenizer, FilesOfAnotherShapeAreNamed) {
     spill(dir / "odd/" + file, text);
     EXPECT_ERROR(Tokenizer({.folder = dir / "odd"}), ExitCode::data, "odd/" + file + ": " + words);
   };
-  refused("tokenizer_config.json", "[]", "it is a list, and must be an object of JSON");
+  refused("tokenizer_config.json", "[]", "it is a list, but must be an object of JSON");
   refused("tokenizer_config.json", std::string(100000, '['), "it cannot be read: it is nested too deeply");
-  refused("tokenizer_config.json", R"({"eos_token": 5})", "\"eos_token\" is 5, and must be the text of a token");
-  refused("tokenizer_config.json", R"({"eos_token": "\ud800"})", "\"eos_token\" is \"\\ud800\", and must be");
+  refused("tokenizer_config.json", R"({"eos_token": 5})", "\"eos_token\" is 5, but must be the text of a token");
+  refused("tokenizer_config.json", R"({"eos_token": "\ud800"})", "\"eos_token\" is \"\\ud800\", but must be");
   for (const char* ids : {"true", "1.0", "-1", "1099511627776", "[1114112, 4294967296]", "[[1]]", "NaN", "\"<end>\""})
     refused("config.json", fmt::format("{{\"eos_token_id\": {}}}", ids), "\"eos_token_id\" has ");
   refused("tokenizer.json", R"({"added": {}})", "its vocabulary is empty");
@@ -420,8 +420,8 @@ TEST_F(ModelTokenizer, AWorkerThatHangsIsEndedAndNamed) {
   TokenizeOptions o = options("a.jsonl");
   o.patience_seconds = 5, o.python = dir / "python";
   const std::string why = error_of(ExitCode::environment, [&] { tokenize(o); });
-  EXPECT_HAS(why, std::string(") has not answered for 5 s and was ended. Look whether this machine has memory left"));
-  EXPECT_HAS(why, std::string("What it said:\nthe fake tokenizer sleeps"));
+  EXPECT_HAS(why, std::string(") has not answered for 5 s and was ended. Check whether this machine has free memory"));
+  EXPECT_HAS(why, std::string("Its output:\nthe fake tokenizer sleeps"));
   const pid_t sleeper = std::stoi(slurp(dir / "pid"));
   for (int i = 0; i < 6000 && kill(sleeper, 0) == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   EXPECT_EQ(kill(sleeper, 0), -1) << "process " << sleeper << " is still there";

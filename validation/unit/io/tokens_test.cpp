@@ -143,12 +143,12 @@ TEST(Tokenize, Refusals) {
   expect_refused("a.jsonl", "{\"text\":\"a\"}\n{\"text\": \"b\"\n", {"a.jsonl:2:", "broken JSON at byte"});
   expect_refused("a.jsonl", "{\"text\":\"a\"}\n{\"txt\": \"b\"}\n", {"a.jsonl:2:", "no \"text\""});
   expect_refused("a.jsonl", "{\"text\": 5}\n", {"a.jsonl:1:", "no string"});
-  expect_refused("a.jsonl", "[1]\n", {"element 1 of the array is no object"});
+  expect_refused("a.jsonl", "[1]\n", {"element 1 of the array is not an object"});
   expect_refused("a.jsonl", "{\"text\":\"a\"}\n[1]\n", {"a.jsonl:2:", "no JSON object"});
   expect_refused("a.jsonl", "{\"text\":\"a\"}\n{\"prompt\":\"b\"}\n", {"a.jsonl:2:", "no \"completion\""});
   expect_refused("a.jsonl", "{\"completion\":\"b\"}\n", {"a.jsonl:1:", "no \"prompt\""});
   expect_refused("a.jsonl", "{\"prompt\":\"a\",\"completion\":\"\"}\n", {"a.jsonl:1:", "\"completion\" is empty"});
-  expect_refused("a.jsonl", "{\"prompt\":7,\"completion\":\"b\"}\n", {"a.jsonl:1:", "\"prompt\" is no string"});
+  expect_refused("a.jsonl", "{\"prompt\":7,\"completion\":\"b\"}\n", {"a.jsonl:1:", "\"prompt\" is not a string"});
   expect_refused("a.jsonl", "{\"prompt\":\"a\",\"completion\":\"b\",\"text\":\"c\"}\n", {"a.jsonl:1:", "beside"});
   expect_refused("a.jsonl", "{\"text\":\"a\"}\n{\"text\":\"b\",\"size\":1e999}\n", {"a.jsonl:2:", "1e999"});
   expect_refused("a.jsonl", "{\"text\":\"a\",\"size\":" + std::string(5000, '9') + "}\n", {"a.jsonl:1:", "999 ..."});
@@ -230,8 +230,8 @@ TEST(Tokenize, AFaultOfOneOfSeveralInputsNamesIt) {
   refused(ExitCode::data, {dir / "a.txt", dir / "bad.jsonl"}, "bad.jsonl:1: the object has no \"text\"");
   refused(ExitCode::data, {dir / "a.txt", dir / "none.txt"}, "none.txt: cannot open: No such file");
   refused(ExitCode::data, {dir / "a.txt", dir.path()}, "this is a folder");
-  refused(ExitCode::data, {dir / "*.parquet.gz"}, "*.parquet.gz: there is no such file, and none that this pattern meets");
-  refused(ExitCode::usage, {"-", dir / "a.txt", "-"}, "standard input can be read once");
+  refused(ExitCode::data, {dir / "*.parquet.gz"}, "*.parquet.gz: no file has this name or matches this pattern");
+  refused(ExitCode::usage, {"-", dir / "a.txt", "-"}, "standard input can be read only once");
   refused(ExitCode::usage, {}, "there is no INPUT");
 }
 
@@ -246,7 +246,7 @@ TEST(Tokenize, TheFieldOfALineCanBeNamed) {
                     [&] { tokenize({.inputs = {dir / "b.jsonl"}, .format = format, .field = "content", .output_dir = dir / "b"}); });
   };
   EXPECT_HAS(why("{\"text\":\"a\"}"), "b.jsonl:1: the object has no \"content\"");
-  EXPECT_HAS(why("{\"content\":[1]}"), "b.jsonl:1: \"content\" is no string. Every line must be an object with a string \"content\"");
+  EXPECT_HAS(why("{\"content\":[1]}"), "b.jsonl:1: \"content\" is not a string. Every line must be an object with a string \"content\"");
   EXPECT_HAS(why("{\"content\":\"a\"}", "text"), "--field content names");
 }
 

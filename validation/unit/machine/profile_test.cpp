@@ -124,9 +124,10 @@ TEST(Machine, AllFaultsAreToldAtOnceWithTheirPlaces) {
 }
 
 TEST(Machine, WhatIsMissingIsNamed) {
-  EXPECT_EQ(faults_of(replaced(small, "device = \"host\"\n", "")),
-            "m.toml: machine.device: is required and missing: what ranks compute with: \"cuda\" or \"host\"; add `device = ...` under "
-            "[machine]\n");
+  EXPECT_EQ(
+      faults_of(replaced(small, "device = \"host\"\n", "")),
+      "m.toml: machine.device: is required and missing: device that ranks compute with: \"cuda\" or \"host\"; add `device = ...` under "
+      "[machine]\n");
   const std::string without = faults_of(replaced(small, "[attention.fp32]", "[attention.bf16]"));
   for (const char* key : {"attention.fp32.forward", "gemm.bf16.peak", "kernels.bf16.stream"})
     EXPECT_NE(without.find(key), std::string::npos) << without;
@@ -142,7 +143,7 @@ TEST(Machine, NumbersThatContradictEachOtherAreRefused) {
             "m.toml:15:11: gemm.fp32.forward: has a rate of 0.11 TFLOP/s, above gemm.fp32.peak of 0.1 TFLOP/s\n");
   EXPECT_EQ(
       faults_of(replaced(small, "[\"50 GFLOP/s\", \"90 GFLOP/s\"]", "[\"50 GFLOP/s\", \"90 GFLOP/s\", \"1 GFLOP/s\"]")),
-      "m.toml:15:11: gemm.fp32.forward: has 3 rates; tokens x outputs x inputs of this section make 2 sizes: give one each, or one for "
+      "m.toml:15:11: gemm.fp32.forward: has 3 rates, but tokens x outputs x inputs of this section make 2 sizes: give one each, or one for "
       "all\n");
   EXPECT_NE(faults_of(replaced(small, "\"host\"", "\"tpu\"")).find("it takes \"cuda\", \"host\""), std::string::npos);
   EXPECT_NE(faults_of(replaced(small, "\"80 GFLOP/s\"", "\"0 GFLOP/s\"")).find("out of range"), std::string::npos);

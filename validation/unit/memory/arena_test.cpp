@@ -68,7 +68,7 @@ TEST(Arena, WhatTheSystemRefusesIsNamed) {
     FAIL();
   } catch (const Error& e) {
     EXPECT_EQ(e.code, ExitCode::memory);
-    EXPECT_NE(std::string(e.what()).find("of host memory could not be had"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("of host memory could not be allocated"), std::string::npos) << e.what();
   }
 }
 

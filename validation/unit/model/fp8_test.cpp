@@ -42,8 +42,8 @@ bool says(const std::string& text, const std::string& part) { return text.find(p
 TEST(Fp8Skip, PatternsThatCannotBeFollowedAreRefused) {
   EXPECT_EQ(fault({"head", "embedding"}), "");
   EXPECT_EQ(fault({}), "");
-  EXPECT_TRUE(says(fault({"layers.2"}), "no tensor of this model is called \"layers.2\"; the nearest names are"));
-  EXPECT_TRUE(says(fault({"*.w_up"}), "w_gate and layers.0.mlp.w_up are read by one product, and only layers.0.mlp.w_up is skipped"));
+  EXPECT_TRUE(says(fault({"layers.2"}), "no tensor of this model matches \"layers.2\"; the nearest names are"));
+  EXPECT_TRUE(says(fault({"*.w_up"}), "w_gate and layers.0.mlp.w_up, but only layers.0.mlp.w_up is skipped"));
   EXPECT_TRUE(says(fault({"*"}), "leaves no product in fp8"));
 }
 

@@ -69,10 +69,11 @@ TEST(Lora, TargetsAreNamesOfEitherKindOrPatterns) {
   EXPECT_EQ(adapted(adapted_model({"transformer.h.0.attn.c_attn"})),
             adapted(adapted_model({"layers.0.attention.wq", "layers.0.attention.wk", "layers.0.attention.wv"})))
       << "a module of another family's names";
-  EXPECT_NE(fault_of(adapted_model({"attn.q_proj"})).find("\"attn.q_proj\" is no matrix"), std::string::npos) << "words are whole";
-  EXPECT_NE(fault_of(adapted_model({"model.layers.9.self_attn.q_proj"})).find("is no matrix"), std::string::npos) << "there are two layers";
+  EXPECT_NE(fault_of(adapted_model({"attn.q_proj"})).find("\"attn.q_proj\" is not a matrix"), std::string::npos) << "words are whole";
+  EXPECT_NE(fault_of(adapted_model({"model.layers.9.self_attn.q_proj"})).find("is not a matrix"), std::string::npos)
+      << "there are two layers";
   const std::string none = fault_of(adapted_model({"wq", "w_gat"}));
-  EXPECT_NE(none.find("lora.targets: \"w_gat\" is no matrix"), none.npos) << none;
+  EXPECT_NE(none.find("lora.targets: \"w_gat\" is not a matrix"), none.npos) << none;
   EXPECT_NE(fault_of(adapted_model({"embedding.*"})).find("\"embedding.*\""), std::string::npos);
 }
 

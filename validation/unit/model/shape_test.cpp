@@ -110,13 +110,13 @@ TEST(Shape, BlocksHoldWhatTokensCouldAskForOrExpertsTake) {
   EXPECT_EQ(eight.expert_block(), 24) << "a token goes to an expert once";
   EXPECT_EQ(cut_over_ep(two, 1).first_expert(), 4);
   EXPECT_NE(
-      describe_experts(two).find("4 of them on each of 2 ranks, which send each other blocks of 48 rows, as many as their tokens could ask "
-                                 "for there: room for 96 rows on a rank, 12.00 KiB"),
+      describe_experts(two).find("4 of them on each of 2 ranks, which send each other blocks of 48 rows, as many as their tokens could "
+                                 "choose there. A rank has space for 96 rows, 12.00 KiB"),
       std::string::npos)
       << describe_experts(two);
   const ModelShape dropping = shape({"mesh.ep=2", "experts.capacity_factor=1.0"});
   EXPECT_EQ(dropping.expert_block(), 4 * 6);
-  EXPECT_NE(describe_experts(dropping).find("what the experts there take of them"), std::string::npos);
+  EXPECT_NE(describe_experts(dropping).find("the experts' limit there"), std::string::npos);
 }
 
 TEST(Shape, ContextParallelRanksHaveEveryPositionOnce) {

@@ -21,7 +21,7 @@ TEST(ModelFolder, AModelWhereACheckpointIsWanted) {
     const std::string name = fmt::format("a {}", weights);
     for (const char* slash : {"", "/"})
       EXPECT_EQ(instead_of_checkpoint(model + slash),
-                fmt::format(" It is the folder of a Hugging Face model: `tessera import '{}{}' 'runs/{}'` makes a checkpoint of it, "
+                fmt::format(" It is the folder of a Hugging Face model: `tessera import '{}{}' 'runs/{}'` makes a checkpoint from it, "
                             "'runs/{}/checkpoints/latest'.",
                             model, slash, name, name));
     EXPECT_EQ(instead_of_model(model), "");
@@ -42,7 +42,7 @@ TEST(ModelFolder, TheCacheOfHuggingFace) {
     EXPECT_EQ(instead_of_model(path), newest) << path;
   EXPECT_EQ(instead_of_checkpoint(model),
             " It is a folder of Hugging Face's cache: `tessera import " + model +
-                "/snapshots/bbb runs/Llama-3-8B` makes a checkpoint of it, runs/Llama-3-8B/checkpoints/latest.");
+                "/snapshots/bbb runs/Llama-3-8B` makes a checkpoint from it, runs/Llama-3-8B/checkpoints/latest.");
   EXPECT_EQ(instead_of_model(model + "/snapshots/bbb"), "") << "what is wanted, whatever it lacks";
   fs::remove_all(model + "/snapshots");
   fs::create_directories(model + "/snapshots");
@@ -51,7 +51,7 @@ TEST(ModelFolder, TheCacheOfHuggingFace) {
 
 TEST(ModelFolder, ANameOfTheHub) {
   EXPECT_EQ(instead_of_model("meta-llama/Llama-3.2-1B"),
-            " Where it is the name of a model on Hugging Face, a folder of this machine is wanted: `hf download meta-llama/Llama-3.2-1B "
+            " If it is the name of a model on Hugging Face, a folder on this machine is needed: `hf download meta-llama/Llama-3.2-1B "
             "--local-dir models/Llama-3.2-1B` gets it.");
   EXPECT_HAS(instead_of_checkpoint("meta-llama/Llama-3.2-1B"), "`tessera import models/Llama-3.2-1B runs/Llama-3.2-1B` makes a checkpoint");
   const Scratch dir;

@@ -31,10 +31,10 @@ bool begins(const std::string& text, const std::string& with) { return text.star
 
 TEST(CheckNames, EachIsAFaultOfItsKey) {
   const std::vector<std::pair<std::string, std::string>> wrong = {
-      {R"(model.freeze=["layers.9.*"])", "model.freeze: no tensor of this model is called \"layers.9.*\""},
+      {R"(model.freeze=["layers.9.*"])", "model.freeze: no tensor of this model matches \"layers.9.*\""},
       {R"(model.freeze=["*"])", "model.freeze: leaves no tensor to train"},
       {R"(optimizer.groups=[{ tensors = ["hed.*"], weight_decay = 1 }])",
-       "optimizer.groups: \"hed.*\" describes no tensor that is trained; the nearest names are head."},
+       "optimizer.groups: \"hed.*\" matches no trained tensor; the nearest names are head."},
       {R"(activation.keep=["attention.contxt"])", "activation.keep: "},
   };
   for (const auto& [text, message] : wrong) EXPECT_PRED2(begins, fault_of(text), "override '" + text + "': " + message);
@@ -42,10 +42,10 @@ TEST(CheckNames, EachIsAFaultOfItsKey) {
       faults("", {"precision.compute=bf16", "precision.fp8=rowwise", R"(precision.fp8_skip=["layers.9"])"});
   ASSERT_EQ(fp8.size(), 1u);
   EXPECT_PRED2(begins, fp8.front(),
-               R"(override 'precision.fp8_skip=["layers.9"]': precision.fp8_skip: no tensor of this model is called "layers.9")");
+               R"(override 'precision.fp8_skip=["layers.9"]': precision.fp8_skip: no tensor of this model matches "layers.9")");
   const std::vector<std::string> lora = faults("", {"lora.rank=2", R"(lora.targets=["wz"])"});
   ASSERT_EQ(lora.size(), 1u);
-  EXPECT_PRED2(begins, lora.front(), R"(override 'lora.targets=["wz"]': lora.targets: "wz" is no matrix)");
+  EXPECT_PRED2(begins, lora.front(), R"(override 'lora.targets=["wz"]': lora.targets: "wz" is not a matrix)");
   const std::vector<std::string> module = faults("", {"lora.rank=2", "lora.modules_to_save=lm_haed"});
   ASSERT_EQ(module.size(), 1u);
   EXPECT_PRED2(begins, module.front(), "override 'lora.modules_to_save=lm_haed': lora.modules_to_save: no module of this model is called");

@@ -91,7 +91,7 @@ TEST(ChosenOptimizers, WhatCannotBeIsNamed) {
   EXPECT_NE(
       message(deck_with(R"([{ tensors = ["head.*"], type = "lion" }, { tensors = ["layers.0.*"], type = "lion", beta2 = 0.9 },)"
                         R"( { tensors = ["layers.1.*"], type = "lion", beta2 = 0.8 }, { tensors = ["*"], type = "lion", beta2 = 0.7 }])"))
-          .find("5 optimizers; a run has 4 at most"),
+          .find("5 optimizers, but a run has 4 at most"),
       std::string::npos);
   EXPECT_EQ(message(deck_with(mixed)), "");
 }

@@ -134,7 +134,7 @@ const std::vector<Case>& cases() {
          f.stalls = {{.step = 3, .seconds = 6, .usual = 1, .text = "step 3 took 6 s"},
                      {.step = 8, .seconds = 16, .usual = 1, .text = "step 8 took 16 s"}};
        },
-       "2 steps stood still, for 20 s in all, 20.0 % of the run's time. The longest: step 8 took 16 s.",
+       "2 steps stalled, for 20 s in all, 20.0 % of the run's time. The longest: step 8 took 16 s.",
        "run.notify=COMMAND"},
       {"stalls",
        {},
@@ -142,7 +142,7 @@ const std::vector<Case>& cases() {
          f.stalls = {{.step = 3, .seconds = 6, .usual = 1, .text = "step 3 took 6 s"}};
          d.run.notify = "mail";
        },
-       "A step stood still, for 5 s in all. The longest: step 3 took 6 s.",
+       "A step stalled, for 5 s in all. The longest: step 3 took 6 s.",
        ""},
       {"optimizer", {{"optimizer", 0.2}}, none, "20.0 %", "zero.stage=1"},
       {"optimizer", {{"optimizer", 0.2}}, [](RunFigures&, Deck& d) { d.zero.stage = 2; }, "20.0 %", "batch.global=64"},

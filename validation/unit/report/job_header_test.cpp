@@ -67,7 +67,7 @@ TEST(JobHeader, ALongRunIsSeveralJobs) {
   EXPECT_EQ(h.minutes, 1440);
   // Each start has its beginning and the notice to lose.
   EXPECT_EQ(h.jobs, 23);
-  EXPECT_TRUE(has(print_job(needs, h), "23 starts, which the job makes of itself"));
+  EXPECT_TRUE(has(print_job(needs, h), "23 starts, which the job requests by itself"));
   EXPECT_TRUE(has(print_job(needs, h), "#SBATCH --time=1-00:00:00\n"));
 }
 
@@ -76,11 +76,10 @@ TEST(JobHeader, WithoutAPredictionTheLimitIsThatOfHours) {
   needs.seconds.reset();
   const std::string text = print_job(needs, job_header(needs));
   EXPECT_TRUE(has(text, "#SBATCH --time=1-00:00:00\n")) << text;
-  EXPECT_TRUE(
-      has(text, "not predicted, so the limit is that of --hours, and a longer run queues itself again: --machine PROFILE predicts it"))
+  EXPECT_TRUE(has(text, "not predicted, so the limit is --hours, and a longer run queues itself again: --machine PROFILE predicts it"))
       << text;
   needs.seconds = 5, needs.steps = 0;
-  EXPECT_TRUE(has(print_job(needs, job_header(needs)), "queues itself again: how many steps")) << text;
+  EXPECT_TRUE(has(print_job(needs, job_header(needs)), "queues itself again: the number of steps")) << text;
 }
 
 TEST(JobHeader, StateOnTheHostHasLongerToSave) {

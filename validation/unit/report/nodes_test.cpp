@@ -120,9 +120,9 @@ TEST(Nodes, NodesThatAreAlikeDifferInNothing) {
 TEST(Nodes, AnAdapterThatLacksIsOneDifference) {
   std::vector<NodeAround> nodes = {node_with("n1", "200 Gb/s"), node_with("n2", "200 Gb/s"), node_with("n3", "200 Gb/s")};
   std::erase_if(nodes[1].facts, [](const NodeFact& f) { return f.thing == "mlx5_1"; });
-  EXPECT_EQ(said(nodes), std::vector<std::string>{"n2: mlx5_1 is not there, 2 nodes have it"});
+  EXPECT_EQ(said(nodes), std::vector<std::string>{"n2: mlx5_1 is missing, 2 nodes have it"});
   nodes[2].facts.push_back({"mlx5_2", "speed", "200 Gb/s"});
-  EXPECT_EQ(said(nodes), (std::vector<std::string>{"n2: mlx5_1 is not there, 2 nodes have it", "n3: mlx5_2 is there, 2 nodes lack it"}));
+  EXPECT_EQ(said(nodes), (std::vector<std::string>{"n2: mlx5_1 is missing, 2 nodes have it", "n3: mlx5_2 is present, 2 nodes lack it"}));
   std::erase_if(nodes[0].facts, [](const NodeFact& f) { return f.name == "firmware"; });
   EXPECT_EQ(said(nodes)[1], "n3: mlx5_1, firmware is 28, on n1 none") << "of two the first one's counts";
 }

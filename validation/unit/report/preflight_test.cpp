@@ -89,7 +89,7 @@ TEST(Preflight, AFaultIsNamedBeforeWhoIsSlow) {
 TEST(Preflight, NodesThatDifferAreAFaultOnlyWhereTheDeckSaysSo) {
   PreflightVerdict verdict{.map = "0-1", .nodes = 2};
   EXPECT_EQ(status_of(verdict), 0);
-  EXPECT_TRUE(print_verdict(verdict).starts_with("nothing is wrong\n"));
+  EXPECT_TRUE(print_verdict(verdict).starts_with("no fault was found\n"));
   verdict.differences = {{{"mlx5_1", "speed", "100 Gb/s"}, {"n2"}, "200 Gb/s", {"n1", "n3"}}};
   EXPECT_EQ(status_of(verdict), 0);
   EXPECT_NE(print_verdict(verdict).find("nodes that differ\n  n2: mlx5_1 runs at 100 Gb/s, 2 nodes at 200 Gb/s\n"), std::string::npos);
@@ -161,8 +161,8 @@ TEST(Preflight, HealthIsReadFromTheSystemsCounters) {
   say("devices/system/edac/mc/mc1/ce_count", "11"), say("devices/system/edac/mc/mc1/ue_count", "1");
   say("class/nvme/nvme1/state", "dead");
   EXPECT_EQ(found(before),
-            (std::vector<std::string>{"n1: memory had 1 error that could not be mended: have it replaced",
-                                      "n1: memory has mended 101 errors: it is wearing out", "n1: the disk nvme1 is dead",
+            (std::vector<std::string>{"n1: memory had 1 error that could not be corrected: have it replaced",
+                                      "n1: memory has corrected 101 errors: it is wearing out", "n1: the disk nvme1 is dead",
                                       "n1: processors were slowed down by heat 5 times during the measurement: look at its cooling"}));
   EXPECT_EQ(found(before, {.throttled = 5, .mended_errors = 101, .memory_errors = 1}).size(), 1u) << "the disk";
 }

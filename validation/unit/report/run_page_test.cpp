@@ -268,9 +268,9 @@ TEST(RunPage, TellsWhatTheLastStartChanged) {
   EXPECT_NE(section.find("<code>zero.stage = 3, now 2</code>"), std::string::npos) << section;
   EXPECT_NE(section.find("<code>checkpoint.every = "), std::string::npos) << section;
   const std::string events = events_section(in.run);
-  EXPECT_NE(events.find("goes on from step 1, 2 ranks, 3 steps are made again"), std::string::npos) << events;
+  EXPECT_NE(events.find("resumes from step 1, 2 ranks, 3 steps are repeated"), std::string::npos) << events;
   in.run.events.back().fields["deck"] = "no deck";
-  EXPECT_NE(deck_section(in).find("does not read the decks"), std::string::npos);
+  EXPECT_NE(deck_section(in).find("cannot read the decks"), std::string::npos);
 }
 
 TEST(RunPage, HidesWhatWasNotRecordedAndSaysWhatRecordsIt) {
@@ -282,7 +282,7 @@ TEST(RunPage, HidesWhatWasNotRecordedAndSaysWhatRecordsIt) {
   const RunPage page(std::move(in));
   if (!can_draw_pages()) GTEST_SKIP() << "this build has no library for charts";
   const std::string text = page.html();
-  for (const char* word : {"run.trace=N", "run.breakdown_every=50", "no memory known", "nothing predicted", "deck.toml is not there",
+  for (const char* word : {"run.trace=N", "run.breakdown_every=50", "no memory known", "nothing predicted", "deck.toml is missing",
                            "What this run did not record"})
     EXPECT_NE(text.find(word), std::string::npos) << word;
   for (const char* section :
@@ -312,19 +312,19 @@ TEST(RunPage, HasTheTitleOfItsFolderAndTheWarningsThatRunsCounts) {
   EXPECT_NE(well.find("<title>the-run</title>"), std::string::npos);
   EXPECT_NE(well.find("<h1>the-run</h1>"), std::string::npos);
   EXPECT_NE(well.find("named another"), std::string::npos);
-  EXPECT_NE(well.find("Nothing stands out"), std::string::npos);
+  EXPECT_NE(well.find("The recorded figures show nothing unusual"), std::string::npos);
   EXPECT_EQ(well.find("data-reload"), std::string::npos);
   const std::string warned =
       page_of("1 warning", {{.time = 1, .step = 1, .event = "warning", .fields = {{"text", "look at `that`"}}}}).html();
-  EXPECT_EQ(warned.find("Nothing stands out"), std::string::npos);
+  EXPECT_EQ(warned.find("The recorded figures show nothing unusual"), std::string::npos);
   EXPECT_NE(warned.find("Warned: look at <code>that</code>"), std::string::npos);
-  EXPECT_EQ(page_of("silent 12 min", {}).html().find("Nothing stands out"), std::string::npos);
+  EXPECT_EQ(page_of("silent 12 min", {}).html().find("The recorded figures show nothing unusual"), std::string::npos);
   const std::string stalled =
       page_of(
           "1 warning",
           {{.time = 1, .step = 8, .event = "stall", .fields = {{"text", "step 8 took 18 s: rank 1"}, {"seconds", 18.0}, {"usual", 1.0}}}})
           .html();
-  EXPECT_NE(stalled.find("A step stood still, for 17 s in all. The longest: step 8 took 18 s: rank 1."), std::string::npos);
+  EXPECT_NE(stalled.find("A step stalled, for 17 s in all. The longest: step 8 took 18 s: rank 1."), std::string::npos);
 }
 
 TEST(RunPage, APageThatIsLiveLoadsAgain) {
@@ -336,7 +336,7 @@ TEST(RunPage, APageThatIsLiveLoadsAgain) {
   if (!can_draw_pages()) GTEST_SKIP() << "this build has no library for charts";
   const std::string text = page.html();
   EXPECT_NE(text.find("<html lang=\"en\" data-reload=\"7\">"), std::string::npos);
-  EXPECT_NE(text.find("loads again every 7 s"), std::string::npos);
+  EXPECT_NE(text.find("reloads every 7 s"), std::string::npos);
 }
 
 TEST(RunPage, ShowsRanksOverTime) {

@@ -160,13 +160,13 @@ TEST_F(Runs, WhatIsNoRunIsNamed) {
   EXPECT_EQ(names, (std::vector<std::string>{"a", "b", "broken", "deck", "empty"}));
   EXPECT_HAS(runs[2].fault, "metrics.jsonl");
   EXPECT_EQ(runs[3].fault, "") << "a run whose steps nothing tells";
-  EXPECT_EQ(runs[4].fault, "no run: neither metrics.jsonl nor events.jsonl lies there, nor deck.toml beside checkpoints");
+  EXPECT_EQ(runs[4].fault, "no run: it has no metrics.jsonl, no events.jsonl, and no deck.toml with checkpoints");
   const std::string text = print_runs(runs, begin + 20);
   EXPECT_HAS(text, "\nempty: no run: ");
   EXPECT_EQ(summarise_runs(scratch_ / "a/", {}).at(0).name, "a");
   EXPECT_HAS(test::error_of(ExitCode::usage, [&] { summarise_runs(scratch_ / "nowhere", {}); }),
              "nowhere: there is no such folder. Name a run's folder");
-  EXPECT_HAS(test::error_of(ExitCode::usage, [&] { summarise_runs(scratch_ / "file", {}); }), "it is no folder");
+  EXPECT_HAS(test::error_of(ExitCode::usage, [&] { summarise_runs(scratch_ / "file", {}); }), "it is not a folder");
   EXPECT_TRUE(runs_json(runs, begin)[4].contains("fault"));
 }
 
@@ -214,7 +214,7 @@ TEST_F(Runs, AShareOfAMeasuredProductIsNotCalledMfu) {
   EXPECT_FALSE(run.of_peak);
   const std::string text = print_runs({run}, begin + 20);
   EXPECT_HAS(text, "~50.0%");
-  EXPECT_HAS(text, "no MFU");
+  EXPECT_HAS(text, "not MFU");
   const Json json = runs_json({run}, begin + 20);
   EXPECT_EQ(json[0]["of_product"].get<double>(), 0.5);
   EXPECT_FALSE(json[0].contains("mfu"));
@@ -299,7 +299,7 @@ TEST_F(Runs, DecksAndFiguresSideBySide) {
   const Deck deck = test::tiny_deck({});
   EXPECT_EQ(two.lines[9].tokens, static_cast<double>(10 * deck.batch.global * deck.batch.sequence_length)) << "as the deck says";
   EXPECT_EQ(two.lines[9].loss[0], two.lines[9].loss[1]);
-  EXPECT_HAS(print_comparison(two), "planned, host         1.00 MiB");
+  EXPECT_HAS(print_comparison(two), "planned, host          1.00 MiB");
   EXPECT_EQ(comparison_json(two, begin)["runs"][0]["plan"]["host"], 1 << 20);
   // Of other data, and one whose deck is gone: rows tell its tokens.
   write_deck(b, {"run.steps=10", "data.train=other.h5"});
@@ -310,7 +310,7 @@ TEST_F(Runs, DecksAndFiguresSideBySide) {
   EXPECT_EQ(three.keys[0].values[2], "?");
   EXPECT_FALSE(three.same_data);
   EXPECT_HAS(print_comparison(three), "their losses are of other tokens");
-  EXPECT_HAS(print_comparison(three), "deck.toml is not there");
+  EXPECT_HAS(print_comparison(three), "deck.toml is missing");
   EXPECT_EQ(three.runs[2].tokens, 1000);
   folder("none");
   EXPECT_HAS(test::error_of(ExitCode::usage, [&] { compare_runs({a, scratch_ / "none"}, begin); }), "no run");

@@ -234,7 +234,7 @@ TEST(ContextMesh, SaysHowKeysReachOtherRanks) {
   EXPECT_EQ(describe_context(deck, {{1, 1, 3, 4, 1, 1}}), " (2 have the same key and value head)");
   EXPECT_EQ(describe_context(deck, {{1, 1, 1, 2, 1, 2}}), " (2 have the same key and value head)");
   const Deck ring = test::tiny_deck({"mesh.cp=3", "context.method=ring"}, 3);
-  EXPECT_EQ(describe_context(ring, {{1, 1, 1, 3, 1, 1}}), " (keys and values go round in a ring)");
+  EXPECT_EQ(describe_context(ring, {{1, 1, 1, 3, 1, 1}}), " (keys and values pass round in a ring)");
 }
 
 // A rank alone has neither exchanges nor values for them.

@@ -39,7 +39,7 @@ TEST(Figures, AssumedAreThoseThatTheProfileNames) {
   const Figures node = figures(machine, 8, {"zero.stage=3"});
   EXPECT_TRUE(has(node.assumed, "gemm.bf16.forward") && has(node.assumed, "collectives.node.latency"));
   EXPECT_FALSE(has(node.assumed, "collectives.node.all_gather")) << "of nccl-tests";
-  EXPECT_NE(describe_assumed(node).find("figures that this step rests on: overhead.task"), std::string::npos) << describe_assumed(node);
+  EXPECT_NE(describe_assumed(node).find("figures behind this prediction: overhead.task"), std::string::npos) << describe_assumed(node);
   machine.assumed = {"overhead.task"};
   EXPECT_EQ(figures(machine, 1).assumed, std::vector<std::string>{"overhead.task"});
   machine.assumed.clear();
@@ -53,7 +53,7 @@ TEST(Figures, ProfilesNameKeysOrPatternsOfSome) {
     return found == parsed.faults.end() ? "" : found->message;
   };
   EXPECT_EQ(fault(R"(["overhead.*", "transfer.latency"])"), "");
-  EXPECT_NE(fault(R"(["overhed.*"])").find("\"overhed.*\" is no key of a machine profile"), std::string::npos);
+  EXPECT_NE(fault(R"(["overhed.*"])").find("\"overhed.*\" is neither a key of a machine profile"), std::string::npos);
   EXPECT_NE(fault(R"("overhead.*")").find("expected a list of keys"), std::string::npos);
   EXPECT_NE(fault("[3]").find("in it"), std::string::npos);
 }

@@ -89,7 +89,7 @@ TEST(Limits, PinnedMemoryIsAPartOfTheHosts) {
   needed[static_cast<std::size_t>(Tier::host)] = 100, needed[static_cast<std::size_t>(Tier::pinned)] = (1 << 20) + 1;
   ASSERT_EQ(shortfalls(needed, limits).size(), 1u);
   EXPECT_EQ(shortfalls(needed, limits)[0].text(),
-            "the plan needs 1.00 MiB of the host's memory pinned on each rank and memory.pinned is 1.00 MiB: 1 B too much");
+            "the plan needs 1.00 MiB of the host's memory pinned on each rank, but memory.pinned is 1.00 MiB: 1 B too much");
   EXPECT_EQ(bytes_of(needed, MemoryKind::host), 100 + (1 << 20) + 1);
   EXPECT_EQ(memory_bytes(needed), bytes_of(needed, MemoryKind::host)) << "and counts once";
 }
@@ -128,8 +128,8 @@ TEST(Limits, AShortfallIsNamedByItsKind) {
     return text;
   };
   EXPECT_EQ(kinds(100, 80), "");
-  EXPECT_EQ(kinds(99, 80), "the plan needs 100 B of the device on each rank and a is 99 B: 1 B too much\n");
-  EXPECT_EQ(kinds(100, 79), "the plan needs 80 B of the host on each rank and b is 79 B: 1 B too much\n");
+  EXPECT_EQ(kinds(99, 80), "the plan needs 100 B of the device on each rank, but a is 99 B: 1 B too much\n");
+  EXPECT_EQ(kinds(100, 79), "the plan needs 80 B of the host on each rank, but b is 79 B: 1 B too much\n");
   EXPECT_TRUE(shortfalls(needed, {}).empty()) << "nothing is known";
 }
 
@@ -352,7 +352,7 @@ TEST_F(RemediesOf, MoveWhatLacksWhereThereIsRoom) {
        0.7,
        "zero.offload_optimizer.device=nvme",
        "more moved by each rank"},
-      {{"zero.offload_optimizer.device=host"}, MemoryKind::pinned, 0.5, "zero.offload_optimizer.pin_memory=false", "do not run beside"},
+      {{"zero.offload_optimizer.device=host"}, MemoryKind::pinned, 0.5, "zero.offload_optimizer.pin_memory=false", "do not overlap with"},
       {{"activation.recompute=full", "activation.every=2", "model.width=64", "model.ff_width=256", "batch.sequence_length=64"},
        MemoryKind::device,
        0.99,

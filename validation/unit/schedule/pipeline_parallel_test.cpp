@@ -315,7 +315,7 @@ TEST(CrossCheck, RanksThatWaitForEachOtherAreNamed) {
   steady.insert(steady.begin(), end[place_of(end, name)]);
   end.erase(end.begin() + static_cast<std::ptrdiff_t>(place_of(end, name)));
   expect_in(cross_check(roles),
-            {"`all-reduce loss, norm and flags`", "waits for ever for rank", "rank 1: `receive stream` of micro-batch 2"});
+            {"`all-reduce loss, norm and flags`", "waits forever for rank", "rank 1: `receive stream` of micro-batch 2"});
 }
 
 // A run of layers sends its stream to the wrong one of the next stage.

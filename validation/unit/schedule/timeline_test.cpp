@@ -110,8 +110,8 @@ TEST(Summary, IsPrintedInMilliseconds) {
   lane compute                 6.000 ms   60.0 %  1 tasks
   lane gather                  2.500 ms   25.0 %  1 tasks
   lane reduce                  0.000 ms    0.0 %  0 tasks
-  exposed                      1.500 ms   15.0 %  another lane at work, compute not
-  idle                         2.500 ms   25.0 %  no task at work; gaps inside a task count as busy
+  exposed                      1.500 ms   15.0 %  another lane is busy, compute is not
+  idle                         2.500 ms   25.0 %  no task is running; gaps inside a task count as busy
   no earlier step to compare with: a later run.trace shows launch gaps too)");
   timeline.graph = true;
   const std::string text = print_summary(summarise(timeline), {.count = 4, .median_seconds = 0.008});
@@ -120,7 +120,7 @@ TEST(Summary, IsPrintedInMilliseconds) {
   EXPECT_NE(text.find("1 - 7.500 ms / that = 6.2 % or more"), std::string::npos) << text;
   const std::string slower = print_summary(summarise(timeline), {.count = 4, .median_seconds = 0.005});
   EXPECT_NE(slower.find("= -50.0 %\n"), std::string::npos) << slower;
-  EXPECT_NE(slower.find("this says nothing"), std::string::npos) << slower;
+  EXPECT_NE(slower.find("this number means nothing"), std::string::npos) << slower;
 }
 
 TEST(ChromeTrace, HoldsEveryTaskAndTheSummary) {

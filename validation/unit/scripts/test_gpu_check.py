@@ -208,7 +208,7 @@ class GpuCheck(unittest.TestCase):
         done, report = self.check()
         self.assertTrue(report["emulated"])
         self.assertNotRegex(done.stdout, ": (met|missed)\\)")
-        self.assertRegex(done.stdout, r"training tiny idle share, .*target below 3 %: emulated, so it says nothing")
+        self.assertRegex(done.stdout, r"training tiny idle share, .*target below 3 %: emulated, so it means nothing")
 
     def test_without_a_gpu_it_says_so_in_a_line(self):
         self.binary("good", [("one", "COMPLETED", False)], 0)

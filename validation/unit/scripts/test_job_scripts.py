@@ -247,7 +247,7 @@ class JobScripts(unittest.TestCase):
         for seconds, said in ((200, False), (400, True)):
             self.write("runs/x/metrics.jsonl", f'{{"step": 1, "seconds": 20.5}}\n{{"saved": 1, "save_seconds": {seconds}.25}}\n{{"step": 2, "seconds": 21}}\n')
             text, _ = self.start("0 5", arguments=("run.output_dir=runs/x",))
-            self.assertEqual(f"took up to {seconds + 22} s, and the ranks are asked to save 300 s before" in text, said, text)
+            self.assertEqual(f"took up to {seconds + 22} s, but the ranks are asked to save 300 s before" in text, said, text)
 
 
 if __name__ == "__main__":

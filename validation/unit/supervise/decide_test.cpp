@@ -87,7 +87,7 @@ TEST_F(Decisions, SpareTakesThePlaceOfALostNode) {
   EXPECT_EQ(d.places.spares, Names{"n6"});
   EXPECT_EQ(d.places.ranks, 4);
   EXPECT_EQ(d.left_out, Names{"n2"});
-  EXPECT_NE(d.words.find("n2 does not answer; n5 takes the place of n2"), std::string::npos);
+  EXPECT_NE(d.words.find("n2 does not answer; n5 replaces n2"), std::string::npos);
   EXPECT_EQ(asked, (Names{"n2", "n1", "n3", "n4", "n5"}))
       << "whether others went with it is asked as well, and the spare before it is used";
 }
@@ -105,7 +105,8 @@ TEST_F(Decisions, WhereNobodyNamesANodeAllAreAsked) {
   const Decision d = decide_after({.status = 76, .saved = 40, .stepped = true});
   EXPECT_EQ(d.places.nodes, (Names{"n5", "n2", "n3", "n4"}));
   dead = {};
-  EXPECT_EQ(decide_after({.status = 76, .saved = 41, .stepped = true}).words, "the run lost a rank, a node or patience; all nodes answer");
+  EXPECT_EQ(decide_after({.status = 76, .saved = 41, .stepped = true}).words,
+            "the run lost a rank or a node, or waited too long; all nodes answer");
 }
 
 TEST_F(Decisions, SpareThatDoesNotAnswerIsNamedAndNotUsed) {
@@ -129,7 +130,7 @@ TEST_F(Decisions, WithoutASpareTheRunGoesOnWithAsManyRanksAsFit) {
   EXPECT_EQ(d.places.ranks, 4);
   EXPECT_EQ(d.places.nodes, (Names{"n1", "n3"}));
   EXPECT_EQ(d.places.spares, Names{"n4"}) << "a node that is left over may take a place later";
-  EXPECT_NE(d.words.find("no spare node is left for n2, and the run goes on with 4 ranks"), std::string::npos);
+  EXPECT_NE(d.words.find("no spare node is left for n2, so the run continues with 4 ranks"), std::string::npos);
 }
 
 TEST_F(Decisions, DeckThatFitsNoSmallerNumberIsLeftToTheJob) {

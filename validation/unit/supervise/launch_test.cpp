@@ -65,7 +65,7 @@ TEST(FirstLaunchTest, OnThisMachine) {
 
 TEST(FirstLaunchTest, Refusals) {
   EXPECT_EQ(refusal({.ranks = 2}).first, 6);
-  EXPECT_NE(refusal({.ranks = 2}).second.find("or say --local"), std::string::npos);
+  EXPECT_NE(refusal({.ranks = 2}).second.find("or give --local"), std::string::npos);
   EXPECT_EQ(refusal({.local = true}).first, 2);
   EXPECT_EQ(refusal({.ranks = 2, .spares = 1, .local = true}).first, 2);
   EXPECT_EQ(refusal({.ranks = 2, .spares = 2, .hosts = "a,b"}).first, 2);

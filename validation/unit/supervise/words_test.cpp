@@ -38,7 +38,7 @@ TEST(RankWordsTest, Mpiexec) {
 TEST(RankWordsTest, Ranks) {
   EXPECT_EQ(heard({"tessera: rank 0 on n1: error: the process of rank 2 on n3 has ended during x."}), "n3 2 ended");
   EXPECT_EQ(
-      heard({"tessera: rank 0 on n1: warning: rank 2 on n3 was lost 0.4 s after it was last heard: runs compute: `x` for 0 s (step 9)"}),
+      heard({"tessera: rank 0 on n1: warning: rank 2 on n3 was lost 0.4 s after its last report: runs compute: `x` for 0 s (step 9)"}),
       "n3 2 ended");
   EXPECT_EQ(heard({"tessera: rank 0: error: the process of rank 1 has ended during x."}), " 1 ended");
   EXPECT_EQ(heard({"  rank 5 on n4 does not answer; heard 12 s ago"}), "n4 5 no answer");
@@ -77,9 +77,9 @@ TEST(CauseOfEnd, WhereNoRankCouldSpeak) {
 }
 
 TEST(RankWordsTest, NobodyIsSaidToBeSilentBesideWhoIsNamed) {
-  EXPECT_EQ(words_of_no_report({}, 9), "no rank could say how it ended, and the launcher ended with 9");
+  EXPECT_EQ(words_of_no_report({}, 9), "no rank reported how it ended, and the launcher ended with 9");
   RankWords words;
-  words.hear("tessera: rank 0 on n1: warning: rank 1 on n3 was lost 0.4 s after it was last heard");
+  words.hear("tessera: rank 0 on n1: warning: rank 1 on n3 was lost 0.4 s after its last report");
   ASSERT_TRUE(words.lost());
   EXPECT_EQ(words_of_no_report(words.lost(), 9), "the run lost rank 1 on n3 (ended), and the launcher ended with 9");
 }

@@ -44,7 +44,7 @@ TEST(Account, WhoIsNotInTheCollectiveIsNamed) {
                                     note_of(3, {{"the world's barrier", 5}}), stopped};
   EXPECT_EQ(
       explain_wait(notes, hosts, wait),
-      "ranks 0-1 on n1, 2 on n2 wait there, for:\n  rank 4 on n2 does not answer: it is stopped, or its node hangs. Last heard of 7 s ago: "
+      "ranks 0-1 on n1, 2 on n2 wait there, for:\n  rank 4 on n2 does not answer: it is stopped, or its node hangs. Last report 7 s ago: "
       "runs compute: `forward layers.2` for 1 s\n  rank 3 on n2 has waited 5 s in the world's barrier");
 }
 

@@ -46,13 +46,13 @@ TEST(PeerFile, NoOtherIs) {
     std::function<void(PeerFile&)> change;
     const char* reason;
   } cases[] = {
-      {"a file on disk has the number", [&](PeerFile& f) { f.descriptor = tokens; }, "not the memory that was announced"},
-      {"a file on disk is announced", [&](PeerFile& f) { f = PeerFile::of(tokens); }, "not the memory that was announced"},
-      {"other memory has the number", [&](PeerFile& f) { f.descriptor = other; }, "not the memory that was announced"},
-      {"memory of another name has the number", [&](PeerFile& f) { f.descriptor = renamed; }, "not the memory that was announced"},
-      {"another device", [](PeerFile& f) { ++f.device; }, "not the memory that was announced"},
-      {"another inode", [](PeerFile& f) { ++f.inode; }, "not the memory that was announced"},
-      {"another name", [](PeerFile& f) { std::strcpy(f.name, "/memfd:gradients (deleted)"); }, "not the memory that was announced"},
+      {"a file on disk has the number", [&](PeerFile& f) { f.descriptor = tokens; }, "not the announced memory"},
+      {"a file on disk is announced", [&](PeerFile& f) { f = PeerFile::of(tokens); }, "not the announced memory"},
+      {"other memory has the number", [&](PeerFile& f) { f.descriptor = other; }, "not the announced memory"},
+      {"memory of another name has the number", [&](PeerFile& f) { f.descriptor = renamed; }, "not the announced memory"},
+      {"another device", [](PeerFile& f) { ++f.device; }, "not the announced memory"},
+      {"another inode", [](PeerFile& f) { ++f.inode; }, "not the announced memory"},
+      {"another name", [](PeerFile& f) { std::strcpy(f.name, "/memfd:gradients (deleted)"); }, "not the announced memory"},
       {"a process that is none", [](PeerFile& f) { f.owner.pid = 0; }, "No such file"},
       {"another PID namespace", [](PeerFile& f) { ++f.owner.namespace_inode; }, "another PID namespace"},
       {"a PID namespace that is not known", [](PeerFile& f) { f.owner.namespace_inode = 0; }, "another PID namespace"},

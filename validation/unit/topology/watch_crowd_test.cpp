@@ -243,7 +243,7 @@ TEST_F(WatchFloor, AnotherOneSpeaksWhereTheFirstIsKilledBeforeItDoes) {
       EXPECT_EQ(board.said, 1);
       EXPECT_EQ(board.silent_too_early, 0);
     });
-    EXPECT_EQ(words.find("before it said why"), words.npos) << words;
+    EXPECT_EQ(words.find("before it reported the reason"), words.npos) << words;
   }
 }
 
@@ -251,7 +251,7 @@ TEST_F(WatchFloor, RankZeroSpeaksForOneThatWasKilledBeforeItDidWhereNobodyElseWa
   const int first = crowd - 1;
   const std::string words = play({.first = first, .others = false}, [](const Board& board) { EXPECT_EQ(board.took, 1); });
   const std::string wanted =
-      fmt::format("rank {} on n{} ended the run with status 76, and was lost before it said why", first, first / node_size);
+      fmt::format("rank {} on n{} ended the run with status 76, and was lost before it reported the reason", first, first / node_size);
   EXPECT_NE(words.find(wanted), words.npos) << words;
 }
 

@@ -38,10 +38,10 @@ TEST(Watchdog, RanksAtTheSameAreARowAndTheSilentOneIsAwaited) {
   notes[3].answered = false, notes[3].behind = 2;
   StillRun still = describe_still(notes, hosts);
   EXPECT_EQ(still.awaited, std::vector{2});
-  EXPECT_EQ(still.cause, "the others wait for rank 2 on n2, which answers no more: it is stopped, or its node hangs");
+  EXPECT_EQ(still.cause, "the others wait for rank 2 on n2, which no longer answers: it is stopped, or its node hangs");
   EXPECT_TRUE(test::has(still.table, "3  train       12 s  ranks 0-1 on n1, 4 on n2: waits in all_reduce (call 3)")) << still.table;
   EXPECT_TRUE(test::has(still.table, "25 s  rank 2 on n2: no answer; last: compute: `forward layers.1`")) << still.table;
-  EXPECT_TRUE(test::has(still.table, "rank 3 on n2: heard by way of rank 2; last: ")) << still.table;
+  EXPECT_TRUE(test::has(still.table, "rank 3 on n2: reports through rank 2; last: ")) << still.table;
   // All answer: who waits for nobody is awaited, then who waits elsewhere than most.
   notes[2] = note_of(2, "", "forward layers.1"), notes[3] = note_of(3, "all_reduce (call 3)", "");
   EXPECT_EQ(describe_still(notes, hosts).awaited, std::vector{2});

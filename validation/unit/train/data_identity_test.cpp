@@ -25,7 +25,7 @@ TEST(DataIdentity, IsWhatFilesHoldInTheirOrder) {
       {"other data under the same path", {file("a", '1')}, {file("a", '2')}, {"file 1 was a: 100 tokens of 16 bits, digest 1111"}},
       {"appended", {file("a", '1')}, {file("a", '2', 101)}, {"and is a: 101 tokens"}},
       {"one of a mixture exchanged", {file("a", '1'), file("b", '2')}, {file("a", '1'), file("b", '3')}, {"file 2 was b"}},
-      {"one more", {file("a", '1')}, {file("a", '1'), file("b", '2')}, {"file 2 was none, and is b"}},
+      {"one more", {file("a", '1')}, {file("a", '1'), file("b", '2')}, {"file 2 was missing, and is b"}},
       {"one less", {file("a", '1'), file("b", '2')}, {file("a", '1')}, {"file 2 was b: 100 tokens of 16 bits, digest 2222"}},
       {"another order",
        {file("a", '1'), file("b", '2')},

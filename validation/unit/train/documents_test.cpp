@@ -96,7 +96,7 @@ TEST(Documents, AFileMustSayWhereTheyBegin) {
   EXPECT_TRUE(test::has(refusal(20, {}), "data.document_mask"));
   const std::string bin = scratch / "t.bin";
   test::spill(bin, std::string(40, '\1'));
-  EXPECT_TRUE(test::has(test::error_of(ExitCode::data, [&] { SampleFile(bin, 4, vocab, masked); }), "t.bin does not say"));
+  EXPECT_TRUE(test::has(test::error_of(ExitCode::data, [&] { SampleFile(bin, 4, vocab, masked); }), "t.bin does not store where"));
 }
 
 /// What rows hold: each token with its target, that no row's documents meet, and that padding is its first token, alone.

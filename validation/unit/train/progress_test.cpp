@@ -26,9 +26,9 @@ TEST(Progress, AShareAboveAllIsSaidToBeNone) {
   EXPECT_EQ(mfu_numbers({.full = 1.02, .causal = 0.98}), "102.0 % (98.0 % causal)")
       << "all of attention counts, and kernels leave out half of it";
   EXPECT_EQ(mfu_text({.full = 7.2, .causal = 6.9, .of_peak = false}),
-            "720.0 % (690.0 % causal: no share, since the product was measured on a busy machine) of the measured product");
+            "720.0 % (690.0 % causal: no share, because the product was measured on a busy machine) of the measured product");
   EXPECT_EQ(mfu_text({.full = 7.2, .causal = 6.9}),
-            "MFU 720.0 % (690.0 % causal: no share, since the profile's peak is not this machine's)");
+            "MFU 720.0 % (690.0 % causal: no share, because the profile's peak is not this machine's)");
 }
 
 TEST(Yardstick, APeakIsNeverMeasuredAgain) {

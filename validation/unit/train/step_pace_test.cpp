@@ -59,13 +59,14 @@ TEST(Stalls, AreDescribedByWhatIsKnownOfThem) {
   const Stall stall{.seconds = 18.2, .usual = 0.2};
   const std::string slow = describe_stall(812, stall, 0.1, 4, {.ranks = {1}, .names = "rank 1 on n2", .seconds = 17});
   EXPECT_NE(
-      slow.find("step 812 took 18.2 s, 91 times the median of the steps before it (0.2 s): 17 s of it the others waited for rank 1 on n2"),
+      slow.find(
+          "step 812 took 18.2 s, 91 times the median of the steps before it (0.2 s): during 17 s of it the others waited for rank 1 on n2"),
       std::string::npos)
       << slow;
   EXPECT_NE(describe_stall(1, stall, 0.1, 4, {.ranks = {0}, .names = "rank 0 on n1", .seconds = 17, .stopped = true})
                 .find("no thread ran on rank 0 on n1"),
             std::string::npos);
-  EXPECT_NE(describe_stall(1, stall, 15, 4, {}).find("15 s went into the reading of its batch"), std::string::npos);
+  EXPECT_NE(describe_stall(1, stall, 15, 4, {}).find("reading its batch took 15 s"), std::string::npos);
   EXPECT_NE(describe_stall(1, stall, 0.1, 1, {}).find("what stopped this process"), std::string::npos);
   EXPECT_NE(describe_stall(1, stall, 0.1, 4, {}).find("look at the network"), std::string::npos);
 }

@@ -98,11 +98,11 @@ TEST(TrainingData, SaysHowOftenItPassesOverEachFile) {
   deck.data.epochs = {0, 8.5};
   EXPECT_NO_THROW(TrainingData{deck});
   deck.data.epochs = {0, 8};
-  EXPECT_HAS(error_of(ExitCode::data, [&] { TrainingData{deck}; }), "b.bin, which has 30: 8.33 passes over it, and data.epochs allows 8.");
+  EXPECT_HAS(error_of(ExitCode::data, [&] { TrainingData{deck}; }), "b.bin, which has 30: 8.33 passes over it, but data.epochs allows 8.");
   deck = deck_of({dir / "a.bin"}, {});
   EXPECT_HAS(TrainingData(deck).lines()[0], "a.bin: 100 % of the samples, 1000 sequences of the run, 50.00 passes over its 20");
   deck.data.epochs = {1};
-  EXPECT_HAS(error_of(ExitCode::data, [&] { TrainingData{deck}; }), "50.00 passes over it, and data.epochs allows 1.");
+  EXPECT_HAS(error_of(ExitCode::data, [&] { TrainingData{deck}; }), "50.00 passes over it, but data.epochs allows 1.");
 }
 
 TEST(TrainingData, CountsTheStepsOfPasses) {
@@ -136,7 +136,7 @@ TEST(TrainingData, NamesTheFileThatCannotBeUsed) {
                       [&] {
                         TrainingData{deck_of({a, dir / "short.bin"}, {1, 1})};
                       }),
-             "short.bin holds 4 tokens, fewer than one sample");
+             "short.bin has 4 tokens, fewer than one sample");
 }
 
 std::string written(const std::string& path, const io::TokenKind& kind, bool masked) {

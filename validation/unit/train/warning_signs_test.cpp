@@ -57,7 +57,7 @@ TEST(WarningSigns, EachIsSaidOnceWithItsStep) {
                        }),
               "step 30: the gradient is 0, ");
   expect_once(lines_of(400, [](StepFigures& f) { f.loss = 5.5 + 1e-5 * std::sin(static_cast<double>(f.step)); }),
-              "step 100: the loss has stood at 5.4");
+              "step 100: the loss has stayed at 5.4");
   expect_once(lines_of(60,
                        [](StepFigures& f) {
                          if (f.step >= 41) f.learning_rate = 0;
@@ -90,7 +90,7 @@ TEST(WarningSigns, StepsAreComparedWithThoseOfAnHourBefore) {
   };
   EXPECT_TRUE(slow_from(7200, 0.95).empty()) << "less than a tenth";
   EXPECT_TRUE(slow_from(0, 0.5).empty()) << "from the begin";
-  expect_once(slow_from(7200, 0.8), "step 7380: steps of the last 5 minutes make ");
+  expect_once(slow_from(7200, 0.8), "step 7380: steps of the last 5 minutes reach ");
 }
 
 TEST(WarningSigns, SavesFitBetweenEachOther) {
@@ -105,7 +105,7 @@ TEST(WarningSigns, SavesFitBetweenEachOther) {
 TEST(WarningSigns, RoomForTheNextSaves) {
   WarningSigns signs;
   const std::string line = signs.no_room(40, "runs/a/checkpoints", 3 << 20, 1 << 20);
-  EXPECT_EQ(line.substr(0, line.find(". Make")), "step 40: the next saves need 3.00 MiB at once, and runs/a/checkpoints has 1.00 MiB free");
+  EXPECT_EQ(line.substr(0, line.find(". Free")), "step 40: the next saves need 3.00 MiB at once, but runs/a/checkpoints has 1.00 MiB free");
   EXPECT_NE(line.find("checkpoint.keep"), std::string::npos);
   EXPECT_EQ(signs.no_room(50, "runs/a/checkpoints", 3 << 20, 1 << 20), "");
 }
