@@ -212,6 +212,16 @@ struct Held {
 /// The part of it that this owner of the unit saves.
 Range saved_part(const Layout& layout, const Held& held, const Group& owners);
 
+/// Segments that follow each other, with parameters under a prefix of their own: the model as it trains and is evaluated, the model as it
+/// makes a text, and any other that runs beside them.
+struct Tower {
+  std::string name;  ///< "model"
+  std::vector<Segment> segments;
+  int streams = 0;  ///< of the towers before: streams have one number over all
+
+  const Segment& at(SegmentNumber number) const { return segments[static_cast<std::size_t>(number.segment)]; }
+};
+
 struct Schedule {
   std::vector<Buffer> buffers;
   std::vector<Held> state;  ///< unit by unit, master weights first; then, unit by unit, each rank's own numbers
@@ -219,7 +229,7 @@ struct Schedule {
   std::vector<Held> copies;  ///< with asynchronous saves: the state that this rank saves, as the program `saving` copies it
   std::vector<Section> sections;
   std::array<Program, program_count> programs;  ///< by kind
-  std::vector<Segment> segments;                ///< for training and evaluation, then for a prompt and a token
+  std::vector<Tower> towers;                    ///< the model's first
   std::vector<SegmentPass> passes;              ///< one task each
   ModelShape shape;
 
@@ -232,6 +242,7 @@ struct Schedule {
   std::vector<std::string> collectives_along(Axis axis) const;
   const Program& program(ProgramKind kind) const { return programs[static_cast<std::size_t>(kind)]; }
   Program& program(ProgramKind kind) { return programs[static_cast<std::size_t>(kind)]; }
+  const Segment& segment_of(const SegmentPass& pass) const { return towers[static_cast<std::size_t>(pass.segment.tower)].at(pass.segment); }
   bool has(ProgramKind kind) const { return !program(kind).phases.empty(); }
   /// Whether the next step runs this step's update, each unit before its first use.
   bool updates_late() const { return has(ProgramKind::update); }

@@ -151,7 +151,7 @@ SegmentPass make_pass(const Segment& segment, int number, PassKind kind, const s
 
 SegmentPass pass_of_calls(const Segment& segment, int number, PassKind kind, const std::string& name, std::vector<CallRef> calls,
                           const std::function<KeptBy(Value)>& kept_by) {
-  SegmentPass pass{.segment = number, .kind = kind, .name = name, .whole = name, .calls = std::move(calls), .operands = {}};
+  SegmentPass pass{.segment = {.segment = number}, .kind = kind, .name = name, .whole = name, .calls = std::move(calls), .operands = {}};
   count_calls(segment, pass, kept_by);
   return pass;
 }

@@ -1,6 +1,8 @@
 // Readings of a segment's record: which calls a task makes, and which values it shares with other tasks. Recompute is nothing else: a value
 // that is not kept is made again by the forward calls that write it, before the first call that reads it.
 #pragma once
+#include <compare>
+
 #include "model/record/segment.hpp"
 
 namespace tessera {
@@ -32,9 +34,16 @@ struct CallRef {
 };
 const Call& call_of(const Segment& segment, const CallRef& ref);
 
+/// A segment of a schedule: of the tower (Schedule::towers) and in forward order.
+struct SegmentNumber {
+  int tower = 0, segment = 0;
+  SegmentNumber before() const { return {tower, segment - 1}; }
+  friend auto operator<=>(const SegmentNumber&, const SegmentNumber&) = default;
+};
+
 /// A run of calls that is one task.
 struct SegmentPass {
-  int segment = 0;
+  SegmentNumber segment;
   PassKind kind = PassKind::forward;
   std::string name;   ///< "forward layers.3.mlp"
   std::string whole;  ///< of a part, the name of the pass that was cut; else the name
@@ -59,7 +68,7 @@ std::vector<SegmentPass> cut_at_exchanges(const Segment& segment, const SegmentP
 /// Keeps what `wanted` says of each activation, as far as the backward pass then reads it; the others it makes again.
 Kept keep_for_backward(const Segment& segment, const std::function<KeptBy(const ValueInfo&)>& wanted);
 
-/// All calls of the forward text. `number` is the segment's, in forward order.
+/// All calls of the forward text. `number` is the segment's of its tower.
 SegmentPass forward_pass(const Segment& segment, int number, const Kept& kept);
 /// The forward calls that make the outgoing stream, and what `kept` says that this pass keeps.
 SegmentPass again_pass(const Segment& segment, int number, const Kept& kept);

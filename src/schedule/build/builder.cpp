@@ -14,7 +14,7 @@ Schedule begun(const BuildRequest& request) {
   Schedule schedule;
   schedule.shape = model_shape(request.deck);
   schedule.shape.loss_groups = request.loss_groups;
-  schedule.segments = segments_of_stage(request, schedule.shape);
+  schedule.towers.push_back({.name = "model", .segments = segments_of_stage(request, schedule.shape)});
   return schedule;
 }
 
@@ -24,9 +24,9 @@ const PipelinePhase forward_only{.name = {}, .forward = true, .first = true};
 
 ScheduleBuilder::ScheduleBuilder(const BuildRequest& request)
     : schedule_(begun(request)),
-      frame_(request, schedule_.shape, schedule_.segments),
+      frame_(request, schedule_.shape, schedule_.towers),
       buffers_(frame_, schedule_.buffers),
-      passes_(request.layout, schedule_.segments, schedule_.passes),
+      passes_(request.layout, schedule_.towers, schedule_.passes),
       no_step_(frame_, {}) {}
 
 Schedule ScheduleBuilder::build() {
@@ -89,7 +89,7 @@ void ScheduleBuilder::build_evaluate() {
   SectionBuilder begin = section(no_step_, "begin evaluation");
   begin.emit_begin();
   add_phase(ProgramKind::evaluate, begin);
-  StepPasses step(frame_, passes_.forward());
+  StepPasses step(frame_, passes_.forward(0));
   if (frame_.stage().chunks() == 1) {
     SectionBuilder micro_batch = section(step, "evaluation micro-batch", forward_only);
     micro_batch.emit_events(step.all());

@@ -54,7 +54,7 @@ std::vector<Segment> segments_of_stage(const BuildRequest& request, const ModelS
   return segments;
 }
 
-Frame::Frame(const BuildRequest& r, const ModelShape& s, const std::vector<Segment>& segments)
+Frame::Frame(const BuildRequest& r, const ModelShape& s, const std::vector<Tower>& towers)
     : request(r),
       deck(r.deck),
       layout(r.layout),
@@ -62,8 +62,7 @@ Frame::Frame(const BuildRequest& r, const ModelShape& s, const std::vector<Segme
       local_tier(kernel_tier(r)),
       comm_tier(r.mesh.ranks() > 1 && local_tier == Tier::host ? Tier::shared : local_tier),
       below_tier(below(deck.zero.offload_optimizer.pin_memory)),
-      optimizers(chosen_optimizers(deck.optimizer)),
-      chunks_(chunks_of(r.stage, segments)) {
+      optimizers(chosen_optimizers(deck.optimizer)) {
   const UnitRules rules{.stage = static_cast<int>(deck.zero.stage),
                         .reproducible = deck.run.reproducible,
                         .gradients = deck.precision.gradients,
@@ -79,10 +78,13 @@ Frame::Frame(const BuildRequest& r, const ModelShape& s, const std::vector<Segme
                         .fp8 = &shape.fp8};
   for (int u = 0; u < units(); ++u) plans_.push_back(plan_unit(layout, u, rules, groups_of_unit(r.mesh, unit_at(u).owners, r.rank)));
   std::set<std::string> seen;
-  for (const Segment& segment : segments)
-    for (const ValueInfo& v : segment.values)
-      if (v.kind == ValueKind::packed_weight && keeps_packed(v) && seen.insert(packed_name(v)).second)
-        packed_.push_back({layout.find(v.name).unit, &v});
+  for (const Tower& tower : towers) {
+    chunks_.push_back(chunks_of(r.stage, tower.segments));
+    for (const Segment& segment : tower.segments)
+      for (const ValueInfo& v : segment.values)
+        if (v.kind == ValueKind::packed_weight && keeps_packed(v) && seen.insert(packed_name(v)).second)
+          packed_.push_back({layout.find(v.name).unit, &v});
+  }
   if (deck.kernels.pack_weights && training() && seen.empty())
     fail(ExitCode::usage, "kernels.pack_weights = true, and this processor's {} product has no packed form: leave the key out",
          name_of(compute()));

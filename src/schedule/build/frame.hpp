@@ -27,8 +27,8 @@ std::int64_t mean_elements(const SignBlocks& blocks);
 /// A request, and what follows from it for units and tensors, and for where bytes lie.
 class Frame {
  public:
-  /// Both outlive the frame.
-  Frame(const BuildRequest& request, const ModelShape& shape, const std::vector<Segment>& segments);
+  /// All outlive the frame.
+  Frame(const BuildRequest& request, const ModelShape& shape, const std::vector<Tower>& towers);
 
   const BuildRequest& request;
   const Deck& deck;
@@ -111,9 +111,11 @@ class Frame {
   const Stage& stage() const { return request.stage; }
   bool pipelined() const { return stage().count > 1; }
   /// Of the stage's chunks.
-  int chunk_of(int segment) const { return chunks_[index(segment)]; }
-  bool begins_chunk(int segment) const { return segment == 0 || chunk_of(segment - 1) != chunk_of(segment); }
-  bool ends_chunk(int segment) const { return segment + 1 == std::ssize(chunks_) || begins_chunk(segment + 1); }
+  int chunk_of(SegmentNumber s) const { return chunks_[index(s.tower)][index(s.segment)]; }
+  bool begins_chunk(SegmentNumber s) const { return s.segment == 0 || chunk_of(s.before()) != chunk_of(s); }
+  bool ends_chunk(SegmentNumber s) const {
+    return s.segment + 1 == std::ssize(chunks_[index(s.tower)]) || begins_chunk({s.tower, s.segment + 1});
+  }
   /// The number of a chunk among those of all stages: its virtual stage.
   int virtual_stage(int chunk) const { return chunk * stage().count + stage().number; }
   /// Whether gradients of weights are apart from the backward passes.
@@ -122,8 +124,8 @@ class Frame {
   std::int64_t stream_elements() const { return shape.rows() / request.mesh.size(Axis::tp) * shape.C; }
 
  private:
-  std::vector<UnitPlan> plans_;  // by unit
-  std::vector<int> chunks_;      // by segment
+  std::vector<UnitPlan> plans_;           // by unit
+  std::vector<std::vector<int>> chunks_;  // by tower and segment
   std::vector<Packed> packed_;
 };
 

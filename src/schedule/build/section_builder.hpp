@@ -86,8 +86,8 @@ class SectionBuilder {
   Use activation_use(const std::string& name, const ValueInfo& v, Access access);
   Use activation_of(const Operand& o, const SegmentPass& p, const ValueInfo& v);
   /// The stream that leaves a segment, as a pass sees it.
-  std::string stream_name(const SegmentPass& p, int segment) const;
-  Use stream_use(const SegmentPass& p, int stream, const ValueInfo& v, Access access);
+  std::string stream_name(const SegmentPass& p, SegmentNumber leaves) const;
+  Use stream_use(const SegmentPass& p, SegmentNumber leaves, const ValueInfo& v, Access access);
   void emit_gather(const Residency& r, int number, const Events& events);
   /// This rank's part of a unit as it travels: bytes of `encoded`.
   void emit_encode(int unit, int number, const Use& encoded, const Use& values);

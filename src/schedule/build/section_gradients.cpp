@@ -62,7 +62,8 @@ std::vector<std::vector<int>> SectionBuilder::gradients_done(const Events& event
 
 std::map<int, SectionBuilder::Shared> SectionBuilder::gradients_shared(const Events& events) const {
   struct Writer {
-    int segment = 0, last = 0;
+    SegmentNumber segment;
+    int last = 0;
   };
   std::map<std::string, Writer> writers;
   std::map<int, Shared> shared;

@@ -177,11 +177,12 @@ void SectionBuilder::plan_absences(const Events& events) {
     for (const Operand& o : p.operands) {
       const ValueKind kind = passes_.value(p, o).kind;
       if (kind != ValueKind::stream_in && kind != ValueKind::stream_out) continue;
-      const int stream = kind == ValueKind::stream_in ? p.segment - 1 : p.segment;
+      const SegmentNumber leaves = kind == ValueKind::stream_in ? p.segment.before() : p.segment;
+      const int stream = passes_.stream(leaves);
       if (p.kind == PassKind::forward)
         last_forward[stream] = e;
       else if (const int from = last_forward.at(stream);
-               back.insert(stream).second && !step_.stream_dropped(stream) && e - from >= least_absence)
+               back.insert(stream).second && !step_.stream_dropped(leaves) && e - from >= least_absence)
         absences_[stream] = {from, e - ahead};
     }
   }

@@ -126,22 +126,23 @@ Use SectionBuilder::activation_use(const std::string& name, const ValueInfo& v, 
   return buffers_.first_of(name, Category::activations, tier_of(v), v.bytes, access);
 }
 
-std::string SectionBuilder::stream_name(const SegmentPass& p, int segment) const {
-  if (p.kind != PassKind::forward && absences_.contains(segment)) return returned(segment);
-  return step_.stream_name(p, segment);
+std::string SectionBuilder::stream_name(const SegmentPass& p, SegmentNumber leaves) const {
+  const int stream = passes_.stream(leaves);
+  if (p.kind != PassKind::forward && absences_.contains(stream)) return returned(stream);
+  return step_.stream_name(passes_, p, leaves);
 }
 
 std::int64_t SectionBuilder::shift_of(const SegmentPass& p) const {
   return p.kind == PassKind::forward ? turn_.ahead : p.kind == PassKind::weights ? -turn_.behind : 0;
 }
 
-Use SectionBuilder::stream_use(const SegmentPass& p, int stream, const ValueInfo& v, Access access) {
+Use SectionBuilder::stream_use(const SegmentPass& p, SegmentNumber leaves, const ValueInfo& v, Access access) {
   if (frame_.pipelined() && v.kind == ValueKind::stream_in && frame_.begins_chunk(p.segment))
     return boundary(Boundary::incoming, frame_.chunk_of(p.segment), access, shift_of(p));
   if (frame_.pipelined() && v.kind == ValueKind::stream_out && frame_.ends_chunk(p.segment))
     return boundary(Boundary::outgoing, frame_.chunk_of(p.segment), access, 0);
-  const bool kept = step_.keeps() && !step_.stream_dropped(stream);
-  return kept ? kept_use(stream_name(p, stream), v, p, access) : activation_use(stream_name(p, stream), v, access);
+  const bool kept = step_.keeps() && !step_.stream_dropped(leaves);
+  return kept ? kept_use(stream_name(p, leaves), v, p, access) : activation_use(stream_name(p, leaves), v, access);
 }
 
 Use SectionBuilder::activation_of(const Operand& o, const SegmentPass& p, const ValueInfo& v) {
@@ -166,7 +167,7 @@ Use SectionBuilder::bind(const Operand& o, const SegmentPass& p, int event, bool
   const ValueInfo& v = segment.at(o.value);
   switch (v.kind) {
     case ValueKind::stream_in:
-      return stream_use(p, p.segment - 1, v, o.access);
+      return stream_use(p, p.segment.before(), v, o.access);
     case ValueKind::stream_out:
       return stream_use(p, p.segment, v, o.access);
     case ValueKind::d_stream:
@@ -245,7 +246,7 @@ void SectionBuilder::emit_gather(const Residency& r, int number, const Events& e
   }
   if (p.copies.size > 1) {
     const SegmentPass& reader = passes_.at(events[index(r.first)]);
-    const bool backward = reader.kind != PassKind::forward && !passes_.segment(reader.segment).joint;
+    const bool backward = reader.kind != PassKind::forward && !passes_.segment_of(reader).joint;
     const DType type = decoded ? DType::u32 : frame_.compute();
     const std::int64_t count = part / static_cast<std::int64_t>(size_of(type));
     emit({.name = fmt::format("gather {} ({})", name, backward ? "backward" : "forward"),

@@ -73,7 +73,7 @@ void SectionBuilder::emit_transfer(int chunk, bool forward, bool sends) {
 bool SectionBuilder::goes_on(const Events& events, int event, int other) const {
   if (other < 0 || other >= std::ssize(events)) return false;
   const SegmentPass &p = passes_.at(events[index(event)]), &q = passes_.at(events[index(other)]);
-  return q.kind != PassKind::weights && is_forward(p) == is_forward(q);
+  return q.kind != PassKind::weights && is_forward(p) == is_forward(q) && p.segment.tower == q.segment.tower;
 }
 
 void SectionBuilder::emit_arrivals(const Events& events, int event) {

@@ -12,20 +12,21 @@ constexpr const char* again = " (again)";
 
 // ---- Passes ----
 
-Passes::Passes(const Layout& layout, std::vector<Segment>& segments, std::vector<SegmentPass>& passes)
-    : layout_(layout), segments_(segments), passes_(passes) {
-  find_tensors();
+Passes::Passes(const Layout& layout, std::vector<Tower>& towers, std::vector<SegmentPass>& passes)
+    : layout_(layout), towers_(towers), passes_(passes) {
+  for (Tower& tower : towers_) find_tensors(tower);
 }
 
-void Passes::add_segments(std::vector<Segment> segments) {
-  for (Segment& segment : segments) segments_.push_back(std::move(segment));
-  find_tensors();
+int Passes::add(Tower tower) {
+  find_tensors(towers_.emplace_back(std::move(tower)));
+  return static_cast<int>(towers_.size()) - 1;
 }
 
-void Passes::find_tensors() {
-  for (std::size_t s = tensors_.size(); s < segments_.size(); ++s) {
-    std::vector<TensorRef>& found = tensors_.emplace_back(segments_[s].values.size());
-    for (std::size_t v = 0; v < found.size(); ++v) switch (const ValueInfo& value = segments_[s].values[v]; value.kind) {
+void Passes::find_tensors(Tower& tower) {
+  tower.streams = static_cast<int>(tensors_.size());
+  for (const Segment& segment : tower.segments) {
+    std::vector<TensorRef>& found = tensors_.emplace_back(segment.values.size());
+    for (std::size_t v = 0; v < found.size(); ++v) switch (const ValueInfo& value = segment.values[v]; value.kind) {
         case ValueKind::weight:
         case ValueKind::weight_gradient:
         case ValueKind::packed_weight:
@@ -39,51 +40,56 @@ void Passes::find_tensors() {
   }
 }
 
-void Passes::add(Events& events, const SegmentPass& pass) {
+void Passes::add(Events& events, int tower, SegmentPass pass) {
+  pass.segment.tower = tower;
   for (SegmentPass& part : cut_at_exchanges(segment_of(pass), pass)) {
     events.push_back(static_cast<int>(passes_.size()));
     passes_.push_back(std::move(part));
   }
 }
 
-Events Passes::forward(std::size_t first) {
+Events Passes::forward(int tower) {
   Events events;
-  for (std::size_t s = first; s < segments_.size(); ++s)
-    add(events, forward_pass(segments_[s], static_cast<int>(s), Kept(segments_[s].values.size(), KeptBy::none)));
+  int number = 0;
+  for (const Segment& segment : towers_[index(tower)].segments)
+    add(events, tower, forward_pass(segment, number++, Kept(segment.values.size(), KeptBy::none)));
   return events;
 }
 
 bool Passes::any_value(ValueKind kind) const {
-  return std::ranges::any_of(segments_, [&](const Segment& segment) {
-    return std::ranges::any_of(segment.values, [&](const ValueInfo& v) { return v.kind == kind; });
-  });
+  const auto has = [&](const Segment& segment) {
+    return std::ranges::find(segment.values, kind, &ValueInfo::kind) != segment.values.end();
+  };
+  return std::ranges::any_of(towers_, [&](const Tower& tower) { return std::ranges::any_of(tower.segments, has); });
 }
 
 // ---- StepPasses ----
 
 StepPasses::StepPasses(const Frame& frame, Passes& passes) : frame_(frame) {
-  const std::vector<Segment>& segments = passes.segments();
+  constexpr int tower = 0;
+  const std::vector<Segment>& segments = passes.tower(tower).segments;
+  const auto segment = [&](int s) -> const Segment& { return segments[index(s)]; };
   const int count = static_cast<int>(segments.size());
   std::set<int> begins;
   for (int s = 0; s < count; ++s)
-    if (frame.begins_chunk(s)) begins.insert(s);
+    if (frame.begins_chunk({tower, s})) begins.insert(s);
   const RecomputeChoice* chosen = frame.request.choice();
   activations_ = plan_activations(segments, chosen ? *chosen : recompute_of(segments, frame.deck.activation), begins);
   const auto kept = [&](int s) -> const Kept& { return activations_.kept[index(s)]; };
   for (int s = 0; s < count; ++s)
-    if (!passes.segment(s).joint) passes.add(all_, forward_pass(passes.segment(s), s, kept(s)));
+    if (!segment(s).joint) passes.add(all_, tower, forward_pass(segment(s), s, kept(s)));
   Events weights;
   for (auto span = activations_.spans.rbegin(); span != activations_.spans.rend(); ++span) {
     int lowest = span->first;  // of those with a backward pass: what is frozen below all that is trained has none
-    while (lowest <= span->last && passes.segment(lowest).backward.empty()) ++lowest;
-    for (int s = span->first; s < span->last && lowest <= span->last; ++s) passes.add(all_, again_pass(passes.segment(s), s, kept(s)));
+    while (lowest <= span->last && segment(lowest).backward.empty()) ++lowest;
+    for (int s = span->first; s < span->last && lowest <= span->last; ++s) passes.add(all_, tower, again_pass(segment(s), s, kept(s)));
     for (int s = span->last; s >= lowest; --s)
-      if (passes.segment(s).backward.empty())
+      if (segment(s).backward.empty())
         continue;
       else if (frame.parts_backward())
-        add_parted(passes, weights, s);
+        add_parted(passes, weights, {tower, s});
       else
-        passes.add(all_, backward_pass(passes.segment(s), s, kept(s)));
+        passes.add(all_, tower, backward_pass(segment(s), s, kept(s)));
   }
   note_waiting(passes, weights);
   all_.insert(all_.end(), weights.begin(), weights.end());
@@ -92,15 +98,16 @@ StepPasses::StepPasses(const Frame& frame, Passes& passes) : frame_(frame) {
   flights_ = in_flight(order_, frame.stage().chunks());
 }
 
-void StepPasses::add_parted(Passes& passes, Events& weights, int segment) {
-  const bool stream_kept = frame_.begins_chunk(segment) || !stream_dropped(segment - 1);
+void StepPasses::add_parted(Passes& passes, Events& weights, SegmentNumber number) {
+  const auto [tower, segment] = number;
+  const bool stream_kept = frame_.begins_chunk(number) || !stream_dropped(number.before());
   const PartedBackward parted =
-      part_backward(passes.segment(segment), segment, activations_.kept[index(segment)], stream_kept,
+      part_backward(passes.tower(tower).at(number), segment, activations_.kept[index(segment)], stream_kept,
                     [&](const ValueInfo& weight) { return frame_.plan(frame_.layout.find(weight.name).unit).storage.parameters_whole; });
-  passes.add(all_, parted.inputs);
+  passes.add(all_, tower, parted.inputs);
   if (parted.weights.calls.empty()) return;
-  passes.add(weights, parted.weights);
-  if (parted.reads_d_stream) keeps_gradient_.insert(segment);
+  passes.add(weights, tower, parted.weights);
+  if (parted.reads_d_stream) keeps_gradient_.insert(number);
 }
 
 void StepPasses::note_writers(const Passes& passes) {
@@ -125,7 +132,7 @@ void StepPasses::note_waiting(const Passes& passes, const Events& weights) {
       if (o.kept_by == KeptBy::again) waits_.insert(made_again_name(passes.segment_of(p), v));
       if (v.kind == ValueKind::stream_in)
         waits_.insert(frame_.begins_chunk(p.segment) ? boundary_name(Boundary::incoming, frame_.chunk_of(p.segment))
-                                                     : stream_name(p, p.segment - 1));
+                                                     : stream_name(passes, p, p.segment.before()));
     }
   }
 }
@@ -143,8 +150,8 @@ Events StepPasses::of_phase(const Passes& passes, const PipelinePhase& phase) co
   return events;
 }
 
-std::string StepPasses::stream_name(const SegmentPass& p, int segment) const {
-  return fmt::format("stream.{}{}", segment, p.kind != PassKind::forward && stream_dropped(segment) ? again : "");
+std::string StepPasses::stream_name(const Passes& passes, const SegmentPass& p, SegmentNumber leaves) const {
+  return fmt::format("stream.{}{}", passes.stream(leaves), p.kind != PassKind::forward && stream_dropped(leaves) ? again : "");
 }
 
 std::string StepPasses::made_again_name(const Segment& segment, const ValueInfo& v) const {

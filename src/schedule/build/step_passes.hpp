@@ -19,30 +19,32 @@ using Events = std::vector<int>;
 class Passes {
  public:
   /// Both become the schedule's.
-  Passes(const Layout& layout, std::vector<Segment>& segments, std::vector<SegmentPass>& passes);
+  Passes(const Layout& layout, std::vector<Tower>& towers, std::vector<SegmentPass>& passes);
 
-  void add_segments(std::vector<Segment> segments);
-  const std::vector<Segment>& segments() const { return segments_; }
-  const Segment& segment(int number) const { return segments_[index(number)]; }
-  const Segment& segment_of(const SegmentPass& p) const { return segment(p.segment); }
-  /// As tasks: one, or where it has collectives several.
-  void add(Events& events, const SegmentPass& pass);
-  /// Forward passes that keep nothing, of the segments from `first` on.
-  Events forward(std::size_t first = 0);
+  /// Adds a tower and returns its number.
+  int add(Tower tower);
+  const Tower& tower(int number) const { return towers_[index(number)]; }
+  const Segment& segment_of(const SegmentPass& p) const { return tower(p.segment.tower).at(p.segment); }
+  /// The number of the stream that leaves a segment, among those of all towers.
+  int stream(SegmentNumber leaves) const { return tower(leaves.tower).streams + leaves.segment; }
+  /// Adds a pass of a tower as tasks: one, or where it has collectives several.
+  void add(Events& events, int tower, SegmentPass pass);
+  /// Forward passes of a tower that keep nothing.
+  Events forward(int tower);
 
   const SegmentPass& at(int number) const { return passes_[index(number)]; }
   const ValueInfo& value(const SegmentPass& p, const Operand& o) const { return segment_of(p).at(o.value); }
   /// What a weight, its gradient or its packed copy is a part of.
-  const TensorRef& tensor(const SegmentPass& p, const Operand& o) const { return tensors_[index(p.segment)][index(o.value)]; }
+  const TensorRef& tensor(const SegmentPass& p, const Operand& o) const { return tensors_[index(stream(p.segment))][index(o.value)]; }
   bool any_value(ValueKind kind) const;
 
  private:
-  void find_tensors();
+  void find_tensors(Tower& tower);
 
   const Layout& layout_;
-  std::vector<Segment>& segments_;
+  std::vector<Tower>& towers_;
   std::vector<SegmentPass>& passes_;
-  std::vector<std::vector<TensorRef>> tensors_;  // by segment and value
+  std::vector<std::vector<TensorRef>> tensors_;  // by stream that leaves the segment, and value
 };
 
 /// A gradient's sum that meets those of other ranks later than it is complete.
@@ -75,16 +77,16 @@ class StepPasses {
   bool keeps() const { return !flights_.empty(); }
   const InFlight& flight(int chunk) const { return flights_[index(chunk)]; }
   /// Whether the stream that leaves a segment is made again where it is needed.
-  bool stream_dropped(int segment) const { return activations_.stream_dropped[index(segment)]; }
+  bool stream_dropped(SegmentNumber leaves) const { return activations_.stream_dropped[index(leaves.segment)]; }
   const Writers& writers(int unit) const { return writers_.at(unit); }
   /// Whether gradients of weights read a kept value of this name.
   bool waits(const std::string& name) const { return waits_.contains(name); }
   /// Whether a segment's gradient of the stream waits for those of weights.
-  bool keeps_gradient(int segment) const { return keeps_gradient_.contains(segment); }
+  bool keeps_gradient(SegmentNumber segment) const { return keeps_gradient_.contains(segment); }
 
   // Names of buffers.
 
-  std::string stream_name(const SegmentPass& p, int segment) const;
+  std::string stream_name(const Passes& passes, const SegmentPass& p, SegmentNumber leaves) const;
   std::string made_again_name(const Segment& segment, const ValueInfo& v) const;
   std::string boundary_name(Boundary what, int chunk) const;
 
@@ -93,7 +95,7 @@ class StepPasses {
 
  private:
   /// A backward pass and what of it comes later, which `weights` gets.
-  void add_parted(Passes& passes, Events& weights, int segment);
+  void add_parted(Passes& passes, Events& weights, SegmentNumber segment);
   /// What the passes for weights read of those before them.
   void note_waiting(const Passes& passes, const Events& weights);
   /// Which passes make a unit's gradient.
@@ -106,7 +108,7 @@ class StepPasses {
   std::vector<InFlight> flights_ = {};   // by chunk
   std::map<int, Writers> writers_ = {};  // by unit
   std::set<std::string> waits_ = {};
-  std::set<int> keeps_gradient_ = {};
+  std::set<SegmentNumber> keeps_gradient_ = {};
 };
 
 }  // namespace tessera

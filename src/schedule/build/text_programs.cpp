@@ -25,9 +25,9 @@ void ScheduleBuilder::build_text() {
 }
 
 void ScheduleBuilder::build_text_pass(ProgramKind program, Feed feed) {
-  const std::size_t first = passes_.segments().size();
-  passes_.add_segments(model_segments(text_shape(frame_.shape, frame_.request.text, feed)));
-  StepPasses step(frame_, passes_.forward(first));
+  const int tower =
+      passes_.add({.name = name_of(program), .segments = model_segments(text_shape(frame_.shape, frame_.request.text, feed))});
+  StepPasses step(frame_, passes_.forward(tower));
   SectionBuilder text = section(step, name_of(program), {.name = {}, .forward = true, .first = true});
   text.emit_upload({name_of(program)});
   text.emit_events(step.all());

@@ -20,8 +20,7 @@ std::int64_t bytes_at_the_loss(const Schedule& schedule, MemoryKind kind) {
   for (const Section& section : schedule.sections)
     for (const Task& task : section.tasks) {
       const auto* run = std::get_if<RunPass>(&task.op);
-      if (run && run->kind == PassKind::backward &&
-          schedule.segments[static_cast<std::size_t>(schedule.passes[static_cast<std::size_t>(run->pass)].segment)].joint) {
+      if (run && run->kind == PassKind::backward && schedule.segment_of(schedule.passes[static_cast<std::size_t>(run->pass)]).joint) {
         TierBytes bytes{};
         for (std::size_t b = 0; b < lives.size(); ++b) {
           const Buffer& buffer = schedule.buffers[b];
@@ -58,7 +57,7 @@ std::vector<std::int64_t> bytes_in_backward(const Schedule& schedule, MemoryKind
       held += more[moment++];
       const auto* run = std::get_if<RunPass>(&task.op);
       if (!run || run->kind != PassKind::backward) continue;
-      const Segment& segment = schedule.segments[static_cast<std::size_t>(schedule.passes[static_cast<std::size_t>(run->pass)].segment)];
+      const Segment& segment = schedule.segment_of(schedule.passes[static_cast<std::size_t>(run->pass)]);
       const std::int64_t layer = segment.layer - stage.layers.front().begin;
       if (layer >= 0 && layer < layers) most[static_cast<std::size_t>(layer)] = std::max(most[static_cast<std::size_t>(layer)], held);
     }

@@ -43,8 +43,7 @@ struct Runner {
     std::array<Access, most_uses> access;
     for (std::size_t i = 0; i < r.task.uses.size(); ++i) access[i] = r.task.uses[i].access;
     const std::size_t last = pass.operands.size();
-    pass.run(backend.schedule->segments[static_cast<std::size_t>(pass.segment)], r.at, {access.data(), last},
-             context({at<std::byte>(r, last), pass.workspace}),
+    pass.run(backend.schedule->segment_of(pass), r.at, {access.data(), last}, context({at<std::byte>(r, last), pass.workspace}),
              backend.calls ? std::span<double>((*backend.calls)[static_cast<std::size_t>(op.pass)]) : std::span<double>{});
   }
 

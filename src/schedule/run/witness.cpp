@@ -53,7 +53,7 @@ void Witness::look(const TaskRun& run) {
   const auto* op = std::get_if<RunPass>(&run.task.op);
   if (!op) return;
   const SegmentPass& pass = schedule_.passes[static_cast<std::size_t>(op->pass)];
-  const Segment& segment = schedule_.segments[static_cast<std::size_t>(pass.segment)];
+  const Segment& segment = schedule_.segment_of(pass);
   const std::lock_guard lock(mutex_);
   for (std::size_t i = 0; i < pass.operands.size() && !found_; ++i) {
     const ValueInfo& value = segment.at(pass.operands[i].value);

@@ -227,7 +227,7 @@ SearchBounds::OfActivation SearchBounds::look_at_activation(Deck deck) const {
       found.bytes = std::max(found.bytes, live[here][moment] + used_beside(schedule, task, true));
       found.bytes_at_stage_3 = std::max(found.bytes_at_stage_3, live[here][moment] + used_beside(schedule, task, false));
       // The first segment's backward pass clears its table of gradients at some stages and not at others.
-      if (run->kind != PassKind::backward || schedule.passes[static_cast<std::size_t>(run->pass)].segment > 0)
+      if (run->kind != PassKind::backward || schedule.passes[static_cast<std::size_t>(run->pass)].segment.segment > 0)
         found.passes += seconds[s][t];
     }
   return found;

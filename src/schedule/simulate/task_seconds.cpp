@@ -121,7 +121,7 @@ class Estimator {
   }
 
   double seconds_of(const SegmentPass& pass) const {
-    const Segment& segment = schedule_.segments[static_cast<std::size_t>(pass.segment)];
+    const Segment& segment = schedule_.segment_of(pass);
     double seconds = 0;
     for (const CallRef& ref : pass.calls) seconds += seconds_of(call_of(segment, ref));
     return seconds;
@@ -148,7 +148,7 @@ class Estimator {
   /// The gradient of an embedding starts its sum with zeros, a table of them.
   double cleared_tables(const RunPass& op) const {
     const SegmentPass& pass = schedule_.passes[static_cast<std::size_t>(op.pass)];
-    const Segment& segment = schedule_.segments[static_cast<std::size_t>(pass.segment)];
+    const Segment& segment = schedule_.segment_of(pass);
     double seconds = 0;
     for (const CallRef& ref : pass.calls) {
       const Call& call = call_of(segment, ref);

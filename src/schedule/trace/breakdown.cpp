@@ -80,7 +80,7 @@ TimePart part_of(const Task& task, const Schedule& schedule) {
   const auto* run = std::get_if<RunPass>(&task.op);
   if (!run) return TimePart::other;
   const SegmentPass& pass = schedule.passes[static_cast<std::size_t>(run->pass)];
-  if (schedule.segments[static_cast<std::size_t>(pass.segment)].joint) return TimePart::head;
+  if (schedule.segment_of(pass).joint) return TimePart::head;
   return run->kind == PassKind::forward ? TimePart::forward : TimePart::backward;
 }
 

@@ -50,7 +50,7 @@ void KernelProfile::add(const Schedule& schedule, const CallSeconds& calls, cons
   for (std::size_t p = 0; p < runs.size(); ++p) {
     if (runs[p] == 0) continue;
     const SegmentPass& pass = schedule.passes[p];
-    const Segment& segment = schedule.segments[static_cast<std::size_t>(pass.segment)];
+    const Segment& segment = schedule.segment_of(pass);
     for (std::size_t i = 0; i < pass.calls.size(); ++i) {
       const Call& call = call_of(segment, pass.calls[i]);
       if (!call.run) continue;

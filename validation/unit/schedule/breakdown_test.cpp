@@ -37,10 +37,11 @@ struct Passes {
       head{.name = "head", .op = RunPass{.pass = 2, .kind = PassKind::backward}, .uses = {}};
 
   Passes() {
-    schedule.segments.resize(2);
-    schedule.segments[1].joint = true;
+    schedule.towers.resize(1);
+    schedule.towers[0].segments.resize(2);
+    schedule.towers[0].segments[1].joint = true;
     schedule.passes.resize(3);
-    schedule.passes[2].segment = 1;
+    schedule.passes[2].segment = {.tower = 0, .segment = 1};
   }
 };
 

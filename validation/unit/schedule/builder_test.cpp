@@ -51,7 +51,9 @@ TEST(Text, CachesAreAllThatAPassLeavesAndThePlanCountsThem) {
             4 * 297 * (2 * C + std::max(C + 3 * F + 1, C + (H + 2 * G) * D + H * D + H + 1)));
   for (const Schedule* schedule : {&small, &large, &longer}) {
     EXPECT_FALSE(schedule->has(ProgramKind::train) || schedule->has(ProgramKind::evaluate));
-    EXPECT_EQ(schedule->segments.size(),
+    std::size_t segments = 0;
+    for (const Tower& tower : schedule->towers) segments += tower.segments.size();
+    EXPECT_EQ(segments,
               2 * schedule->sections[static_cast<std::size_t>(schedule->program(ProgramKind::token).phases[0].section)].tasks.size());
   }
   // Of a layer with a window they hold what it sees, however long the text.

@@ -77,7 +77,7 @@ TEST_P(ContextInARing, EachAttentionSendsBlocksToTheNext) {
   const std::int64_t block = shape.tokens() * 2 * shape.G * shape.D;
   std::map<std::string, std::vector<std::string>> sent;  // by pass
   for (const SegmentPass& pass : schedule.passes)
-    if (const Exchange* x = exchange_of(schedule.segments[static_cast<std::size_t>(pass.segment)], pass); x && x->axis == Axis::cp) {
+    if (const Exchange* x = exchange_of(schedule.segment_of(pass), pass); x && x->axis == Axis::cp) {
       EXPECT_EQ(x->kind, CollectiveKind::rotate);
       EXPECT_EQ(x->count, block);
       const bool gradient = pass.name.starts_with("rotate d_keys");
@@ -123,7 +123,7 @@ TEST(ContextMesh, ARingGoesAsFarAsALayersWindow) {
   const Schedule schedule = build_schedule(request);
   std::map<std::string, std::vector<std::string>> sent;
   for (const SegmentPass& pass : schedule.passes)
-    if (const Exchange* x = exchange_of(schedule.segments[static_cast<std::size_t>(pass.segment)], pass); x && x->axis == Axis::cp)
+    if (const Exchange* x = exchange_of(schedule.segment_of(pass), pass); x && x->axis == Axis::cp)
       sent[pass.whole].push_back(fmt::format("{} by {}", pass.name.substr(0, pass.name.find(" (")), x->by));
   using Names = std::vector<std::string>;
   EXPECT_EQ(sent["forward layers.0.attention"], (Names{"rotate keys 1 by 1", "rotate keys 3 by 2"}));
@@ -150,7 +150,7 @@ TEST_P(ContextByHeads, EachAttentionExchangesTwiceEachWay) {
   const std::int64_t rows = shape.B * shape.T / GetParam().cp;
   std::map<std::string, std::vector<std::int64_t>> elements;  // of all blocks, by pass
   for (const SegmentPass& pass : schedule.passes)
-    if (const Exchange* x = exchange_of(schedule.segments[static_cast<std::size_t>(pass.segment)], pass); x && x->axis == Axis::cp) {
+    if (const Exchange* x = exchange_of(schedule.segment_of(pass), pass); x && x->axis == Axis::cp) {
       EXPECT_EQ(x->kind, CollectiveKind::all_to_all);
       EXPECT_EQ(x->times, shape.B);
       elements[pass.whole].push_back(x->count * x->times * GetParam().cp);

@@ -82,7 +82,7 @@ TEST_P(Experts, EachLayerExchangesLabelsAndRows) {
   std::map<std::string, std::vector<std::int64_t>> counts;  // by pass
   std::map<std::string, std::vector<DType>> types;
   for (const SegmentPass& pass : schedule.passes)
-    if (const Exchange* x = exchange_of(schedule.segments[static_cast<std::size_t>(pass.segment)], pass)) {
+    if (const Exchange* x = exchange_of(schedule.segment_of(pass), pass)) {
       ASSERT_EQ(x->axis, Axis::ep);
       EXPECT_EQ(x->kind, CollectiveKind::all_to_all);
       EXPECT_EQ(x->times, 1);
@@ -165,7 +165,7 @@ TEST_P(ExpertsBeside, CountsMeetOverTheAxesThatCutTheTokens) {
   EXPECT_EQ(s.tokens(), 24 / GetParam().tp / GetParam().cp);
   std::map<std::string, std::vector<std::pair<Axis, std::int64_t>>> gathers;
   for (const SegmentPass& pass : schedule.passes)
-    if (const Exchange* x = exchange_of(schedule.segments[static_cast<std::size_t>(pass.segment)], pass);
+    if (const Exchange* x = exchange_of(schedule.segment_of(pass), pass);
         x && pass.whole.ends_with(".moe") && x->kind == CollectiveKind::all_gather && pass.kind == PassKind::forward)
       gathers[pass.whole].emplace_back(x->axis, x->count);
   std::vector<std::pair<Axis, std::int64_t>> expected;

@@ -15,9 +15,10 @@ struct Step {
   Timeline timeline{.lanes = {}, .seconds = 10};
 
   Step() {
-    schedule.segments.resize(1);
+    schedule.towers.resize(1);
+    schedule.towers[0].segments.resize(1);
     const auto nothing = [](const At&) {};
-    schedule.segments[0].forward = {
+    schedule.towers[0].segments[0].forward = {
         {.name = "linear layers.11.mlp.w_down", .touches = {}, .flops = 300, .work = ProductWork{}, .run = nothing},
         {.name = "swiglu", .touches = {}, .work = MemoryWork{40}, .run = nothing},
         {.name = "made by another", .touches = {}, .run = {}}};

@@ -268,8 +268,9 @@ TEST(TaskSeconds, OfDisksAreSharedByTheRanksOfANode) {
 // Calls find their rates by name.
 TEST(TaskSeconds, KernelsOfProfilesAreThoseOfSegments) {
   std::set<std::string> called{"sum_of_squares", "accumulate", "adamw", "stream"};  // tasks of their own
-  for (const char* variant : {"model.qk_norm=true", "model.qkv_bias=true"})
-    for (const Segment& segment : test::schedule_of({.name = "", .overrides = {variant}}).segments)
+  for (const char* variant : {"model.qk_norm=true", "model.qkv_bias=true"}) {
+    const Schedule schedule = test::schedule_of({.name = "", .overrides = {variant}});
+    for (const Segment& segment : schedule.towers.front().segments)
       for (const auto* calls : {&segment.forward, &segment.backward})
         for (const Call& call : *calls) {
           called.insert(std::string(call.kernel()));
@@ -278,6 +279,7 @@ TEST(TaskSeconds, KernelsOfProfilesAreThoseOfSegments) {
             EXPECT_GT(memory->bytes, 0) << call.name;
           }
         }
+  }
   for (const char* kernel : memory_kernels) EXPECT_TRUE(called.contains(kernel)) << kernel;
 }
 

@@ -22,7 +22,7 @@ FlopsOfTasks flops_of_tasks(const Schedule& schedule) {
       const auto* run = std::get_if<RunPass>(&task.op);
       if (!run) continue;
       const SegmentPass& pass = schedule.passes[static_cast<std::size_t>(run->pass)];
-      const Segment& segment = schedule.segments[static_cast<std::size_t>(pass.segment)];
+      const Segment& segment = schedule.segment_of(pass);
       for (const CallRef& ref : pass.calls) {
         const Call& call = call_of(segment, ref);
         const auto* work = std::get_if<AttentionWork>(&call.work);

@@ -148,7 +148,7 @@ TEST_P(Tensor, EachSegmentGathersAndReducesAsOften) {
   const Schedule schedule = build_schedule(request(0));
   std::map<std::string, int> gathers, reductions, of_keys;  // by pass
   for (const SegmentPass& pass : schedule.passes)
-    if (const Exchange* x = exchange_of(schedule.segments[static_cast<std::size_t>(pass.segment)], pass)) {
+    if (const Exchange* x = exchange_of(schedule.segment_of(pass), pass)) {
       if (pass.name.starts_with("gather key_part (") || pass.name.starts_with("reduce d_key_parts ("))
         ++of_keys[pass.whole];
       else
