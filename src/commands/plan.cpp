@@ -17,6 +17,7 @@
 #include "model/record/flops.hpp"
 #include "model/table/frozen.hpp"
 #include "model/table/lora.hpp"
+#include "model/towers/towers.hpp"
 #include "optimizer/groups.hpp"
 #include "schedule/build/builder.hpp"
 #include "schedule/build/describe_mesh.hpp"
@@ -151,7 +152,7 @@ Json plan_json(const Planned& p) {
       {"ranks", p.request.mesh.ranks()},
       {"zero_stage", p.request.deck.zero.stage},
       {"shape", p.options.shape},
-      {"parameters", parameter_count(p.request.layout.table)},
+      {"parameters", parameter_count(p.request.layout.model_table())},
       {"units", p.request.layout.units.size()},
       {"tokens_per_step", p.request.deck.batch.global * p.request.deck.batch.sequence_length},
       {"micro_batches_per_rank", accumulation_steps(p.request.deck, p.request.data.size)},
@@ -240,19 +241,31 @@ void print_machine_part(const Planned& p) {
   if (const std::string assumed = describe_assumed(p.figures); !assumed.empty()) put("assumed   {}\n", assumed);
 }
 
+/// Parameters of the towers that run beside the model.
+std::int64_t bytes_of_towers(const Schedule& schedule) {
+  std::int64_t bytes = 0;
+  for (const Tower& tower : schedule.towers)
+    for (const Buffer& buffer : schedule.buffers)
+      if (tower.trains_nothing() && buffer.name.starts_with("parameters." + tower.prefix)) bytes += buffer.bytes;
+  return bytes;
+}
+
 /// What is seldom looked for, after one screen.
 void print_details(const Planned& p) {
   const Deck& deck = p.request.deck;
   const StepCost cost = step_cost(p.schedule);
   for (const std::string& line : p.parsed.resolved) put("auto      {}\n", line);
   if (deck.run.device == RunDevice::automatic) put("auto      run.device: planned for the host; run.device=cuda plans for a GPU\n");
-  put("model     {} parameters in {} units; {}\n", human_count(static_cast<double>(parameter_count(p.request.layout.table))),
+  put("model     {} parameters in {} units; {}\n", human_count(static_cast<double>(parameter_count(p.request.layout.model_table()))),
       p.request.layout.units.size(), describe_flops(deck));
-  if (const std::string lora = describe_lora(p.request.deck.model, p.request.layout.table); !lora.empty()) put("lora      {}\n", lora);
-  if (const std::string fp8 = describe_fp8(p.request.layout.table, deck.precision); !fp8.empty()) put("fp8       {}\n", fp8);
-  for (const std::string& line : describe_groups(p.request.deck.optimizer, p.request.layout.table)) put("optimizer {}\n", line);
-  if (const std::string frozen = describe_frozen(p.request.layout.table); !frozen.empty())
+  if (const std::string lora = describe_lora(p.request.deck.model, p.request.layout.model_table()); !lora.empty())
+    put("lora      {}\n", lora);
+  if (const std::string fp8 = describe_fp8(p.request.layout.model_table(), deck.precision); !fp8.empty()) put("fp8       {}\n", fp8);
+  for (const std::string& line : describe_groups(p.request.deck.optimizer, p.request.layout.model_table())) put("optimizer {}\n", line);
+  if (const std::string frozen = describe_frozen(p.request.layout.model_table()); !frozen.empty())
     put("frozen    {}: without gradients, moments and fp32 copies\n", frozen);
+  if (const std::string towers = describe_towers(p.request.deck); !towers.empty())
+    put("towers    {}, {} on this rank\n", towers, human_bytes(static_cast<double>(bytes_of_towers(p.schedule))));
   if (const std::string layers = describe_layers(p.request.deck.model); !layers.empty()) put("layers    {}\n", layers);
   if (p.schedule.shape.experts.E > 0) put("experts   {}\n", describe_experts(expert_shape(p)));
   const int context = p.request.mesh.size(Axis::cp), tensor = p.request.mesh.size(Axis::tp), experts = p.request.mesh.size(Axis::ep);

@@ -119,6 +119,12 @@ struct ExpertKeys {
   friend bool operator==(const ExpertKeys&, const ExpertKeys&) = default;
 };
 
+/// A frozen copy of the model beside the one that trains.
+struct ReferenceKeys {
+  ReferenceModel model = ReferenceModel::none;
+  friend bool operator==(const ReferenceKeys&, const ReferenceKeys&) = default;
+};
+
 /// Steps at the begin of a run whose batches are others: until so many are done.
 struct RampPhase {
   std::int64_t until_step = 0;
@@ -426,6 +432,7 @@ struct Deck {
   RunKeys run;
   ModelKeys model;
   ExpertKeys experts;
+  ReferenceKeys reference;
   BatchKeys batch;
   DataKeys data;
   OptimizerKeys optimizer;

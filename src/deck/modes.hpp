@@ -53,6 +53,11 @@ enum class RouterBalance : std::uint8_t { loss, bias };
 template <>
 inline constexpr auto enum_words<RouterBalance> = std::to_array<std::string_view>({"loss", "bias"});
 
+/// reference.model
+enum class ReferenceModel : std::uint8_t { none, start };
+template <>
+inline constexpr auto enum_words<ReferenceModel> = std::to_array<std::string_view>({"none", "start"});
+
 /// model.router_scores
 enum class RouterScores : std::uint8_t { softmax, sigmoid };
 template <>

@@ -18,6 +18,7 @@
 #include "io/checkpoint/survey.hpp"
 #include "io/files/byte_progress.hpp"
 #include "model/table/layout.hpp"
+#include "model/towers/towers.hpp"
 #include "models/foreign_model.hpp"
 #include "optimizer/state.hpp"
 #include "schedule/build/request.hpp"
@@ -79,7 +80,7 @@ ImportModelResult import_model(const ImportModelOptions& o) {
   if (const std::string foreign = tokenizer.folder.empty() ? foreign_tokenizer(deck.run.init) : ""; !foreign.empty())
     warning("{} has no tokenizer.json.{}", deck.run.init, foreign);
   deck.zero.stage = 0, deck.run.init.clear(), deck.data.tokenizer = tokenizer.digest;
-  const Layout layout = layout_for(deck, Mesh{}, 0);
+  const Layout layout = layout_for(without_towers(deck), Mesh{}, 0);
   const Holding holding{&layout, std::vector<std::vector<int>>(layout.units.size(), {0})};
   const SavedLayout saved = saved_layout(std::span(&holding, 1), std::array{master_group}, 1);
   ImportModelResult result{.checkpoint = root + "/" + io::checkpoint_name(0), .model = weights.describe()};

@@ -213,12 +213,14 @@ struct Held {
 Range saved_part(const Layout& layout, const Held& held, const Group& owners);
 
 /// Segments that follow each other, with parameters under a prefix of their own: the model as it trains and is evaluated, the model as it
-/// makes a text, and any other that runs beside them.
+/// makes a text, and those that run beside them (model/towers).
 struct Tower {
-  std::string name;  ///< "model"
+  std::string name;    ///< "model"
+  std::string prefix;  ///< of what is its own: sums of a step, boundaries of a stage, and as a rule tensors; empty: the model's
   std::vector<Segment> segments;
   int streams = 0;  ///< of the towers before: streams have one number over all
 
+  bool trains_nothing() const { return !prefix.empty(); }
   const Segment& at(SegmentNumber number) const { return segments[static_cast<std::size_t>(number.segment)]; }
 };
 

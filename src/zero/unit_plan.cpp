@@ -76,7 +76,7 @@ UnitPlan plan_unit(const Layout& layout, int unit, const UnitRules& rules, const
     plan.sources = groups.sources.value_or(Group{});
     plan.storage.parameters_whole = plan.copies.size == 1 && !gathered;
   }
-  const bool codes = rules.fp8 && rules.fp8->of_tensors() && rules.training && rules.stage == 3 && u.trained;
+  const bool codes = rules.fp8 && rules.fp8->of_tensors() && rules.training && u.tower.empty() && rules.stage == 3 && u.trained;
   if (codes && !plan.storage.parameters_whole && plan.wire == Wire::plain && plan.copies.size > 1)
     plan.coded = coded_parts(layout, unit, plan.copies.size, *rules.fp8);
   if (!u.learns()) return plan;

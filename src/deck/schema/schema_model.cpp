@@ -246,7 +246,12 @@ std::vector<Key> model_keys() {
        .help =
            "Tokens that an expert takes of a micro-batch at most, over those that it would have if all had the same; choices beyond are "
            "dropped and counted, the last tokens first. With mesh.tp or mesh.cp of a rank's part of a micro-batch. dropless drops none. "
-           "Texts of generate are never dropped."}};
+           "Texts of generate are never dropped."},
+
+      // [reference]
+      {KEY(reference.model), .type = text, .fallback = "\"none\"",
+       .help = "A frozen model that runs beside the training model and computes its loss on the same batches, `reference_loss` of "
+               "metrics.jsonl. \"start\": a copy of the weights that the run begins with. \"none\": there is no reference."}};
 }
 
 }  // namespace tessera::schema

@@ -6,6 +6,7 @@
 
 #include "model/record/leave_frozen.hpp"
 #include "model/table/parameters.hpp"
+#include "model/towers/towers.hpp"
 
 namespace tessera {
 namespace {
@@ -43,6 +44,12 @@ FlopsPerToken flops_per_token(const Deck& deck) {
     for (const Call& call : segment.backward) add_flops(sum, call, attention);
     if (segment.joint) continue;
     for (const Call& call : segment.forward) add_flops(sum, call, attention);
+  }
+  for (const TowerRow* row : tower_rows()) {
+    if (!row->wanted(deck)) continue;
+    const ModelShape beside = shape_of_a_token(row->deck(deck));
+    for (const Segment& segment : model_segments(beside))
+      for (const Call& call : segment.forward) add_flops(sum, call, 2 * causal_flops(beside));
   }
   return sum;
 }

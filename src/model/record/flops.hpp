@@ -9,7 +9,8 @@ namespace tessera {
 
 /// FLOPs of a token in a training step, forward and backward: those of the calls that its texts are left with once what is frozen has no
 /// gradients (leave_frozen). Of a model that is trained whole, 6 a matrix weight that a token meets, and of attention 12 L H D for each
-/// token of its document. What recompute makes again does not count, nor do the scores that attention's backward pass makes again.
+/// token of its document. Towers beside the model count with their forward passes. What recompute makes again does not count, nor do the
+/// scores that attention's backward pass makes again.
 struct FlopsPerToken {
   /// Of the layers with one window.
   struct Attention {

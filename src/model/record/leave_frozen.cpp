@@ -52,7 +52,7 @@ void drop_idle_calls(Segment& segment, bool goes_on) {
 }  // namespace
 
 void leave_frozen(std::vector<Segment>& segments, const Layout& layout, std::size_t bottom) {
-  if (std::ranges::none_of(layout.units, &Unit::frozen)) return;
+  if (std::ranges::none_of(layout.units, [](const Unit& unit) { return unit.frozen && unit.tower.empty(); })) return;
   std::vector<bool> changed;
   for (Segment& segment : segments) changed.push_back(drop_gradients(segment, layout));
   std::size_t lowest = 0;

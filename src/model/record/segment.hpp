@@ -64,6 +64,12 @@ enum class ValueKind : std::uint8_t {
   likeliest               ///< 1 int32: id of the largest logit
 };
 
+/// Whether a value of this kind is a tensor or belongs to one, whose name it has.
+constexpr bool is_of_tensor(ValueKind kind) {
+  using enum ValueKind;
+  return kind == weight || kind == weight_gradient || kind == packed_weight || kind == fp8_weight_multiplier || kind == fp8_weight_largest;
+}
+
 struct ValueInfo {
   ValueKind kind = ValueKind::activation;
   std::string name;            ///< tensor name, or a description

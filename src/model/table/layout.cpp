@@ -183,6 +183,27 @@ TensorRef Layout::find_alone(std::string_view tensor) const {
   return ref;
 }
 
+std::vector<Parameter> Layout::model_table() const {
+  std::vector<Parameter> rows;
+  std::ranges::copy_if(table, std::back_inserter(rows), [](const Parameter& p) { return p.tower.empty(); });
+  return rows;
+}
+
+void Layout::add_tower(const std::string& tower, Layout of_tower) {
+  const auto rows = static_cast<int>(table.size()), before = static_cast<int>(units.size());
+  for (Parameter& p : of_tower.table) {
+    p.name = fmt::format("{}.{}", tower, p.name), p.tower = tower, p.frozen = true;
+    table.push_back(std::move(p));
+  }
+  for (Unit& unit : of_tower.units) {
+    unit.name = fmt::format("{}.{}", tower, unit.name), unit.tower = tower, unit.frozen = true;
+    for (Slot& slot : unit.slots) slot.parameter += rows;
+    units.push_back(std::move(unit));
+  }
+  for (const auto& [name, place] : of_tower.places)
+    places[fmt::format("{}.{}", tower, name)] = {place.unit + before, place.offset, place.elements};
+}
+
 std::vector<Piece> pieces_in(const Unit& unit, std::int64_t begin, std::int64_t end) {
   std::vector<Piece> pieces;
   for (std::size_t s = 0; s < unit.slots.size(); ++s) {

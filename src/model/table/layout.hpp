@@ -33,6 +33,7 @@ struct Unit {
   Axes owners = data_axes;     ///< the ranks that differ along these share its state
   int shards = 1;              ///< how many they are
   bool trained = true;         ///< false: the tensors of all layers that are not, whole on each of its ranks
+  std::string tower = {};      ///< Parameter::tower of its tensors
   bool frozen = false;         ///< its tensors are: it is stored as others are, and has neither gradients nor state of an optimizer
   std::string optimizer = {};  ///< Parameter::optimizer of its tensors
 
@@ -61,6 +62,10 @@ struct Layout {
   TensorRef find(std::string_view tensor) const;
   /// The named tensor alone. Throws likewise.
   TensorRef find_alone(std::string_view tensor) const;
+  /// The rows of the model that trains.
+  std::vector<Parameter> model_table() const;
+  /// Adds the tensors and units of a tower beside the model, all frozen.
+  void add_tower(const std::string& tower, Layout of_tower);
 };
 
 /// Tensors begin on shard_block (joined ones right after their neighbour). Tensors of at most `persistence_threshold` elements (0: none) go

@@ -149,6 +149,12 @@ std::vector<Parameter> parameter_table(const ModelKeys& m) {
   return table;
 }
 
+Parameter of_model(Parameter p) {
+  if (!p.tower.empty()) p.name.erase(0, p.tower.size() + 1);
+  p.tower.clear();
+  return p;
+}
+
 std::int64_t parameter_count(const std::vector<Parameter>& table) {
   std::int64_t n = 0;
   for (const auto& p : table) n += p.shape.elements();

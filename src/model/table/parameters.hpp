@@ -30,8 +30,12 @@ struct Parameter {
   bool frozen = false;           ///< the deck freezes it: it has the compute type, and is read alone
   bool adapter = false;          ///< a matrix of an adapter (lora.hpp), which no model's class has
   std::string export_name = {};  ///< Hugging Face (families/names.hpp); of an adapter PEFT
+  std::string tower = {};        ///< name of the tower that has it beside the model (model/towers); the tensor's name begins with it
   std::string optimizer = {};    ///< ChosenOptimizer::name of the one that updates it; "": the deck's optimizer.type
 };
+
+/// The same tensor of the model itself.
+Parameter of_model(Parameter p);
 
 /// Every tensor in table order: embedding, positions, layers, head. Throws Error(usage) for a pattern of model.freeze that cannot be
 /// followed.

@@ -14,7 +14,7 @@ Schedule begun(const BuildRequest& request) {
   Schedule schedule;
   schedule.shape = model_shape(request.deck);
   schedule.shape.loss_groups = request.loss_groups;
-  schedule.towers.push_back({.name = "model", .segments = segments_of_stage(request, schedule.shape)});
+  schedule.towers = towers_of_stage(request, schedule.shape);
   return schedule;
 }
 
@@ -45,6 +45,7 @@ void ScheduleBuilder::build_train() {
   TESSERA_REQUIRE(A == 1 || frame_.deck.precision.gradients == DType::f32, "{} micro-batches are summed in bf16", A);
   SectionBuilder begin = section(no_step_, "begin");
   begin.emit_begin();
+  for_each_beside([&](const Tower& tower) { begin.emit_begin_of(tower); });
   begin.emit_gradient_scale();
   if (frame_.offloads())
     begin.emit({.name = "clear offloaded sums",
@@ -52,7 +53,7 @@ void ScheduleBuilder::build_train() {
                 .lane = Lane::cpu_optimizer,
                 .uses = {buffers_.whole(buffers_.on_host("offloaded_sums"), Access::write)}});
   add_phase(ProgramKind::train, begin);
-  StepPasses step(frame_, passes_);
+  StepPasses step(frame_, passes_, passes_.towers());
   std::map<std::string, int> built;  // section by name
   for (const PipelinePhase& phase : step.order()) {
     if (const auto known = built.find(phase.name); known != built.end()) {
@@ -67,6 +68,7 @@ void ScheduleBuilder::build_train() {
     add_phase(ProgramKind::train, micro_batch, phase.repeat, phase.micro);
   }
   SectionBuilder end = section(no_step_, "end");
+  for_each_beside([&](const Tower& tower) { end.emit_finish_of(tower); });
   end.emit_epilogue();
   add_phase(ProgramKind::train, end);
   if (frame_.updates_late()) build_late(step, step.order().size() == 1);

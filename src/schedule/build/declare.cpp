@@ -51,6 +51,13 @@ void ScheduleBuilder::declare_all() {
     buffers_.declare("update", Category::scalars, frame_.local_tier, update_bytes, Life::run);
   }
   buffers_.input("report", Category::scalars, sizeof(kernels::StepReport));
+  for (const Tower& tower : schedule_.towers) {
+    if (!tower.trains_nothing()) continue;
+    buffers_.declare(tower.prefix + "scalars", Category::scalars, frame_.local_tier, sizeof(kernels::StepScalars), Life::run);
+    if (frame_.has_experts())
+      buffers_.declare(tower.prefix + "router", Category::scalars, frame_.local_tier, 8 * router_sums(s), Life::run);
+    buffers_.input(tower.prefix + "report", Category::scalars, sizeof(kernels::StepReport));
+  }
   if (!frame_.training()) return;
   buffers_.declare("gradient_scale", Category::scalars, frame_.local_tier, sizeof(kernels::GradientScale), Life::run);
   buffers_.input("run", Category::scalars, sizeof(kernels::RunValues));
@@ -70,7 +77,8 @@ void ScheduleBuilder::declare_unit(int unit) {
   buffers_.declare("parameters." + name, Category::parameters, home, frame_.parameter_bytes(unit, p.parameters.size()), Life::run);
   if (!frame_.training()) return;
   if (frame_.unit_at(unit).frozen) {  // what kernels read is all there is
-    schedule_.state.push_back({.group = std::string(master_group),
+    const std::string& tower = frame_.unit_at(unit).tower;
+    schedule_.state.push_back({.group = tower.empty() ? std::string(master_group) : tower,
                                .unit = unit,
                                .elements = p.state,
                                .use = buffers_.parameters(unit, p.state, Access::read),

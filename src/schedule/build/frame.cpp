@@ -6,6 +6,7 @@
 #include <set>
 
 #include "model/record/leave_frozen.hpp"
+#include "model/towers/towers.hpp"
 #include "optimizer/state.hpp"
 #include "schedule/build/memory_kind.hpp"
 
@@ -32,8 +33,9 @@ Tier kernel_tier(const BuildRequest& request) {
 
 }  // namespace
 
-std::vector<Segment> segments_of_stage(const BuildRequest& request, const ModelShape& shape) {
-  if (!request.training() && request.evaluation_micro_batches == 0) return {};
+namespace {
+/// Those of a model of this shape that a rank has, with all that they can do.
+std::vector<Segment> recorded_segments(const BuildRequest& request, const ModelShape& shape) {
   const Group tensor = request.group(axes({Axis::tp})), context = request.group(axes({Axis::cp})),
               experts = request.group(axes({Axis::ep}));
   std::vector<Segment> segments =
@@ -46,9 +48,37 @@ std::vector<Segment> segments_of_stage(const BuildRequest& request, const ModelS
       if (at == s - 1) return !stage.last();
       return stage.chunk_of(segment.layer) < 0;
     });
+  return segments;
+}
+
+Tower tower_beside(const BuildRequest& request, const TowerRow& row) {
+  const Deck deck = row.deck(request.deck);
+  Tower tower{.name = std::string(row.name), .prefix = row.prefix(), .segments = recorded_segments(request, model_shape(deck))};
+  const bool own = !row.shares_tensors(request.deck);
+  for (Segment& segment : tower.segments) {
+    segment.name = tower.prefix + segment.name;
+    segment.backward.clear();
+    for (ValueInfo& v : segment.values)
+      if (own && is_of_tensor(v.kind)) v.name = tower.prefix + v.name;
+  }
+  return tower;
+}
+}  // namespace
+
+std::vector<Tower> towers_of_stage(const BuildRequest& request, const ModelShape& shape) {
+  std::vector<Tower> towers;
+  towers.push_back({.name = "model", .prefix = {}, .segments = segments_of_stage(request, shape)});
+  for (const TowerRow* row : tower_rows())
+    if (row->wanted(request.deck)) towers.push_back(tower_beside(request, *row));
+  return towers;
+}
+
+std::vector<Segment> segments_of_stage(const BuildRequest& request, const ModelShape& shape) {
+  if (!request.training() && request.evaluation_micro_batches == 0) return {};
+  std::vector<Segment> segments = recorded_segments(request, shape);
   if (request.training()) {
     // On a later stage something below may always need the gradient of the stream.
-    const std::ptrdiff_t bottom = stage.first() ? std::ranges::count(chunks_of(stage, segments), 0) : 0;
+    const std::ptrdiff_t bottom = request.stage.first() ? std::ranges::count(chunks_of(request.stage, segments), 0) : 0;
     leave_frozen(segments, request.layout, static_cast<std::size_t>(bottom));
   }
   return segments;

@@ -18,6 +18,8 @@ inline std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
 /// The segments that a rank trains or evaluates: those of its stage, cut over its axes, without what only frozen tensors would need.
 std::vector<Segment> segments_of_stage(const BuildRequest& request, const ModelShape& shape);
+/// The model, and what a training run has beside it.
+std::vector<Tower> towers_of_stage(const BuildRequest& request, const ModelShape& shape);
 
 /// Of a unit whose momenta meet as signs: what each of these ranks sends another.
 SignBlocks sign_blocks_of(const Unit& unit, const Group& ranks);

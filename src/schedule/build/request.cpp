@@ -1,4 +1,5 @@
 #include "schedule/build/request.hpp"
+#include "model/towers/towers.hpp"
 #include "optimizer/groups.hpp"
 #include "optimizer/state.hpp"
 
@@ -50,11 +51,10 @@ Axes BuildRequest::axes() const {
   return set;
 }
 
-Layout layout_for(const Deck& deck, const Mesh& mesh, int world_rank) {
+namespace {
+
+Layout layout_of(const Deck& deck, std::vector<Parameter> table, const Mesh& mesh, int world_rank) {
   const Group owners = group_of(mesh, owner_axes(mesh), world_rank), tensor = group_of(mesh, axes({Axis::tp}), world_rank);
-  std::vector<Parameter> table = parameter_table(deck.model);
-  require_groups(deck.optimizer, table);
-  assign_optimizers(deck.optimizer, table, tensor.size);
   // What one rank quantises is what several would.
   const std::int64_t small =
       deck.zero.stage == 3 && (owners.size > 1 || deck.zero.quantized_weights) ? deck.zero.param_persistence_threshold : 0;
@@ -72,6 +72,21 @@ Layout layout_for(const Deck& deck, const Mesh& mesh, int world_rank) {
                      owners.axes);
 }
 
+}  // namespace
+
+Layout layout_for(const Deck& deck, const Mesh& mesh, int world_rank) {
+  std::vector<Parameter> table = parameter_table(deck.model);
+  require_groups(deck.optimizer, table);
+  assign_optimizers(deck.optimizer, table, mesh.size(Axis::tp));
+  Layout layout = layout_of(deck, std::move(table), mesh, world_rank);
+  for (const TowerRow* row : tower_rows()) {
+    if (!row->wanted(deck) || row->shares_tensors(deck)) continue;
+    const Deck own = row->deck(deck);
+    layout.add_tower(std::string(row->name), layout_of(own, parameter_table(own.model), mesh, world_rank));
+  }
+  return layout;
+}
+
 namespace {
 
 /// Of an evaluation of n micro-batches of a rank those of a pass: a run that is asked to stop leaves it between two.
@@ -79,7 +94,8 @@ std::int64_t evaluation_pass(std::int64_t n, int stages) { return n == 0 ? 0 : c
 
 }  // namespace
 
-BuildRequest request_for(const Deck& deck, const Mesh& mesh, int world_rank, Purpose purpose) {
+BuildRequest request_for(const Deck& run, const Mesh& mesh, int world_rank, Purpose purpose) {
+  const Deck deck = purpose == Purpose::training ? run : without_towers(run);
   const Group data = batch_group(mesh, world_rank);
   std::int64_t evaluations = purpose == Purpose::evaluation ? 1 : 0;
   const Stage stage = stage_of(deck, mesh, world_rank);

@@ -27,6 +27,11 @@ class ScheduleBuilder {
   void build_saving();
   /// Copies of a step are made: a number in the host's memory becomes 0, for a thread that waits for it beside the step.
   void announce_copies(SectionBuilder& snapshot, const std::vector<Use>& copies);
+  template <class F>
+  void for_each_beside(const F& take) const {
+    for (const Tower& tower : schedule_.towers)
+      if (tower.trains_nothing()) take(tower);
+  }
   SectionBuilder section(StepPasses& step, std::string name, PipelinePhase turn = {}) {
     return {frame_, buffers_, passes_, step, schedule_.sections, std::move(name), std::move(turn)};
   }

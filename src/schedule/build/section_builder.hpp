@@ -1,8 +1,8 @@
 // Tasks of one section. The class is made for a section and gone with it; its methods stand in files by topic: section_passes.cpp has the
 // passes of a micro-batch and their gathers, section_gradients.cpp what becomes of their gradients, section_parted.cpp gradients of weights
 // that come later, section_pipeline.cpp the borders of a stage, section_offload.cpp state that is not where kernels are,
-// section_matrices.cpp updates that take whole matrices, section_fp8.cpp scales of fp8, section_signs.cpp momenta as signs,
-// section_update.cpp the end of a step.
+// section_towers.cpp sums of towers beside the model, section_matrices.cpp updates that take whole matrices, section_fp8.cpp scales of fp8,
+// section_signs.cpp momenta as signs, section_update.cpp the end of a step.
 #pragma once
 #include <map>
 #include <optional>
@@ -41,7 +41,10 @@ class SectionBuilder {
   /// Before anything reads it, what gradients of sums over tokens are multiplied by.
   void emit_gradient_scale();
   /// Int64 of the step's scalars become those of all ranks.
-  void emit_sums_over_ranks(const char* name, std::int64_t first, std::int64_t count);
+  void emit_sums_over_ranks(const std::string& name, std::int64_t first, std::int64_t count, const std::string& scalars = "scalars");
+  /// A step's sums of a tower that trains nothing, and what the host reads of them.
+  void emit_begin_of(const Tower& tower);
+  void emit_finish_of(const Tower& tower);
   void emit_upload(const std::vector<std::string>& names);
   void emit_download(const std::string& name);
   void emit_epilogue();
@@ -160,8 +163,9 @@ class SectionBuilder {
 
   /// What a forward pass keeps for the backward pass of its micro-batch.
   Use kept_use(const std::string& name, const ValueInfo& v, const SegmentPass& p, Access access);
-  Use boundary(Boundary what, int chunk, Access access, std::int64_t shift);
-  void emit_transfer(int chunk, bool forward, bool sends);
+  Use boundary(Boundary what, const SegmentPass& p, Access access, std::int64_t shift);
+  /// Of what a pass takes or gives.
+  void emit_transfer(const SegmentPass& p, bool sends);
   /// Passes in one direction that follow each other: where the one after an event, or before it, is of them.
   bool goes_on(const Events& events, int event, int other) const;
   /// What comes from a neighbour before this event, and what leaves after it.
@@ -249,7 +253,8 @@ class SectionBuilder {
   void emit_meeting_of_sums(int unit, UpdateOperand::Kind kind);
   void emit_owed_update(int unit);
   /// Whether a step makes a unit's packed copies again: those of frozen weights too where their scale moves.
-  bool packs_again(int unit) const { return frame_.unit_at(unit).learns() || frame_.shape.fp8.delayed(); }
+  bool packs_again(int unit) const { return frame_.unit_at(unit).learns() || has_scale(unit); }
+  bool has_scale(int unit) const { return frame_.shape.fp8.delayed() && frame_.unit_at(unit).tower.empty(); }
   /// Of a buffer with a number a history those of some tensors, and that of a weight; of no bytes without histories.
   Use fp8_of(const char* buffer, kernels::Fp8Tensor first, kernels::Fp8Tensor last, Access access) const;
   Use fp8_of_weight(const char* buffer, const std::string& weight, Access access) const;

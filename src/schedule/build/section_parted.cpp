@@ -19,8 +19,7 @@ void SectionBuilder::emit_stream_gradient_for_weights(const Events& events, int 
   const auto v = std::ranges::find(segment.values, ValueKind::d_stream, &ValueInfo::kind);
   emit({.name = "keep gradient " + segment.name,
         .op = Copy{},
-        .uses = {waiting_use("d_stream." + segment.name, *v, p, Access::write),
-                 boundary(Boundary::gradient, frame_.chunk_of(p.segment), Access::read, 0)}});
+        .uses = {waiting_use("d_stream." + segment.name, *v, p, Access::write), boundary(Boundary::gradient, p, Access::read, 0)}});
 }
 
 namespace {

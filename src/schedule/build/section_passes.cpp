@@ -138,10 +138,10 @@ std::int64_t SectionBuilder::shift_of(const SegmentPass& p) const {
 
 Use SectionBuilder::stream_use(const SegmentPass& p, SegmentNumber leaves, const ValueInfo& v, Access access) {
   if (frame_.pipelined() && v.kind == ValueKind::stream_in && frame_.begins_chunk(p.segment))
-    return boundary(Boundary::incoming, frame_.chunk_of(p.segment), access, shift_of(p));
+    return boundary(Boundary::incoming, p, access, shift_of(p));
   if (frame_.pipelined() && v.kind == ValueKind::stream_out && frame_.ends_chunk(p.segment))
-    return boundary(Boundary::outgoing, frame_.chunk_of(p.segment), access, 0);
-  const bool kept = step_.keeps() && !step_.stream_dropped(leaves);
+    return boundary(Boundary::outgoing, p, access, 0);
+  const bool kept = step_.keeps(p) && !step_.stream_dropped(leaves);
   return kept ? kept_use(stream_name(p, leaves), v, p, access) : activation_use(stream_name(p, leaves), v, access);
 }
 
@@ -172,8 +172,7 @@ Use SectionBuilder::bind(const Operand& o, const SegmentPass& p, int event, bool
       return stream_use(p, p.segment, v, o.access);
     case ValueKind::d_stream:
       if (p.kind == PassKind::weights) return waiting_use("d_stream." + segment.name, v, p, o.access);
-      return frame_.pipelined() ? boundary(Boundary::gradient, frame_.chunk_of(p.segment), o.access, 0)
-                                : activation_use("d_stream", v, o.access);
+      return frame_.pipelined() ? boundary(Boundary::gradient, p, o.access, 0) : activation_use("d_stream", v, o.access);
     case ValueKind::activation:
       return activation_of(o, p, v);
     case ValueKind::weight:
@@ -200,16 +199,16 @@ Use SectionBuilder::bind(const Operand& o, const SegmentPass& p, int event, bool
     case ValueKind::fp8_weight_multiplier:
       return multiplier_use(v, passes_.tensor(p, o).unit, event);
     case ValueKind::fp8_weight_largest:
-      if (!step_.keeps() || frame_.plan(passes_.tensor(p, o).unit).is_coded()) return buffers_.absent();
+      if (!step_.keeps(p) || frame_.plan(passes_.tensor(p, o).unit).is_coded()) return buffers_.absent();
       return fp8_of_weight("fp8_largest", v.name, Access::add);
     case ValueKind::fp8_largest:  // an evaluation leaves no trace in a run
-      return step_.keeps() ? fp8_of("fp8_largest", Fp8Tensor::input, Fp8Tensor::gradient, Access::add) : buffers_.absent();
+      return step_.keeps(p) ? fp8_of("fp8_largest", Fp8Tensor::input, Fp8Tensor::gradient, Access::add) : buffers_.absent();
     case ValueKind::scalars:
-      return buffers_.whole("scalars", Access::add);
+      return buffers_.whole(passes_.tower(p.segment.tower).prefix + "scalars", Access::add);
     case ValueKind::group_losses:
       return buffers_.whole("group_losses", Access::add);
     case ValueKind::router_totals:
-      return buffers_.whole("router", Access::add);
+      return buffers_.whole(passes_.tower(p.segment.tower).prefix + "router", Access::add);
     case ValueKind::rotations:
     case ValueKind::text_tokens:
     case ValueKind::position:

@@ -26,9 +26,9 @@ Use SectionBuilder::kept_use(const std::string& name, const ValueInfo& v, const 
   return buffers_.in_slots("in_flight." + name, tier_of(v), v.bytes, waits ? flight.to_weights : flight.to_backward, access, shift_of(p));
 }
 
-Use SectionBuilder::boundary(Boundary what, int chunk, Access access, std::int64_t shift) {
+Use SectionBuilder::boundary(Boundary what, const SegmentPass& p, Access access, std::int64_t shift) {
   const std::int64_t bytes = frame_.compute_bytes(frame_.stream_elements());
-  const std::string name = step_.boundary_name(what, chunk);
+  const std::string name = step_.boundary_name(passes_, what, p);
   if (!step_.keeps()) {  // an evaluation keeps nothing
     if (frame_.stage().chunks() == 1) return buffers_.first_of("evaluated." + name, Category::activations, frame_.comm_tier, bytes, access);
     // A group's streams come round before the stage turns to the chunk that takes them.
@@ -36,7 +36,13 @@ Use SectionBuilder::boundary(Boundary what, int chunk, Access access, std::int64
     return buffers_.in_slots("evaluated." + name, frame_.comm_tier, bytes, what == Boundary::incoming ? group : 1, access, 0);
   }
   const std::int64_t A = frame_.micro_batches();
-  const InFlight& flight = step_.flight(chunk);
+  if (!step_.keeps(p)) {  // of a group, and one more that may arrive before it is asked for
+    const Stage& stage = frame_.stage();
+    const std::int64_t slots = std::min(A, (stage.chunks() == 1 ? 1 : group_size(A, stage.count)) + 1);
+    return buffers_.in_slots(name, frame_.comm_tier, bytes, what == Boundary::incoming ? slots : 1, access, shift, Category::activations,
+                             stage.chunks() == 1 ? Life::program : Life::run);
+  }
+  const InFlight& flight = step_.flight(frame_.chunk_of(p.segment));
   // Of a group with more micro-batches than there are stages, what comes round from one end to the other is there before its chunk's turn.
   const Stage& stage = frame_.stage();
   const std::int64_t early = stage.chunks() > 1 ? std::max<std::int64_t>(0, group_size(A, stage.count) - stage.count) : 0;
@@ -49,15 +55,17 @@ Use SectionBuilder::boundary(Boundary what, int chunk, Access access, std::int64
                            life);
 }
 
-void SectionBuilder::emit_transfer(int chunk, bool forward, bool sends) {
+void SectionBuilder::emit_transfer(const SegmentPass& p, bool sends) {
+  const bool forward = is_forward(p);
+  const int chunk = frame_.chunk_of(p.segment);
   const Stage& stage = frame_.stage();
   const std::int64_t shift = forward ? turn_.ahead : 0;
   const Boundary what = !forward ? Boundary::gradient : sends ? Boundary::outgoing : Boundary::incoming;
   const bool up = forward == sends, wraps = up ? stage.last() : stage.first();  // to or from the stage after this one, or the one before
   Coordinates peer = coordinates_of(frame_.request.mesh, frame_.request.rank);
   peer[static_cast<std::size_t>(Axis::pp)] = (stage.number + (up ? 1 : stage.count - 1)) % stage.count;
-  const Use use = boundary(what, chunk, sends ? Access::read : Access::write, shift);
-  emit({.name = fmt::format("{} {}", sends ? "send" : "receive", forward ? "stream" : "gradient"),
+  const Use use = boundary(what, p, sends ? Access::read : Access::write, shift);
+  emit({.name = fmt::format("{} {}{}", sends ? "send" : "receive", passes_.tower(p.segment.tower).prefix, forward ? "stream" : "gradient"),
         .op = Transfer{.sends = sends,
                        .peer = rank_of(frame_.request.mesh, peer),
                        .count = frame_.stream_elements(),
@@ -82,7 +90,7 @@ void SectionBuilder::emit_arrivals(const Events& events, int event) {
   const Stage& stage = frame_.stage();
   const int chunk = frame_.chunk_of(p.segment);
   const bool model_begins = stage.first() && chunk == 0, model_ends = stage.last() && chunk == stage.chunks() - 1;
-  if (is_forward(p) ? !model_begins : !model_ends) emit_transfer(chunk, is_forward(p), false);
+  if (is_forward(p) ? !model_begins : !model_ends) emit_transfer(p, false);
 }
 
 void SectionBuilder::emit_departures(const Events& events, int event) {
@@ -91,7 +99,7 @@ void SectionBuilder::emit_departures(const Events& events, int event) {
   const Stage& stage = frame_.stage();
   const int chunk = frame_.chunk_of(p.segment);
   const bool model_begins = stage.first() && chunk == 0, model_ends = stage.last() && chunk == stage.chunks() - 1;
-  if (is_forward(p) ? !model_ends : !model_begins) emit_transfer(chunk, is_forward(p), true);
+  if (is_forward(p) ? !model_ends : !model_begins) emit_transfer(p, true);
 }
 
 void SectionBuilder::emit_meetings_of_ends(bool ends) {

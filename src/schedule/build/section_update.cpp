@@ -63,12 +63,12 @@ void SectionBuilder::emit_errors_cleared() {
   }
 }
 
-void SectionBuilder::emit_sums_over_ranks(const char* name, std::int64_t first, std::int64_t count) {
+void SectionBuilder::emit_sums_over_ranks(const std::string& name, std::int64_t first, std::int64_t count, const std::string& scalars) {
   if (frame_.request.mesh.ranks() == 1) return;
   emit({.name = name,
         .op = Collective{CollectiveKind::all_reduce, frame_.request.axes(), count, 0, DType::i64},
         .lane = Lane::reduce,
-        .uses = {{buffers_.named("scalars"), 8 * first, 8 * count, Access::add}}});
+        .uses = {{buffers_.named(scalars), 8 * first, 8 * count, Access::add}}});
 }
 
 void SectionBuilder::emit_gradient_scale() {
@@ -99,8 +99,9 @@ void SectionBuilder::emit_pack(int unit) {
                      frame_.compute_bytes(ref.elements), Access::read};
     emit({.name = fmt::format("pack {} ({})", v->name, v->product.b_transposed ? "forward" : "backward"),
           .op = PackWeight{v->product},
-          .uses = {buffers_.whole(packed_name(*v), Access::write), weight, fp8_of_weight("fp8_multipliers", v->name, Access::read),
-                   fp8_of_weight("fp8_largest", v->name, Access::add)}});
+          .uses = {buffers_.whole(packed_name(*v), Access::write), weight,
+                   has_scale(unit) ? fp8_of_weight("fp8_multipliers", v->name, Access::read) : buffers_.absent(),
+                   has_scale(unit) ? fp8_of_weight("fp8_largest", v->name, Access::add) : buffers_.absent()}});
   }
 }
 
@@ -254,7 +255,7 @@ void SectionBuilder::emit_totals(const char* what, const char* name) {
 
 void SectionBuilder::emit_balance() {
   for (int u = 0; u < frame_.units(); ++u)
-    if (!frame_.unit_at(u).trained)
+    if (!frame_.unit_at(u).trained && !frame_.unit_at(u).frozen)
       emit({.name = "balance routers",
             .op = balance_of(frame_.unit_at(u)),
             .uses = {buffers_.parameters(u, frame_.plan(u).parameters, Access::add), buffers_.whole("router", Access::read),

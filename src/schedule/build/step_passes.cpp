@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <numeric>
 
 namespace tessera {
 namespace {
@@ -22,21 +24,18 @@ int Passes::add(Tower tower) {
   return static_cast<int>(towers_.size()) - 1;
 }
 
+std::vector<int> Passes::towers() const {
+  std::vector<int> numbers(towers_.size());
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
+
 void Passes::find_tensors(Tower& tower) {
   tower.streams = static_cast<int>(tensors_.size());
   for (const Segment& segment : tower.segments) {
     std::vector<TensorRef>& found = tensors_.emplace_back(segment.values.size());
-    for (std::size_t v = 0; v < found.size(); ++v) switch (const ValueInfo& value = segment.values[v]; value.kind) {
-        case ValueKind::weight:
-        case ValueKind::weight_gradient:
-        case ValueKind::packed_weight:
-        case ValueKind::fp8_weight_multiplier:
-        case ValueKind::fp8_weight_largest:
-          found[v] = layout_.find(value.name);
-          break;
-        default:
-          break;
-      }
+    for (std::size_t v = 0; v < found.size(); ++v)
+      if (is_of_tensor(segment.values[v].kind)) found[v] = layout_.find(segment.values[v].name);
   }
 }
 
@@ -65,44 +64,52 @@ bool Passes::any_value(ValueKind kind) const {
 
 // ---- StepPasses ----
 
-StepPasses::StepPasses(const Frame& frame, Passes& passes) : frame_(frame) {
-  constexpr int tower = 0;
+StepPasses::StepPasses(const Frame& frame, Passes& passes, const std::vector<int>& towers) : frame_(frame) {
+  // What others find of a batch is there before the model's backward passes.
+  for (const int tower : towers)
+    if (passes.tower(tower).trains_nothing()) std::ranges::copy(passes.forward(tower), std::back_inserter(all_));
+  for (const int tower : towers)
+    if (!passes.tower(tower).trains_nothing()) add_trained(passes, tower);
+  note_writers(passes);
+  order_ = pipeline_order(frame.deck.pipeline, frame.stage(), frame.micro_batches(), frame.updates_late());
+  flights_ = in_flight(order_, frame.stage().chunks());
+}
+
+void StepPasses::add_trained(Passes& passes, int tower) {
   const std::vector<Segment>& segments = passes.tower(tower).segments;
   const auto segment = [&](int s) -> const Segment& { return segments[index(s)]; };
   const int count = static_cast<int>(segments.size());
   std::set<int> begins;
   for (int s = 0; s < count; ++s)
-    if (frame.begins_chunk({tower, s})) begins.insert(s);
-  const RecomputeChoice* chosen = frame.request.choice();
-  activations_ = plan_activations(segments, chosen ? *chosen : recompute_of(segments, frame.deck.activation), begins);
-  const auto kept = [&](int s) -> const Kept& { return activations_.kept[index(s)]; };
+    if (frame_.begins_chunk({tower, s})) begins.insert(s);
+  const RecomputeChoice* chosen = frame_.request.choice();
+  const ActivationPlan& activations = activations_[tower] =
+      plan_activations(segments, chosen ? *chosen : recompute_of(segments, frame_.deck.activation), begins);
+  const auto kept = [&](int s) -> const Kept& { return activations.kept[index(s)]; };
   for (int s = 0; s < count; ++s)
     if (!segment(s).joint) passes.add(all_, tower, forward_pass(segment(s), s, kept(s)));
   Events weights;
-  for (auto span = activations_.spans.rbegin(); span != activations_.spans.rend(); ++span) {
+  for (auto span = activations.spans.rbegin(); span != activations.spans.rend(); ++span) {
     int lowest = span->first;  // of those with a backward pass: what is frozen below all that is trained has none
     while (lowest <= span->last && segment(lowest).backward.empty()) ++lowest;
     for (int s = span->first; s < span->last && lowest <= span->last; ++s) passes.add(all_, tower, again_pass(segment(s), s, kept(s)));
     for (int s = span->last; s >= lowest; --s)
       if (segment(s).backward.empty())
         continue;
-      else if (frame.parts_backward())
+      else if (frame_.parts_backward())
         add_parted(passes, weights, {tower, s});
       else
         passes.add(all_, tower, backward_pass(segment(s), s, kept(s)));
   }
   note_waiting(passes, weights);
   all_.insert(all_.end(), weights.begin(), weights.end());
-  note_writers(passes);
-  order_ = pipeline_order(frame.deck.pipeline, frame.stage(), frame.micro_batches(), frame.updates_late());
-  flights_ = in_flight(order_, frame.stage().chunks());
 }
 
 void StepPasses::add_parted(Passes& passes, Events& weights, SegmentNumber number) {
   const auto [tower, segment] = number;
   const bool stream_kept = frame_.begins_chunk(number) || !stream_dropped(number.before());
   const PartedBackward parted =
-      part_backward(passes.tower(tower).at(number), segment, activations_.kept[index(segment)], stream_kept,
+      part_backward(passes.tower(tower).at(number), segment, activations_.at(tower).kept[index(segment)], stream_kept,
                     [&](const ValueInfo& weight) { return frame_.plan(frame_.layout.find(weight.name).unit).storage.parameters_whole; });
   passes.add(all_, tower, parted.inputs);
   if (parted.weights.calls.empty()) return;
@@ -131,7 +138,7 @@ void StepPasses::note_waiting(const Passes& passes, const Events& weights) {
       if (o.kept_by == KeptBy::forward) waits_.insert(fmt::format("{}.{}", passes.segment_of(p).name, v.name));
       if (o.kept_by == KeptBy::again) waits_.insert(made_again_name(passes.segment_of(p), v));
       if (v.kind == ValueKind::stream_in)
-        waits_.insert(frame_.begins_chunk(p.segment) ? boundary_name(Boundary::incoming, frame_.chunk_of(p.segment))
+        waits_.insert(frame_.begins_chunk(p.segment) ? boundary_name(passes, Boundary::incoming, p)
                                                      : stream_name(passes, p, p.segment.before()));
     }
   }
@@ -158,10 +165,10 @@ std::string StepPasses::made_again_name(const Segment& segment, const ValueInfo&
   return fmt::format("{}.{}{}", segment.name, v.name, again);
 }
 
-std::string StepPasses::boundary_name(Boundary what, int chunk) const {
+std::string StepPasses::boundary_name(const Passes& passes, Boundary what, const SegmentPass& p) const {
   const char* names[] = {"incoming.stream", "outgoing.stream", "d_stream"};
-  const char* name = names[static_cast<std::size_t>(what)];
-  return frame_.stage().chunks() == 1 ? name : fmt::format("{}.{}", name, chunk);
+  const std::string name = passes.tower(p.segment.tower).prefix + names[static_cast<std::size_t>(what)];
+  return frame_.stage().chunks() == 1 ? name : fmt::format("{}.{}", name, frame_.chunk_of(p.segment));
 }
 
 }  // namespace tessera

@@ -23,6 +23,8 @@ class Passes {
 
   /// Adds a tower and returns its number.
   int add(Tower tower);
+  /// Numbers of those that there are.
+  std::vector<int> towers() const;
   const Tower& tower(int number) const { return towers_[index(number)]; }
   const Segment& segment_of(const SegmentPass& p) const { return tower(p.segment.tower).at(p.segment); }
   /// The number of the stream that leaves a segment, among those of all towers.
@@ -66,8 +68,9 @@ class StepPasses {
   };
 
   StepPasses(const Frame& frame, Events forward) : frame_(frame), all_(std::move(forward)) {}
-  /// Of a training step: forward passes in order, backward passes in reverse.
-  StepPasses(const Frame& frame, Passes& passes);
+  /// Of a training step: forward passes of towers that train nothing, then of the model forward passes in order and backward passes in
+  /// reverse.
+  StepPasses(const Frame& frame, Passes& passes, const std::vector<int>& towers);
 
   const Events& all() const { return all_; }
   /// Those that a phase has.
@@ -75,9 +78,10 @@ class StepPasses {
   const std::vector<PipelinePhase>& order() const { return order_; }
   /// Whether passes keep something for others.
   bool keeps() const { return !flights_.empty(); }
+  bool keeps(const SegmentPass& p) const { return activations_.contains(p.segment.tower); }
   const InFlight& flight(int chunk) const { return flights_[index(chunk)]; }
   /// Whether the stream that leaves a segment is made again where it is needed.
-  bool stream_dropped(SegmentNumber leaves) const { return activations_.stream_dropped[index(leaves.segment)]; }
+  bool stream_dropped(SegmentNumber leaves) const { return activations_.at(leaves.tower).stream_dropped[index(leaves.segment)]; }
   const Writers& writers(int unit) const { return writers_.at(unit); }
   /// Whether gradients of weights read a kept value of this name.
   bool waits(const std::string& name) const { return waits_.contains(name); }
@@ -88,12 +92,13 @@ class StepPasses {
 
   std::string stream_name(const Passes& passes, const SegmentPass& p, SegmentNumber leaves) const;
   std::string made_again_name(const Segment& segment, const ValueInfo& v) const;
-  std::string boundary_name(Boundary what, int chunk) const;
+  std::string boundary_name(const Passes& passes, Boundary what, const SegmentPass& p) const;
 
   std::map<int, std::map<std::string, TensorRef>> waiting_gradients = {};  ///< by unit: tensors whose gradient backward passes have written
   std::vector<Meeting> at_end = {};  ///< with the other end of the pipeline, which come after all that goes there
 
  private:
+  void add_trained(Passes& passes, int tower);
   /// A backward pass and what of it comes later, which `weights` gets.
   void add_parted(Passes& passes, Events& weights, SegmentNumber segment);
   /// What the passes for weights read of those before them.
@@ -103,7 +108,7 @@ class StepPasses {
 
   const Frame& frame_;
   Events all_;
-  ActivationPlan activations_ = {};
+  std::map<int, ActivationPlan> activations_ = {};  // by tower that trains
   std::vector<PipelinePhase> order_ = {};
   std::vector<InFlight> flights_ = {};   // by chunk
   std::map<int, Writers> writers_ = {};  // by unit

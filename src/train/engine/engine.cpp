@@ -395,6 +395,11 @@ StepReport Engine::evaluate(const EvaluationPass& pass) {
   return report;
 }
 
+std::optional<double> Engine::loss_of(std::string_view tower) const {
+  const std::span<const StepReport> report = host_values<StepReport>(fmt::format("{}.report", tower));
+  return report.empty() ? std::nullopt : std::optional(report.front().loss);
+}
+
 std::vector<GroupLoss> Engine::group_losses() const {
   std::vector<GroupLoss> losses;
   for (const kernels::GroupTotals& group : host_values<kernels::GroupTotals>("group_losses"))

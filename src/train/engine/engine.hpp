@@ -187,6 +187,8 @@ class Engine {
   double learning_rate() const { return learning_rate_; }
   /// Mean loss over the targets of micro-batches of weight 1, in this pass and the passes that it continues.
   StepReport evaluate(const EvaluationPass& pass);
+  /// Loss of a tower beside the model in the last step, over all ranks; none without it.
+  std::optional<double> loss_of(std::string_view tower) const;
   /// Losses of each token group in the last step or evaluation, over all ranks; empty without groups.
   std::vector<GroupLoss> group_losses() const;
   /// Router statistics of the last step or evaluation, over all ranks; none without experts.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 
+#include "model/towers/towers.hpp"
 #include "optimizer/state.hpp"
 
 namespace tessera {
@@ -38,11 +39,17 @@ void require_same_groups(const Deck& deck, const std::vector<Parameter>& table, 
 
 bool is_own(std::string_view group) { return group == sign_error_group || group == mean_sign_error_group; }
 
+/// A run may begin or end to have them.
+bool is_of_tower(std::string_view group) {
+  return std::ranges::any_of(tower_rows(), [&](const TowerRow* row) { return row->name == group; });
+}
+bool has_prefix_of_tower(std::string_view tensor) { return is_of_tower(tensor.substr(0, tensor.find('.'))); }
+
 /// What one optimizer keeps means nothing to another.
 void require_same_optimizer(const OptimizerKeys& keys, const io::CheckpointReader& reader) {
   const std::vector<std::string_view> groups = state_groups(keys);
   std::vector<std::string> there = reader.layout().groups;
-  std::erase_if(there, is_own);
+  std::erase_if(there, [](const std::string& group) { return is_own(group) || is_of_tower(group); });
   if (has_weights_alone(reader) || std::ranges::equal(there, groups)) return;
   fail(ExitCode::checkpoint,
        "{} holds the state of another optimizer: {}; optimizer.type = \"{}\" keeps {}. Set the optimizer that saved it (`tessera inspect` "
@@ -58,6 +65,7 @@ bool has_weights_alone(const io::CheckpointReader& reader) {
 
 void require_same_model(const std::vector<Parameter>& table, const io::CheckpointReader& reader) {
   for (const Parameter& p : table) {
+    if (!p.tower.empty()) continue;
     const io::CheckpointTensor* found = reader.find(p.name);
     if (!found && p.adapter && has_weights_alone(reader)) continue;
     if (!found)
@@ -69,7 +77,7 @@ void require_same_model(const std::vector<Parameter>& table, const io::Checkpoin
   }
   if (reader.layout().tensors.size() != table.size())
     for (const auto& t : reader.layout().tensors)
-      if (std::none_of(table.begin(), table.end(), [&](const Parameter& p) { return p.name == t.name; }))
+      if (!has_prefix_of_tower(t.name) && std::none_of(table.begin(), table.end(), [&](const Parameter& p) { return p.name == t.name; }))
         fail(ExitCode::checkpoint, "{} holds another model: its tensor {} ({}) is not in this deck's model. Check the deck's [model].",
              reader.folder(), t.name, t.shape.str());
 }

@@ -68,10 +68,13 @@ SavedLayout saved_layout(std::span<const Holding> holdings, std::span<const std:
   std::vector<int> all(static_cast<std::size_t>(shards));
   std::iota(all.begin(), all.end(), 0);
   std::map<std::string, std::size_t> tensors;  // by name
-  for (const Holding& holding : holdings) {
-    std::vector<int>& numbers = saved.units.emplace_back();
+  for (const Holding& holding : holdings) saved.units.emplace_back(holding.layout->units.size(), -1);
+  const auto add = [&](std::size_t h, bool of_towers) {
+    const Holding& holding = holdings[h];
+    std::vector<int>& numbers = saved.units[h];
     for (std::size_t u = 0; u < holding.layout->units.size(); ++u) {
       const Unit& unit = holding.layout->units[u];
+      if (unit.tower.empty() == of_towers) continue;
       const std::vector<int> holders = holding.shards[u] == all ? std::vector<int>() : holding.shards[u];
       // A unit that holdings share between them is one.
       const auto shared = std::ranges::find_if(checkpoint.units, [&](const io::CheckpointUnit& known) {
@@ -79,7 +82,7 @@ SavedLayout saved_layout(std::span<const Holding> holdings, std::span<const std:
       });
       const int number = static_cast<int>(shared - checkpoint.units.begin());
       if (shared != checkpoint.units.end()) {
-        numbers.push_back(number);
+        numbers[u] = number;
         continue;
       }
       bool saves = false;
@@ -92,13 +95,16 @@ SavedLayout saved_layout(std::span<const Holding> holdings, std::span<const std:
         pieces.push_back({number, slot.offset, slot.box});
         saves = true;
       }
-      numbers.push_back(saves ? number : -1);
       if (!saves) continue;
+      numbers[u] = number;
       checkpoint.units.push_back({unit.name, unit.elements, holders});
       if (!groups_of) continue;
       if (const std::vector<int> those = groups_of(unit).elements; those.size() < groups.size()) checkpoint.units.back().groups = those;
     }
-  }
+  };
+  // Weights come first: what saves of weights alone leave out stands behind them.
+  for (const bool of_towers : {false, true})
+    for (std::size_t h = 0; h < holdings.size(); ++h) add(h, of_towers);
   if (groups_of) add_lines(saved, holdings, groups_of, all);
   name_apart(checkpoint.units);
   return saved;

@@ -101,7 +101,7 @@ void ModelState::write(const Held& held, std::int64_t begin, std::int64_t n, con
 
 void ModelState::draw(const Held& held, const Piece& piece) const {
   const auto seed = static_cast<std::uint64_t>(plan_.request.deck.run.seed);
-  const Parameter& p = parameter_of(piece);
+  const Parameter p = of_model(parameter_of(piece));
   const std::uint64_t stream = stream_of(p);
   const auto runs = [&](std::int64_t at, float* to, std::int64_t n, const auto& make) {
     for_each_run(plan_.layout(), unit_of(held), part_of(piece, at, n), [&](const NaturalRun& run) {
@@ -145,11 +145,11 @@ void ModelState::set(const std::function<void(const Parameter&, std::int64_t, st
   for (const Held& held : plan_.schedule.state) clear(held);  // the gaps between tensors too
   wait_for_device(plan_.schedule.shape.backend);
   for (const Held& held : plan_.schedule.state) {
-    if (held.group != master_group) continue;
+    if (!is_of_weights(held)) continue;
     for (const Piece& piece : pieces_in(unit_of(held), held.elements.begin, held.elements.end))
       write(held, piece.unit_offset, piece.elements, [&](std::int64_t at, std::span<float> out) {
         for_each_run(plan_.layout(), unit_of(held), part_of(piece, at, std::ssize(out)), [&](const NaturalRun& run) {
-          value(parameter_of(piece), run.tensor_offset,
+          value(of_model(parameter_of(piece)), run.tensor_offset,
                 out.subspan(static_cast<std::size_t>(run.unit_offset - at), static_cast<std::size_t>(run.elements)));
         });
       });
@@ -161,15 +161,16 @@ void ModelState::read(const WeightSource& source) const {
   for (const Held& held : plan_.schedule.state) clear(held);  // the gaps between tensors too
   wait_for_device(plan_.schedule.shape.backend);
   for (const Held& held : plan_.schedule.state) {
-    if (held.group != master_group) continue;
+    if (!is_of_weights(held)) continue;
     for (const Piece& piece : pieces_in(unit_of(held), held.elements.begin, held.elements.end)) {
-      if (!source.has(parameter_of(piece))) {
+      const Parameter p = of_model(parameter_of(piece));
+      if (!source.has(p)) {
         draw(held, piece);
         continue;
       }
       leave_if_stopped();
       write(held, piece.unit_offset, piece.elements, [&](std::int64_t at, std::span<float> out) {
-        source.read(parameter_of(piece), slot_of(held, piece).box, piece.slot_offset + (at - piece.unit_offset), out);
+        source.read(p, slot_of(held, piece).box, piece.slot_offset + (at - piece.unit_offset), out);
       });
     }
   }
@@ -183,7 +184,7 @@ void ModelState::load(const io::CheckpointReader& reader) const {
   values_.load(reader);
   for (const Held& held : plan_.schedule.state) {
     leave_if_stopped();
-    if (has_weights_alone(reader) && held.group != master_group)
+    if (has_weights_alone(reader) && !is_of_weights(held))
       clear(held);
     else
       load_held(held, reader);
@@ -225,7 +226,11 @@ void ModelState::load_own(const Held& held, const io::CheckpointReader& reader) 
 void ModelState::load_held(const Held& held, const io::CheckpointReader& reader) const {
   if (held.own) return load_own(held, reader);
   if (held.of != kernels::Extent::element) return load_lines(held, reader);
-  const int saved = same_unit(plan_.layout(), unit_of(held), held.group, reader);
+  // A tower that the checkpoint does not have begins with its weights.
+  const std::string& tower = unit_of(held).tower;
+  const bool begins = !tower.empty() && std::ranges::find(reader.layout().groups, held.group) == reader.layout().groups.end();
+  const std::string group = begins ? std::string(master_group) : held.group;
+  const int saved = begins ? -1 : same_unit(plan_.layout(), unit_of(held), group, reader);
   if (saved >= 0)
     return write(held, held.elements.begin, held.elements.size(), [&](std::int64_t at, std::span<float> out) {
       reader.read_unit(held.group, saved, at, out);
@@ -235,18 +240,18 @@ void ModelState::load_held(const Held& held, const io::CheckpointReader& reader)
   clear(held);
   wait_for_device(plan_.schedule.shape.backend);
   for (const Piece& piece : pieces_in(unit_of(held), held.elements.begin, held.elements.end)) {
-    const io::CheckpointTensor* tensor = reader.find(held.group, parameter_of(piece).name);
+    const io::CheckpointTensor* tensor = reader.find(group, begins ? of_model(parameter_of(piece)).name : parameter_of(piece).name);
     if (!tensor) {
-      if (held.group == master_group) draw(held, piece);
+      if (is_of_weights(held)) draw(held, piece);
       continue;  // what it did not train begins with no moments
     }
     write(held, piece.unit_offset, piece.elements, [&](std::int64_t at, std::span<float> out) {
       const Box& box = slot_of(held, piece).box;
       const std::int64_t first = piece.slot_offset + (at - piece.unit_offset);
-      reader.read_box(held.group, *tensor, box, out, first);
+      reader.read_box(group, *tensor, box, out, first);
       if (const std::int64_t bad = io::first_not_finite(out); bad >= 0)
         fail_of_value(
-            reader, fmt::format("{} of {}, element {} of the tensor, is {}", held.group, tensor->name,
+            reader, fmt::format("{} of {}, element {} of the tensor, is {}", group, tensor->name,
                                 element_around(box, first + bad, tensor->shape), io::text_not_finite(out[static_cast<std::size_t>(bad)])));
     });
   }
@@ -293,9 +298,10 @@ SavedLayout ModelState::saved() const {
   }
   std::vector<std::string_view> groups = state_groups(request.deck.optimizer);
   for (const Held& held : plan_.schedule.state)
-    if (held.own && std::ranges::find(groups, held.group) == groups.end()) groups.push_back(held.group);
+    if ((held.own || !unit_of(held).tower.empty()) && std::ranges::find(groups, held.group) == groups.end()) groups.push_back(held.group);
   const std::vector<ChosenOptimizer> optimizers = chosen_optimizers(request.deck.optimizer);
   const auto groups_of = [&](const Unit& unit) {
+    if (!unit.tower.empty()) return GroupsOfUnit{.elements = {static_cast<int>(std::ranges::find(groups, unit.tower) - groups.begin())}};
     GroupsOfUnit numbers{.elements = {0}};
     const ChosenOptimizer& optimizer = *std::ranges::find(optimizers, unit.optimizer, &ChosenOptimizer::name);
     for (int g = 1; unit.learns() && g < static_cast<int>(groups.size()); ++g) {

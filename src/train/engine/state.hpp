@@ -51,6 +51,8 @@ class ModelState {
 
   const Unit& unit_of(const Held& held) const { return plan_.layout().units[static_cast<std::size_t>(held.unit)]; }
   const Parameter& parameter_of(const Piece& piece) const { return plan_.layout().table[static_cast<std::size_t>(piece.parameter)]; }
+  /// The model's weights, or those of a tower beside it.
+  bool is_of_weights(const Held& held) const { return held.group == master_group || !unit_of(held).tower.empty(); }
   const Slot& slot_of(const Held& held, const Piece& piece) const { return unit_of(held).slots[static_cast<std::size_t>(piece.slot)]; }
   /// A piece of the weights from the deck's seed, where it was zero before.
   void draw(const Held& held, const Piece& piece) const;

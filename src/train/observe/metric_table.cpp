@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "model/towers/towers.hpp"
 #include "train/observe/memory_use.hpp"
 #include "train/observe/step_breakdown.hpp"
 
@@ -69,6 +70,10 @@ Figure samples_of_files(const StepEnd&, const RunParts& run) {
   if (!is_mixture(run)) return {};
   return run.data.served(run.engine.run_values().sample_cursor);
 }
+Figure reference_loss(const StepEnd&, const RunParts& run) {
+  if (const std::optional<double> loss = run.engine.loss_of(reference_tower.name)) return *loss;
+  return {};
+}
 Figure losses(const StepEnd&, const RunParts& run) {
   if (!is_mixture(run)) return {};
   return loss_of_files(run);
@@ -86,6 +91,8 @@ constexpr Metric table[] = {
     {"step", "", MetricOf::any, figure<&StepFigures::step>, "Steps that are done; in a step's row with that one."},
     {"time", "s", MetricOf::any, nullptr, "When the row was written, since the begin of 1970 in UTC.", {.name = "last_row_time_seconds"}},
     {"loss", "nats a token", MetricOf::step, figure<&StepFigures::loss>, "Mean over the batch's targets, by their weights."},
+    {"reference_loss", "nats a token", MetricOf::step, reference_loss,
+     "With reference.model: the same of the reference, on the same batch."},
     {"grad_norm", "", MetricOf::step, figure<&StepFigures::grad_norm>, "Of the whole gradient, before clipping."},
     {"lr", "", MetricOf::step, figure<&StepFigures::learning_rate>, "The step's learning rate.", {.name = "learning_rate"}},
     {"tokens_per_second", "tokens/s", MetricOf::step, figure<&StepFigures::tokens_per_second>, "Of all ranks, without padding."},

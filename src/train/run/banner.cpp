@@ -13,6 +13,7 @@
 #include "model/record/flops.hpp"
 #include "model/table/frozen.hpp"
 #include "model/table/lora.hpp"
+#include "model/towers/towers.hpp"
 #include "optimizer/groups.hpp"
 #include "schedule/build/micro_batches.hpp"
 #include "schedule/build/pipeline_order.hpp"
@@ -33,7 +34,7 @@ struct PlanLine {
 
 void add_tensors(std::vector<PlanLine>& lines, const BannerFacts& f) {
   const Deck& deck = f.parsed.deck;
-  const std::vector<Parameter>& table = f.engine.layout().table;
+  const std::vector<Parameter> table = f.engine.layout().model_table();
   const auto add = [&](const char* name, const std::string& text, bool brief = true) {
     if (!text.empty()) lines.push_back({fmt::format("{:11} {}", name, text), brief});
   };
@@ -42,6 +43,7 @@ void add_tensors(std::vector<PlanLine>& lines, const BannerFacts& f) {
   add("lora", describe_lora(deck.model, table));
   add("fp8", describe_fp8(table, deck.precision));
   add("frozen", describe_frozen(table));
+  add("towers", describe_towers(deck));
   for (const std::string& line : describe_groups(deck.optimizer, table)) add("optimizer", line, false);
 }
 

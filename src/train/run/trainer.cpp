@@ -361,7 +361,7 @@ class Training {
   /// What would be refused only after the training. `kept`: where the model's small files are.
   void warn_of_adapter(const std::string& kept) const {
     if (deck_.model.lora.rank == 0) return;
-    if (const std::string why = adapter_fault(deck_, engine_->layout().table, kept); !why.empty())
+    if (const std::string why = adapter_fault(deck_, engine_->layout().model_table(), kept); !why.empty())
       warning(
           "`tessera consolidate --adapter` will refuse this run: {}. Without --adapter it writes the whole model, with the adapter in its "
           "weights. For an adapter of its own choose other lora.targets.",

@@ -144,6 +144,11 @@ void Saver::next(double seconds, double stalled) {
     std::erase_if(layout_.tensors, [&](const io::CheckpointTensor& tensor) { return !layout_.lies_in(tensor, 0); });
     std::erase_if(layout_.units, [](const io::CheckpointUnit& unit) { return !unit.lies_in(0); });
     for (io::CheckpointUnit& unit : layout_.units) unit.groups.clear();
+    // A tower beside the model may be all that no step changes.
+    const auto is_constant = [&](const io::CheckpointUnit& unit) {
+      return !unit.holders.empty() && unit.holders.front() >= world_.ranks();
+    };
+    if (std::ranges::none_of(layout_.units, is_constant)) layout_.shards = world_.ranks(), layout_.files = files_;
   }
   start();
   stalled_ = stalled + now_seconds() - begin;

@@ -201,7 +201,7 @@ NOT_DRAWN = {
 }
 
 # What decides a run's numbers beside the keys of its identity, which the schema marks: a plain layout keeps it, and a resume.
-KEPT = ("data.train", "data.validation", "data.bin_ids", "data.epochs", "evaluate.every", "evaluate.batches", "precision.gradients", "topology.share_gpu")
+KEPT = ("data.train", "data.validation", "data.bin_ids", "data.epochs", "evaluate.every", "evaluate.batches", "precision.gradients", "topology.share_gpu", "reference.model")
 
 # With zero.quantized_weights these too: which weights are rounded.
 KEPT_IN_BLOCKS = ("zero.stage", "zero.param_persistence_threshold")

@@ -17,7 +17,7 @@ FAR = {'"bf16"': 0.5, '"fp8"': 1.5}
 ROUNDING = 4  # times what a millionth of an update makes: so much may be rounding
 STATUSES = (2, 3, 4, 5, 6)  # of ExitCode: those of a run that is refused before its first step
 OUT_OF_WAYS = 8  # and that of a run whose guards have come to their limit
-FIGURES = ("val_loss", "targets", "document_squares", "dropped", "expert_load", "router_balance", "router_z", "samples_of_files", "targets_of_files", "loss_of_files")
+FIGURES = ("val_loss", "reference_loss", "targets", "document_squares", "dropped", "expert_load", "router_balance", "router_z", "samples_of_files", "targets_of_files", "loss_of_files")
 OF_RUN = {"metrics.jsonl", "events.jsonl", "profile.json", "metrics.csv", "tensorboard", "deck.toml", "plan.txt", "run.lock", "checkpoints",
           "weights", "trace", "tokenizer", "neighbours.json", "samples.jsonl"}
 
@@ -136,6 +136,7 @@ class Trial:
             if used != planned:
                 raise Fault("bytes used and planned", f"{used} used, {planned} planned\n{said}")
         self.look_at_plan(name, deck, said)
+        self.look_at_reference(name, deck)
         losses = self.folder.losses(name)
         if not losses or any(not math.isfinite(x) for values in losses.values() for x in values):
             raise Fault("losses that are not finite", str(losses))
@@ -157,6 +158,16 @@ class Trial:
         if (every := int(self.schema.value(deck, "checkpoint.weights_every"))) and any(step % every == 0 for step in losses):
             if not glob.glob(os.path.join(self.folder.run(name), "weights", "step-*")):
                 raise Fault("no weights were saved")
+
+    def look_at_reference(self, name, deck):
+        """At the first step of a run the reference is the model, but for what rounds the model's weights alone."""
+        rows = {row["step"]: row for row in self.folder.metrics(name) if "loss" in row}
+        wanted = self.schema.value(deck, "reference.model") != '"none"'
+        if any(("reference_loss" in row) != wanted for row in rows.values()):
+            raise Fault("rows with a reference_loss", str(rows))
+        rounds = self.schema.value(deck, "precision.fp8") != '"none"' or self.schema.value(deck, "zero.quantized_weights") == "true"
+        if wanted and 1 in rows and not rounds and rows[1]["reference_loss"] != rows[1]["loss"]:
+            raise Fault("the reference's first loss", f"{rows[1]['reference_loss']} instead of {rows[1]['loss']}")
 
     def look_at_plan(self, name, deck, said):
         """`tessera plan` says the bytes that rank 0 has, for as many threads. What is as large as memory allows it cannot know."""
