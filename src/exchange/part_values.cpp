@@ -72,10 +72,10 @@ void read_pairs(const io::SafetensorsModel& model, const FileTensor& tensor, con
     const Box ours = outside(inner, box);
     const std::int64_t columns = ours.elements() / ours.count[0];
     for (std::int64_t row = ours.start[0], left = ours.count[0]; left > 0;) {
-      const auto [n, apart] = part.apart(row, left);
+      const auto [n, deinterleaved] = part.deinterleaved(row, left);
       Box run = ours;
       run.start[0] = row, run.count[0] = n;
-      read_part(model, tensor, apart, run, 0, out.first(static_cast<std::size_t>(n * columns)));
+      read_part(model, tensor, deinterleaved, run, 0, out.first(static_cast<std::size_t>(n * columns)));
       out = out.subspan(static_cast<std::size_t>(n * columns));
       row += n, left -= n;
     }

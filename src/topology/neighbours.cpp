@@ -125,7 +125,8 @@ Neighbours::Neighbours(const World& world) : channel_(std::make_unique<Channel>(
   const std::vector<int> keepers = keepers_of(nodes);
   keeper_ = keepers[static_cast<std::size_t>(rank_)];
   kept_ = static_cast<int>(std::ranges::find(keepers, rank_) - keepers.begin());
-  for (std::size_t rank = 0; rank < nodes.size(); ++rank) apart_ = apart_ && nodes[rank] != nodes[static_cast<std::size_t>(keepers[rank])];
+  for (std::size_t rank = 0; rank < nodes.size(); ++rank)
+    on_other_nodes_ = on_other_nodes_ && nodes[rank] != nodes[static_cast<std::size_t>(keepers[rank])];
   channel_->comm = OwnedComm(duplicate(world.handles().world.get()));
   channel_->limit = {.seconds = world.options().collective_timeout_seconds,
                      .peers = &world.handles().peers,

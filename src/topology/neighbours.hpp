@@ -39,7 +39,7 @@ class Neighbours {
   int keeper() const { return keeper_; }  ///< of what this rank has
   int kept() const { return kept_; }      ///< whose this rank keeps
   /// Whether each rank's keeper is on another node.
-  bool apart() const { return apart_; }
+  bool on_other_nodes() const { return on_other_nodes_; }
 
   /// Collective, one call at a time: sends this rank's to its keeper, and takes those of whom it keeps. What the functions throw is thrown
   /// when all bytes have gone and come: no other rank waits for this one. Error(lost) where a rank is.
@@ -61,7 +61,7 @@ class Neighbours {
   struct Channel;
   std::unique_ptr<Channel> channel_;
   int rank_ = 0, keeper_ = 0, kept_ = 0;
-  bool apart_ = true;
+  bool on_other_nodes_ = true;
 };
 
 }  // namespace tessera

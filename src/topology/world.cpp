@@ -289,7 +289,7 @@ int World::finish(int status) {
 void World::abort_all(ExitCode code, const std::string& message) const {
   int status = code == ExitCode::ok ? static_cast<int>(ExitCode::internal) : static_cast<int>(code);
   ExitTimer timer(abort_grace_seconds, [status] { end_process(status); });
-  if (handles_ && !handles_->peers.take_floor(status)) {
+  if (handles_ && !handles_->peers.become_speaker(status)) {
     // Another rank has spoken and ends us; should it not manage to, we follow with the status of the first of this node.
     leave_end_report_to_others();
     std::this_thread::sleep_for(std::chrono::duration<double>(abort_grace_seconds / 2));

@@ -64,15 +64,15 @@ void check_longrope(Draft& draft) {
 void check_turned(Draft& draft) {
   const ModelKeys& m = draft.deck.model;
   if (!draft.good({"model.head_dim", "model.rotary_fraction"})) return;
-  const std::int64_t turned = rotated_features(m);
-  if (m.rotary_fraction != 1 && (turned < 2 || turned % 2 != 0))
+  const std::int64_t rotated = rotated_features(m);
+  if (m.rotary_fraction != 1 && (rotated < 2 || rotated % 2 != 0))
     return draft.fault({"model.rotary_fraction", "model.head_dim"},
                        fmt::format("model.rotary_fraction {} of {} features of a head makes {} (rounded down), and features are rotated in "
                                    "pairs; set a fraction that makes an even number of them",
-                                   shortest(m.rotary_fraction), m.head_dim, turned));
-  if (m.rope_scaling == RopeMode::dynamic && turned <= 2)
+                                   shortest(m.rotary_fraction), m.head_dim, rotated));
+  if (m.rope_scaling == RopeMode::dynamic && rotated <= 2)
     draft.fault({"model.head_dim", "model.rope_scaling"},
-                turned == m.head_dim
+                rotated == m.head_dim
                     ? "dynamic scaling raises the base to a power of head_dim / (head_dim - 2); set model.head_dim to 4 or more"
                     : "dynamic scaling raises the base to a power of n / (n - 2), with n rotated features of a head, and n is 2 here; set "
                       "model.rotary_fraction or model.head_dim so that n is 4 or more");

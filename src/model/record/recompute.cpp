@@ -274,7 +274,7 @@ ActivationPlan plan_activations(const std::vector<Segment>& segments, const Reco
   return plan;
 }
 
-bool one_stands_for_all(const std::vector<Segment>& segments) {
+bool representatives_have_all_calls(const std::vector<Segment>& segments) {
   const auto calls_of = [](const Segment& segment) {
     const std::string layer = fmt::format("layers.{}.", segment.layer);
     std::set<std::string> names;

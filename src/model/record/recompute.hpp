@@ -57,8 +57,8 @@ struct LevelCost {
   int calls = 0;           ///< the same in calls of kernels
   std::int64_t bytes = 0;  ///< kept for the backward pass
 };
-/// Whether no segment of a layer makes a call in its backward text that the one which stands for its kind in recompute_levels() lacks.
-bool one_stands_for_all(const std::vector<Segment>& segments);
+/// Whether the segment that represents its kind in recompute_levels() makes all backward calls of the others of that kind.
+bool representatives_have_all_calls(const std::vector<Segment>& segments);
 /// Levels worth a choice, cheapest first: each keeps fewer bytes than all that cost less. The first drops nothing.
 std::vector<LevelCost> recompute_levels(const std::vector<Segment>& segments, const std::set<std::string>& keep);
 /// "nothing", "mlp.gate_up and attention.qkv", "all, with a kept stream every 2 layers"

@@ -56,7 +56,7 @@ Box TensorPart::of_theirs(const Box& box_of_ours) const {
   return theirs;
 }
 
-std::pair<std::int64_t, TensorPart> TensorPart::apart(std::int64_t row, std::int64_t rows) const {
+std::pair<std::int64_t, TensorPart> TensorPart::deinterleaved(std::int64_t row, std::int64_t rows) const {
   const std::int64_t half = pairs_of / 2, head = row / pairs_of, second = row % pairs_of / half;
   TensorPart part = *this;
   part.pairs_of = 0, part.step = 2;

@@ -24,7 +24,7 @@ struct TensorPart {
   /// Elements of ours have the order of theirs.
   bool in_order() const { return !turned && step == 1 && pairs_of == 0; }
   /// Of rows [row, row + rows) of ours those from `row` on that lie two apart in theirs, and a part that reads them so.
-  std::pair<std::int64_t, TensorPart> apart(std::int64_t row, std::int64_t rows) const;
+  std::pair<std::int64_t, TensorPart> deinterleaved(std::int64_t row, std::int64_t rows) const;
   /// The box of theirs around a box of ours.
   Box of_theirs(const Box& box_of_ours) const;
 };

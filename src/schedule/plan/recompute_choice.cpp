@@ -192,7 +192,7 @@ RecomputeChoices::RecomputeChoices(const BuildRequest& request) : stage(request.
   if (const Layout all = make_layout(parameter_table(request.deck.model), 1, 0); std::ranges::any_of(all.units, &Unit::frozen)) {
     std::erase_if(segments, [&](const Segment& segment) { return segment.layer >= 0 && stage.chunk_of(segment.layer) < 0; });
     leave_frozen(segments, all, segments_at_the_bottom(segments, stage));
-    bounded = one_stands_for_all(segments);
+    bounded = representatives_have_all_calls(segments);
     // Layers without a backward pass keep nothing.
     const auto lowest = std::ranges::find_if(segments, [](const Segment& segment) { return !segment.backward.empty(); });
     Range& bottom = stage.layers.front();

@@ -18,13 +18,13 @@ constexpr std::int64_t piece_minimum = 32 << 10;  // bytes
 constexpr std::int64_t count_limit = 1 << 30;     // MPI counts are ints
 constexpr int rotate_tag = 0;
 
-/// Blocks of `count` elements, `times` of them `apart` elements from each other; copies of it stand `stride` elements apart.
+/// Blocks of `count` elements, `times` of them `spacing` elements from each other; copies of it stand `stride` elements apart.
 class MatrixType {
  public:
-  MatrixType(DType dtype, std::int64_t count, std::int64_t times, std::int64_t apart, std::int64_t stride) {
+  MatrixType(DType dtype, std::int64_t count, std::int64_t times, std::int64_t spacing, std::int64_t stride) {
     const auto element = static_cast<std::int64_t>(size_of(dtype));
     MPI_Datatype blocks = MPI_DATATYPE_NULL;
-    MPI_CHECK(MPI_Type_create_hvector(static_cast<int>(times), static_cast<int>(count), static_cast<MPI_Aint>(apart * element),
+    MPI_CHECK(MPI_Type_create_hvector(static_cast<int>(times), static_cast<int>(count), static_cast<MPI_Aint>(spacing * element),
                                       mpi_type(dtype), &blocks));
     MPI_CHECK(MPI_Type_create_resized(blocks, 0, static_cast<MPI_Aint>(stride * element), &type_));
     MPI_CHECK(MPI_Type_commit(&type_));

@@ -31,44 +31,44 @@ class SharedCommunicator final : public Communicator {
   std::string path() const override { return "shared memory"; }
 
   void all_gather(void* recv, const void* send, std::int64_t count, DType dtype, std::int64_t stride, const kernels::Context&) override {
-    std::int64_t element = bytes_of(dtype), block = count * element, apart = stride == 0 ? block : stride * element;
+    std::int64_t element = bytes_of(dtype), block = count * element, block_stride = stride == 0 ? block : stride * element;
     auto* to = static_cast<std::byte*>(recv);
     const auto* from = static_cast<const std::byte*>(send);
     bool direct = begin({.kind = CallKind::all_gather, .dtype = dtype, .count = count, .stride = stride}, send, block);
     if (direct) {
-      each_peer([&](int r) { copy_block(to + r * apart, rounds_.resolve(r), static_cast<std::size_t>(block)); });
-      copy_own(to + rank() * apart, from, block);
+      each_peer([&](int r) { copy_block(to + r * block_stride, rounds_.resolve(r), static_cast<std::size_t>(block)); });
+      copy_own(to + rank() * block_stride, from, block);
       rounds_.pass();
       return;
     }
     each_chunk(block, window_elements(1), [&](std::int64_t at, std::int64_t bytes) {
       std::memcpy(rounds_.window(), from + at, static_cast<std::size_t>(bytes));
       rounds_.pass();
-      each_peer([&](int r) { std::memcpy(to + r * apart + at, rounds_.window(r), static_cast<std::size_t>(bytes)); });
+      each_peer([&](int r) { std::memcpy(to + r * block_stride + at, rounds_.window(r), static_cast<std::size_t>(bytes)); });
     });
-    copy_own(to + rank() * apart, from, block);
+    copy_own(to + rank() * block_stride, from, block);
   }
 
   void reduce_scatter(void* recv, const void* send, std::int64_t count, DType dtype, std::int64_t stride, bool accumulate,
                       const kernels::Context&) override {
     require_reducible(dtype);
-    std::int64_t element = bytes_of(dtype), apart = (stride == 0 ? count : stride) * element;
+    std::int64_t element = bytes_of(dtype), block_stride = (stride == 0 ? count : stride) * element;
     const auto* from = static_cast<const std::byte*>(send);
     bool direct = begin({.kind = CallKind::reduce_scatter, .dtype = dtype, .count = count, .stride = stride}, send,
-                        apart * (size() - 1) + count * element);
+                        block_stride * (size() - 1) + count * element);
     if (direct) {
-      for (int r = 0; r < size(); ++r) source(r) = rounds_.resolve(r) + rank() * apart;
-      source(rank()) = from + rank() * apart;
+      for (int r = 0; r < size(); ++r) source(r) = rounds_.resolve(r) + rank() * block_stride;
+      source(rank()) = from + rank() * block_stride;
       reduce_in_order(recv, sources_.data(), size(), count, dtype, Reduction::sum, accumulate);
       rounds_.pass();
       return;
     }
     each_chunk(count, window_elements(element) / size(), [&](std::int64_t at, std::int64_t n) {
       std::size_t part = static_cast<std::size_t>(n * element);
-      each_peer([&](int r) { std::memcpy(rounds_.window() + r * part, from + r * apart + at * element, part); });
+      each_peer([&](int r) { std::memcpy(rounds_.window() + r * part, from + r * block_stride + at * element, part); });
       rounds_.pass();
       for (int r = 0; r < size(); ++r) source(r) = rounds_.window(r) + rank() * part;
-      source(rank()) = from + rank() * apart + at * element;
+      source(rank()) = from + rank() * block_stride + at * element;
       reduce_in_order(static_cast<std::byte*>(recv) + at * element, sources_.data(), size(), n, dtype, Reduction::sum, accumulate);
     });
   }

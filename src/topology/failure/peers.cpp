@@ -44,7 +44,7 @@ class Line {
 
 [[noreturn]] void leave_over(const Peers& peers, int lost) {
   constexpr int status = static_cast<int>(ExitCode::lost);
-  if (!peers.take_floor(status)) {  // MPI gives up on many ranks at once: one says it for all
+  if (!peers.become_speaker(status)) {  // MPI gives up on many ranks at once: one says it for all
     leave_end_report_to_others();
     _exit(peers.first_status(status));
   }
@@ -141,11 +141,11 @@ bool Peers::has_ended(int local_rank) const {
   return watched.fd >= 0 && poll(&watched, 1, 0) == 1;
 }
 
-bool Peers::take_floor(int status) const {
+bool Peers::become_speaker(int status) const {
   constexpr double patience_seconds = 2.5;  // with one that says nothing
   const auto ended = [this](int local_rank) { return has_ended(local_rank); };
   if (floor_ && !floor_->take(own_, status, ended, patience_seconds)) return false;
-  if (!watch_ || watch_->take_floor(status)) return true;
+  if (!watch_ || watch_->become_speaker(status)) return true;
   if (floor_) floor_->said();  // by a rank of another node
   return false;
 }

@@ -41,7 +41,7 @@ class Peers {
   void share(NodeFloor* floor, std::atomic<bool>* aborting) { floor_ = floor, aborting_ = aborting; }
   /// Whether this rank is to say why the run ends, with `status`, for all that can be asked: those of its node, and all where there is a
   /// watch. Another one is where this rank ends before has_spoken(). For handlers of signals too. Takes some seconds at most.
-  bool take_floor(int status) const;
+  bool become_speaker(int status) const;
   void has_spoken() const;
   /// Of the first rank of the node that wanted to say why the run ends; `fallback` where that is not known.
   int first_status(int fallback) const;

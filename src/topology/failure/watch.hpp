@@ -32,7 +32,7 @@ class Watch {
   std::string explain(const std::string& wait) { return questions_.explain(wait); }
   /// Whether this rank is to say why the run ends: the first one that asks is, and one of those that wait where that one is lost before it
   /// has said it. All others then know that connections will break. For handlers of signals too. Takes a few seconds at most.
-  bool take_floor(int status) { return floor_.take(status); }
+  bool become_speaker(int status) { return floor_.take(status); }
   /// It has said it: the others may end.
   void has_spoken() { floor_.has_spoken(); }
 

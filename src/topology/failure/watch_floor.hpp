@@ -21,7 +21,7 @@ class WatchFloor {
   bool ending() const { return floor_.load() != Floor::open; }
   /// This thread reads the links from now on.
   void begins_thread();
-  /// What Watch::take_floor and Watch::has_spoken say.
+  /// What Watch::become_speaker and Watch::has_spoken say.
   bool take(int status);
   void has_spoken();
 

@@ -15,8 +15,8 @@ namespace {
 /// Where this rank has one of several copies of a unit's elements, the ranks that have the others; else itself.
 Group holders_of(const BuildRequest& request, const Unit& unit, bool whole) {
   const Axes replicas = axes({Axis::replicate});
-  const Axes apart = contains(unit.owners, Axis::replicate) ? Axes{0} : replicas;
-  return request.group(static_cast<Axes>(whole ? unit.owners | apart : apart));
+  const Axes others = contains(unit.owners, Axis::replicate) ? Axes{0} : replicas;
+  return request.group(static_cast<Axes>(whole ? unit.owners | others : others));
 }
 
 std::string name_of_copy(std::string_view what, const Unit& unit, const Range& range, const Group& holders) {

@@ -108,7 +108,7 @@ MachineProfile machine_of_run(const Deck& deck) {
   return machine;
 }
 
-bool Yardstick::mend(double mfu) {
+bool Yardstick::remeasure(double mfu) {
   if (mfu <= 1 || left_ == 0) return false;
   --left_;
   const double found = again_();

@@ -31,8 +31,8 @@ class Yardstick {
   Yardstick(double rate, std::function<double()> again, int times) : rate_(rate), again_(std::move(again)), left_(times) {}
   double rate() const { return rate_; }
   bool is_peak() const { return is_peak_; }
-  /// A step has reached the share `mfu`. True where that is more than can be and the rate, measured again, is another now.
-  bool mend(double mfu);
+  /// Measures again if a step has reached a share `mfu` that cannot be. True if the rate is another now.
+  bool remeasure(double mfu);
 
  private:
   double rate_;

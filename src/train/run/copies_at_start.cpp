@@ -24,7 +24,7 @@ CopiesAtStart::CopiesAtStart(const World& world, const Deck& deck, Engine& engin
   if (deck_.checkpoint.neighbour_every == 0) return;
   neighbours_.emplace(world_);
   start_together(world_, [&] {
-    if (!neighbours_->apart() && !deck_.checkpoint.allow_same_node)
+    if (!neighbours_->on_other_nodes() && !deck_.checkpoint.allow_same_node)
       fail(ExitCode::environment,
            "checkpoint.neighbour_every: with the ranks {}, some would keep their replicas on the node that they could be lost with. Use "
            "more nodes, of which none has more than half of all ranks, or set checkpoint.neighbour_every=0. "

@@ -86,7 +86,7 @@ Verdict StepLoop::step_after(std::int64_t done) {
   const StepReport report = make_step(done, data_seconds, noted ? &timeline : nullptr);
   const double seconds = now_seconds() - begin;
   StepFigures seen = figures(done + 1, report, seconds);
-  if (!report.not_finite && run_.yardstick.mend(seen.mfu.causal)) {
+  if (!report.not_finite && run_.yardstick.remeasure(seen.mfu.causal)) {
     seen = figures(done + 1, report, seconds);
     observers_.get<ProgressLog>().note(fmt::format("a product reaches {:.0f} GFLOP/s now: the machine was busy when it was measured before",
                                                    run_.yardstick.rate() * 1e-9));

@@ -60,7 +60,7 @@ struct Received {
 
 TEST(Neighbours, BytesPassAndOneThatHasNoneHoldsNobodyUp) {
   Neighbours neighbours(world());
-  EXPECT_EQ(neighbours.apart(), world().place().nodes > 1 && 2 * world().place().local_ranks <= world().ranks());
+  EXPECT_EQ(neighbours.on_other_nodes(), world().place().nodes > 1 && 2 * world().place().local_ranks <= world().ranks());
   for (const int without : {-1, 0}) {
     Sent mine(world().rank());
     Received theirs;

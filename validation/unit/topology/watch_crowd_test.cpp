@@ -181,7 +181,7 @@ constexpr int floor_status = 76;
   const std::unique_ptr<Watch> watch = join(rank, board);
   meet(board, 2);
   if (rank == c.first) {
-    if (!watch->take_floor(floor_status)) _exit(1);
+    if (!watch->become_speaker(floor_status)) _exit(1);
     ++board.took;
     if (!wait_until([&] { return board.wanted >= c.early(); })) _exit(1);
     board.killed = true;
@@ -191,7 +191,7 @@ constexpr int floor_status = 76;
   if (early || c.knows(rank, 2)) {
     if (c.first >= 0 && !wait_until([&] { return early ? board.took > 0 : board.killed.load(); })) _exit(1);
     ++board.wanted;
-    if (watch->take_floor(floor_status)) {
+    if (watch->become_speaker(floor_status)) {
       ++board.took;
       usleep(20000);
       ++board.said;

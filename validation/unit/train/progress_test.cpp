@@ -34,7 +34,7 @@ TEST(Progress, AShareAboveAllIsSaidToBeNone) {
 TEST(Yardstick, APeakIsNeverMeasuredAgain) {
   Yardstick peak(100);
   EXPECT_TRUE(peak.is_peak());
-  EXPECT_FALSE(peak.mend(7.2));
+  EXPECT_FALSE(peak.remeasure(7.2));
   EXPECT_EQ(peak.rate(), 100);
   EXPECT_FALSE(Yardstick(
                    100, [] { return 1.0; }, 1)
@@ -62,8 +62,8 @@ TEST(Yardstick, IsMeasuredAgainWhereStepsReachMore) {
         100, [&] { return c.found.at(measured++); }, c.times);
     for (const double mfu : c.mfu) {
       const double before = yardstick.rate();
-      const bool mended = yardstick.mend(mfu * 100 / before);
-      EXPECT_EQ(mended, yardstick.rate() > before) << c.what;
+      const bool remeasured = yardstick.remeasure(mfu * 100 / before);
+      EXPECT_EQ(remeasured, yardstick.rate() > before) << c.what;
     }
     EXPECT_EQ(yardstick.rate(), c.rate) << c.what;
     EXPECT_EQ(measured, c.measured) << c.what;
