@@ -69,7 +69,7 @@ Rows length_and_batch() {
       together(mapped("use_rslora", boolean, "lora.scaling", "true is \"rslora\"")),
       refused("use_dora", boolean, "false", "DoRA is not in this version; set it to false"),
       refused("lora_target_parameters", any, "", "name experts in lora.targets on the command line (\"experts.*\"), and leave it out"),
-      unneeded("lora_task_type", text, "the loss is that of the next token"),
+      unneeded("lora_task_type", text, "the loss is always of the next token"),
       refused("embedding_learning_rate", real, "",
               "for Unsloth: set 'optimizer.groups=[{ tensors = [\"embedding.*\", \"head.*\"], learning_rate = R }]' on the command line, "
               "and leave it out"),

@@ -103,8 +103,8 @@ class TreeBuilder : public JsonEvents {
     const std::size_t at = position > 0 ? position - 1 : 0;
     if (open_.empty() && !root_.children.empty() && at < text_.size() && (text_[at] == '{' || text_[at] == '[')) {
       add(places_.of(at), "",
-          "another JSON document begins here, and a configuration is the only one of its file: leave the others out (of the commands, "
-          "tokenize alone takes one of several, by --document N)");
+          "another JSON document begins here, but a configuration must be the only one of its file: leave the others out. Only tokenize "
+          "takes one of several (--document N)");
       return false;
     }
     std::string what = reason;  // "parse error at line 3, column 5: syntax error while parsing ..."

@@ -228,7 +228,7 @@ std::vector<Key> model_keys() {
                "layers.3.self_attn.q_proj); or patterns of tensors' names (\"layers.1?.attention.*\", \"experts.*\"). \"all-linear\" is "
                "all of them. [] is all seven of every layer, without experts, which must be named."},
       {MODEL_KEY(lora.modules_to_save), .type = paths, .fallback = "[]", .identity = true, .silent = true,
-       .help = "Modules that are trained whole beside the adapters and saved with them, by the ends of their names as PEFT takes them "
+       .help = "Modules that are trained whole beside the adapters and saved with them. Give the ends of their names, as in PEFT "
                "(\"lm_head\", \"embed_tokens\", \"norm\"), or patterns of tensors' names (\"head.*\")."},
       {MODEL_KEY(lora.scaling), .type = text, .fallback = "\"standard\"", .identity = true, .silent = true,
        .help = "standard divides lora.alpha by the rank. rslora divides it by the rank's square root, which suits large ranks "

@@ -63,7 +63,7 @@ RunTokenizer find_files(const Deck& deck, const std::string& run, const std::str
       found = one;
     else if (!io::may_be_same_tokenizer(one.digest, found.digest))
       fail(ExitCode::usage,
-           "{} (digest {}) differs from {} ({}).{} A run has only one tokenizer: choose another run.output_dir, or the tokenizer or model "
+           "{} (digest {}) differs from {} ({}).{} A run has only one tokenizer. Choose another run.output_dir, or the tokenizer or model "
            "that the run started with.",
            found.source, first_digits(found.digest), one.source, first_digits(one.digest), io::settings_differ(found.digest, one.digest));
     else if (!io::has_tokenizer_settings(found.digest))
