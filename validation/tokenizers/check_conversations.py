@@ -86,7 +86,7 @@ BAD = [
       for key, value in (("functions", [TOOL]), ("thinking", "r"), ("context", "c"), ("prompt", "q"), ("odd", 5), ("history", [["a", "b"]]))),
     (CHATML, {"prompt": "q", "completion": "a", "instruction": ""}, "the object has no string"),
     (CHATML, messages(ASK, SAY, odd=1, other=[2]), "--ignore odd,other"),
-    ("{{ day }}" + CHATML, messages(ASK, SAY, day="D"), 'say day in "chat_template_kwargs"'),
+    ("{{ day }}" + CHATML, messages(ASK, SAY, day="D"), 'put day in "chat_template_kwargs"'),
     (CHATML, messages(ASK, SAY, chat_template_kwargs={"enable_thinking": False}), 'does not read enable_thinking, which "chat_template_kwargs" gives'),
     (CHATML, messages(ASK, SAY, chat_template_kwargs=[1]), '"chat_template_kwargs" is a list, but must be an object'),
     (MARKED, messages(ASK, SAY, tools=[TOOL]), "does not read tools"),

@@ -46,7 +46,7 @@ std::vector<std::string> nearest_names(const std::vector<Parameter>& table, std:
 void require_joined_alike(const std::vector<Parameter>& table, std::string_view key) {
   for (std::size_t i = 1; i < table.size(); ++i)
     if (table[i].joined && table[i].frozen != table[i - 1].frozen)
-      fail(ExitCode::usage, "{}: {} and {} are read by one product, and only {} is frozen. Name both or neither.", key, table[i - 1].name,
+      fail(ExitCode::usage, "{}: one product reads {} and {}, but only {} is frozen. Name both or neither.", key, table[i - 1].name,
            table[i].name, table[i].frozen ? table[i].name : table[i - 1].name);
 }
 

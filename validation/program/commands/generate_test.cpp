@@ -93,7 +93,7 @@ TEST(GenerateCommand, ATextThatCannotBeTokenizedIsRefused) {
     EXPECT_HAS(done.err, words);
   };
   refuse({"--chat", "why?"}, 2, "--chat needs a chat template, but this checkpoint's run has no tokenizer. Give --tokenizer DIR");
-  refuse({"--prompt", "why?"}, 2, "no tokenizer. Give: . Give --tokenizer DIR");
+  refuse({"--prompt", "why?"}, 2, "no tokenizer. Give --tokenizer DIR");
   refuse({"--prompt", "why?", "--tokenizer", scratch / "none"}, 3, "none/tokenizer.json");
   refuse({"--prompt", "\xff"}, 3, "the prompt is not UTF-8");
 }

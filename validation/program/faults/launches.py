@@ -41,7 +41,7 @@ def other_program(folder):
         file.write(b"\0")  # the loader does not read it
     mine = folder.command("other", 1)
     done = launch(({}, mine), ({}, [other] + mine[1:]))
-    refused("another program on rank 1", folder, "other", done, ENVIRONMENT, [f"rank 1 on {HOST}: program file ", f"that rank 0 on {HOST} runs"])
+    refused("another program on rank 1", folder, "other", done, ENVIRONMENT, [f"rank 1 on {HOST}: program file ", f"the same program as rank 0 on {HOST}"])
 
 
 def other_instructions(folder):
@@ -50,7 +50,7 @@ def other_instructions(folder):
 
     done = launch(*ranks("instructions"))
     refused("other instructions on rank 1", folder, "instructions", done, ENVIRONMENT,
-            [f"rank 1 on {HOST}: oneDNN instructions AVX2 and not SSE41", "topology.mixed_processors"])
+            [f"rank 1 on {HOST}: oneDNN instructions AVX2, not SSE41", "topology.mixed_processors"])
     done = launch(*ranks("allowed", topology__mixed_processors=True))
     check("other instructions train where the deck allows it", done.returncode == 0, done.stderr)
     done = launch(*ranks("same-bits", topology__mixed_processors=True, run__reproducible=True))

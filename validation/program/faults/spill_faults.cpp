@@ -58,7 +58,7 @@ TEST_P(SpillFaults, AFlippedByteIsFound) {
     const auto text = error_of_read(file);
     expect_named(text, 3 * block);
     EXPECT_HAS(text, "are not what was written there (XXH3 ");
-    EXPECT_HAS(text, "resume from the last checkpoint");
+    EXPECT_HAS(text, "Resume from the last checkpoint");
     // A part of another block is still good; of this one no byte is given, and a write of a part does not make it good.
     Noise to(block);
     file.wait(file.read(2 * block + 10, to.part(0, 100), "layers.3.adam_m"));

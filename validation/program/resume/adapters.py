@@ -221,7 +221,7 @@ def comes_back(folder, base, adapter):
     for ranks, layout in LAYOUTS:
         name = f"back-{ranks}-" + "-".join(f"{key.split('__')[-1]}{value}" for key, value in layout.items())
         done = folder.train(name, ranks, **still, **layout, lora__init=adapter)
-        check(f"{name}: the log says the adapter", f"and adapter {adapter} (28 tensors" in done.stderr and "rank 4, alpha 6 (scale 1.5), beside 14 matrices" in done.stderr, done.stderr)
+        check(f"{name}: the log says the adapter", f"and adapter {adapter} (28 tensors" in done.stderr and "rank 4, alpha 6 (scale 1.5), on 14 matrices" in done.stderr, done.stderr)
         check(f"{name}: the adapter's bytes", tensors_of(consolidate(folder, of_step(folder, name, 1), name + "-a", "--adapter")) == want)
         check(f"{name}: the model's bytes", tensors_of(base) == {**tensors_of(base), **of_base(folder, of_step(folder, name, 1), name)})
     drawn = {}

@@ -63,7 +63,7 @@ def spikes(folder, data):
     said = folder.train("back", 1, **back)
     text = said.stderr + said.stdout
     begun = (step - 1) // 6 * 6
-    check("rollback returns to the checkpoint before the spike", f"the run rolled back to step {begun}, and leaves out {4 * (step - begun)} samples" in text, text)
+    check("rollback returns to the checkpoint before the spike", f"the run rolled back to step {begun}, and leaves out the {4 * (step - begun)} samples" in text, text)
     values = state(folder, "back")
     check("the cursor has moved on, and what was left out is counted", values["run"]["samples_left_out"] == 4 * (step - begun) and
           values["run"]["sample_cursor"] == 40 * 4 + 4 * (step - begun), str(values["run"]))

@@ -170,7 +170,7 @@ def imports(folder, model, sharded):
         name = f"from-base-{ranks}-" + "-".join(keys)
         done = folder.train(name, ranks, **steady, **keys, run__resume=folder.latest("base"))
         check(f"{name}: the bits of the run that began with the model", folder.losses(name) == folder.losses("with-the-model")
-              and folder.hashes(name) == folder.hashes("with-the-model") and "weights alone" in done.stderr, f"{folder.losses(name)}")
+              and folder.hashes(name) == folder.hashes("with-the-model") and "only weights" in done.stderr, f"{folder.losses(name)}")
     data = ["--data", folder.data, "--json", "--samples", "4"]
     losses = [json.loads(runs.tessera("evaluate", folder.latest(name), *data).stdout)["loss"] for name in ("base", "with-the-model")]
     check("tessera evaluate takes it", 0 < losses[0] != losses[1], f"{losses}")

@@ -110,7 +110,7 @@ def check_refusals(folder, files, common):
     shutil.copyfile(files[1], copy)
     refused("a copy of a file", 3, ["pairs/train.h5 and", "copy.h5 hold the same tokens"], data__train=json.dumps(files[:2] + [copy]))
     short = tokenize(folder, "short", [{"text": "too short"}])
-    refused("a file of less than a sample", 3, ["short/train.h5 holds 9 tokens"], data__train=json.dumps(files[:2] + [short]))
+    refused("a file of less than a sample", 3, ["short/train.h5 has 9 tokens"], data__train=json.dumps(files[:2] + [short]))
 
 
 def check_passes(folder, files, common):

@@ -60,7 +60,7 @@ def main():
         folder.train("file", 1, **{**KEYS, "samples__every": 7, "samples__file": listed, "samples__prompts": '["zero"]', "samples__tokens": 12})
         check("prompts of a file, one a line, after those of the deck", [row["prompt"] for row in rows_of(folder, "file")] == ["zero", "one", "two words"])
         done = runs.tessera(*folder.arguments("long", **{**KEYS, **ON, "samples__tokens": 7}))
-        check("a prompt without room is refused, with the tokens that it takes", done.returncode == 3 and 'In the" of [samples] is 7 tokens' in done.stderr and "samples.tokens=71" in done.stderr,
+        check("a prompt without room is refused, with the tokens that it takes", done.returncode == 3 and 'In the" of [samples] has 7 tokens' in done.stderr and "samples.tokens=71" in done.stderr,
               done.stderr)
         done = runs.tessera(*folder.arguments("words", **{**KEYS, **ON, "model__vocab": 211}))
         check("a run without a tokenizer is refused", done.returncode == 2 and "data.tokenizer=DIR" in done.stderr, done.stderr)

@@ -114,7 +114,7 @@ def faults(folder, keys):
     environment(FAKE_TRACKER=log, FAKE_TRACKER_REFUSES="yes")
     done = folder.train("refused", 1, own_process=True, **keys, metrics__wandb="words")
     text = done.stdout + done.stderr
-    check("a service that begins no run does not end ours", "wandb did not begin a run: RuntimeError: no API key" in text and "no more rows are sent to wandb" in text and
+    check("a service that begins no run does not end ours", "wandb did not start a run: RuntimeError: no API key" in text and "no more rows are sent to wandb" in text and
           len(folder.losses("refused")) == 4, text)
     environment(FAKE_TRACKER=log)
     folder.train("diverged", 1, expect=8, own_process=True, **{**keys, "optimizer__learning_rate": 1000, "optimizer__gradient_clipping": 0.0, "metrics__wandb": "words",

@@ -200,7 +200,7 @@ TEST(InitialWeights, ABiasOfTheOutputIsTheModels) {
   write_model(folder, plain);  // with zeros, which are trained as any bias
   EXPECT_NO_THROW(InitialWeights(biased, false));
   const std::string text = test::error_of(ExitCode::usage, [&] { InitialWeights(plain, false); });
-  EXPECT_TRUE(test::has(text, "model.attention_out_bias = false, and")) << text;
+  EXPECT_TRUE(test::has(text, "model.attention_out_bias = false, but")) << text;
 }
 
 TEST(InitialWeights, AHeadOfItsOwnIsTheModelsHead) {
@@ -311,7 +311,7 @@ TEST(InitialWeights, WhatIsNoNumberIsNamed) {
           if (box.count.size() == 2) box.start[1] = 3, box.count[1] -= 3;
           std::vector<float> part(static_cast<std::size_t>(box.elements()));
           const std::string why = test::error_of(ExitCode::data, [&] { weights.read(p, box, 0, part); });
-          EXPECT_TRUE(test::has(why, expected) && test::has(why, fmt::format(", is {}: ", says))) << why;
+          EXPECT_TRUE(test::has(why, expected) && test::has(why, fmt::format(", is {}, so ", says))) << why;
         }
         const std::string why =
             test::error_of(ExitCode::data, [&] { import_model({.model = scratch / "m", .run = scratch / "run", .overrides = {}}); });

@@ -117,7 +117,7 @@ TEST(MistralFiles, OtherKeysAndTensorsAreRefusedByName) {
   EXPECT_HAS(refusal(ExitCode::usage, all + R"(, "moe": {"num_experts": 3, "num_experts_per_tok": 2, "route_every_n": 2}})"),
              "route_every_n: cannot be read from params.json");
   EXPECT_HAS(refusal(ExitCode::usage, all + R"(, "sliding_window": [5, null, 5]})"), "has 3 numbers, of which 2 layers are not a multiple");
-  EXPECT_HAS(refusal(ExitCode::usage, all + R"(, "activation": "gelu"})"), "activation: \"gelu\" is not read");
+  EXPECT_HAS(refusal(ExitCode::usage, all + R"(, "activation": "gelu"})"), "activation: \"gelu\" cannot be read");
   EXPECT_HAS(refusal(ExitCode::data, std::regex_replace(all, std::regex("\"hidden_dim\": 20"), "\"hidden_dim\": 24") + "}"),
              "its tensors do not match the Mistral in its params.json");
 }

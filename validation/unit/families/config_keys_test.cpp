@@ -30,8 +30,7 @@ struct Reading {
   ModelSource source;
   std::vector<Fault> faults;
   bool knows(const std::string& key) const {
-    return std::ranges::none_of(faults,
-                                [&](const Fault& f) { return f.key == key && f.message.starts_with("is not a key that is known of"); });
+    return std::ranges::none_of(faults, [&](const Fault& f) { return f.key == key && f.message.starts_with("is not a known key of"); });
   }
 };
 Reading read(const Json& config) {

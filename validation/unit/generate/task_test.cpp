@@ -298,7 +298,7 @@ TEST_F(Task, FilesAreReadByLine) {
            {"{\"messages\": [], \"choices\": [\"a\", \"b\"], \"answer\": 0, \"tools\": []}", "rendered without \"tools\""},
            {"{\"text\": null, \"choices\": [\"a\", \"b\"], \"answer\": 0}", "\"context\""},
            {"{\"text\": \"\"}", "nothing to read"},
-           {"{\"text\": 3}", "no string \"text\""},
+           {"{\"text\": 3}", "lacks the string \"text\""},
            {"{\"text\": \"a\", \"choices\": []}", "\"text\" and \"choices\""},
            {"{\"text\": \"\xff\"}", "not JSON"}}) {
     test::spill(scratch_ / "b.jsonl", "{\"text\": \"fine\"}\n" + line + "\n");

@@ -38,7 +38,7 @@ expect 2 "INPUT... FOLDER" "$tessera" tokenize "$dir/a.txt"
 expect 3 "/dev/null: this is a device" "$tessera" tokenize /dev/null "$dir/data3"
 printf 'bad \377 byte' > "$dir/c.txt"
 expect 3 "c.txt:1: not UTF-8 at byte offset 4" "$tessera" tokenize "$dir/c.txt" "$dir/data3"
-expect 2 "--tokenizer bpe: there is no bpe/tokenizer.json" "$tessera" tokenize --tokenizer bpe "$dir/a.txt" "$dir/data3"
+expect 2 "--tokenizer bpe: bpe/tokenizer.json is missing" "$tessera" tokenize --tokenizer bpe "$dir/a.txt" "$dir/data3"
 [ -e "$dir/data3" ] && { echo "FAILED: a refused input left $dir/data3"; failures=$((failures + 1)); }
 
 # 2. inspect
