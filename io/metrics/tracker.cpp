@@ -102,7 +102,7 @@ void Tracker::loop() {
     lock.unlock();
     ask_worker(*child_, "ends", well ? "well" : "badly");
   } catch (const Error& error) {
-    warning("{}: {} The run continues, and no more rows are sent to {}; {} holds all of them", run_.key, error.what(), run_.package,
+    warning("{}: {}. The run continues, but no more rows are sent to {}; {} holds all of them", run_.key, error.what(), run_.package,
             run_.history);
     const std::lock_guard lock(mutex_);
     failed_ = true, dropped_ += std::ssize(queue_);

@@ -160,7 +160,7 @@ def going_back(folder):
     check(f"goes back to step 4 ({first})", first == 4 and "step 5" not in said.split("resumed from")[0], said)
     for again in range(3):
         first, after, said = killed_after_a_save(folder, name, 1 + again % 2, **back)
-        check(f"start {again + 2}: resumes from step {last}, not from 4 ({first})", first == last and "rolled back to step 4 already" in said, said)
+        check(f"start {again + 2}: resumes from step {last}, not from 4 ({first})", first == last and "returned to step 4 already" in said, said)
         last = after
     check("checkpoint.keep has removed step 4 meanwhile", 4 not in steps_there(folder, name), str(steps_there(folder, name)))
     said = start(folder, name, 2, run__steps=last + 1, **back)

@@ -142,14 +142,14 @@ TEST(Tokenize, Refusals) {
   expect_refused("a.jsonl", "{\"text\":\"a\"}\n{\"text\":\"\xed\xa0\x80\"}\n", {"a.jsonl:2:", "byte offset 22", "0xa0"});
   expect_refused("a.jsonl", "{\"text\":\"a\"}\n{\"text\": \"b\"\n", {"a.jsonl:2:", "broken JSON at byte"});
   expect_refused("a.jsonl", "{\"text\":\"a\"}\n{\"txt\": \"b\"}\n", {"a.jsonl:2:", "no \"text\""});
-  expect_refused("a.jsonl", "{\"text\": 5}\n", {"a.jsonl:1:", "no string"});
+  expect_refused("a.jsonl", "{\"text\": 5}\n", {"a.jsonl:1:", "\"text\" is not a string"});
   expect_refused("a.jsonl", "[1]\n", {"element 1 of the array is not an object"});
   expect_refused("a.jsonl", "{\"text\":\"a\"}\n[1]\n", {"a.jsonl:2:", "no JSON object"});
   expect_refused("a.jsonl", "{\"text\":\"a\"}\n{\"prompt\":\"b\"}\n", {"a.jsonl:2:", "no \"completion\""});
   expect_refused("a.jsonl", "{\"completion\":\"b\"}\n", {"a.jsonl:1:", "no \"prompt\""});
   expect_refused("a.jsonl", "{\"prompt\":\"a\",\"completion\":\"\"}\n", {"a.jsonl:1:", "\"completion\" is empty"});
   expect_refused("a.jsonl", "{\"prompt\":7,\"completion\":\"b\"}\n", {"a.jsonl:1:", "\"prompt\" is not a string"});
-  expect_refused("a.jsonl", "{\"prompt\":\"a\",\"completion\":\"b\",\"text\":\"c\"}\n", {"a.jsonl:1:", "beside"});
+  expect_refused("a.jsonl", "{\"prompt\":\"a\",\"completion\":\"b\",\"text\":\"c\"}\n", {"a.jsonl:1:", "and also"});
   expect_refused("a.jsonl", "{\"text\":\"a\"}\n{\"text\":\"b\",\"size\":1e999}\n", {"a.jsonl:2:", "1e999"});
   expect_refused("a.jsonl", "{\"text\":\"a\",\"size\":" + std::string(5000, '9') + "}\n", {"a.jsonl:1:", "999 ..."});
   expect_refused("a.jsonl", "{\"text\":\"a\",\"deep\":" + std::string(1000000, '['), {"a.jsonl:1:", "broken JSON"});
