@@ -360,7 +360,7 @@ def by_its_folder(folder):
     done = runs.tessera("resume", folder.run("moved-on"))
     check("and with the steps of its folder", done.returncode == 0 and "all 12 steps are done already" in done.stderr, done.stderr)
     done = runs.tessera("resume", folder.run("nobody"))
-    check("a folder without a run is refused", done.returncode == USAGE and "there is no run" in done.stderr and not os.path.exists(folder.run("nobody")), done.stderr)
+    check("a folder without a run is refused", done.returncode == USAGE and "it holds no run" in done.stderr and not os.path.exists(folder.run("nobody")), done.stderr)
 
 
 def main():
