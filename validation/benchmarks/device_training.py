@@ -149,7 +149,7 @@ class Ours:
         with open(log, errors="replace") as file:
             said = file.read()
         if not os.path.exists(timeline):
-            if "there is no GPU" in said or "no CUDA backend" in said:
+            if "has no GPU to use" in said or "no CUDA backend" in said:
                 raise NoGpu(said.strip().splitlines()[-1])
             how = f"did not trace step {last + 1} within {self.options.limit:.0f} s" if late else f"ended with status {process.returncode}"
             raise Failed(f"{self.options.tessera} train at stage {stage} {how}\n{clipped(said, 4000)}")
