@@ -315,8 +315,8 @@ __global__ void multiply_shared(float* c, const T* a, const T* b) {
   warpgroup_fence();
 #pragma unroll
   for (int k = 0; k < 4; ++k)
-    start_product<T, b_down, a_down>(sums, further(from_a, k * (a_down ? 16 * 128 : 32)), further(from_b, k * (b_down ? 16 * 128 : 32)),
-                                     k > 0);
+    start_product<T, b_down, a_down>(sums, tessera::cuda::further(from_a, k * (a_down ? 16 * 128 : 32)),
+                                     tessera::cuda::further(from_b, k * (b_down ? 16 * 128 : 32)), k > 0);
   warpgroup_commit();
   warpgroup_wait<0>();
   fence_registers(sums);

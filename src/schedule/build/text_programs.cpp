@@ -26,8 +26,8 @@ void ScheduleBuilder::build_text() {
 }
 
 void ScheduleBuilder::build_text_pass(ProgramKind program, Feed feed) {
-  const int tower =
-      passes_.add({.name = name_of(program), .segments = model_segments(text_shape(frame_.shape, frame_.request.text, feed))});
+  const int tower = passes_.add(
+      {.name = name_of(program), .prefix = {}, .segments = model_segments(text_shape(frame_.shape, frame_.request.text, feed))});
   StepPasses step(frame_, passes_.forward(tower));
   SectionBuilder text = section(step, name_of(program), {.name = {}, .forward = true, .first = true});
   emit_upload(text.out(), {name_of(program)});

@@ -61,7 +61,7 @@ void choose_device(const World& world, ParsedDeck& parsed) {
   world.together([&] { require_device(device); });
 #ifdef TESSERA_CUDA
   if (device != RunDevice::cuda || world.rank() != 0) return;
-  if (const std::string notice = cuda::describe_translation(); !notice.empty()) warn("{}", notice);
+  if (const std::string notice = cuda::describe_translation(); !notice.empty()) warning("{}", notice);
 #endif
 }
 
