@@ -4,6 +4,7 @@
 
 #include "base/backend.hpp"
 #include "base/check.hpp"
+#include "base/log.hpp"
 #include "kernels/attention/attention_path.hpp"
 #include "kernels/attention/cudnn_attention.hpp"
 #include "kernels/cuda/devices.hpp"
