@@ -13,6 +13,7 @@
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <stdexcept>
 #include <vector>
@@ -72,8 +73,10 @@ struct DeviceBlock {
 };
 std::vector<DeviceBlock> g_device_blocks;
 int g_open = 0;
+std::recursive_mutex g_device_mutex;  // of both: threads that save copy beside the one that issues steps
 
 const DeviceBlock* device_block(const void* p) {
+  const std::lock_guard lock(g_device_mutex);
   const auto found = std::ranges::find_if(g_device_blocks, [=](const DeviceBlock& block) { return block.holds(p); });
   return found == g_device_blocks.end() ? nullptr : &*found;
 }
@@ -81,9 +84,11 @@ const DeviceBlock* device_block(const void* p) {
 /// While one lives, device memory can be read and written.
 struct DeviceAccess {
   DeviceAccess() {
+    const std::lock_guard lock(g_device_mutex);
     if (g_open++ == 0) protect(PROT_READ | PROT_WRITE);
   }
   ~DeviceAccess() {
+    const std::lock_guard lock(g_device_mutex);
     if (--g_open == 0) protect(PROT_NONE);
   }
   DeviceAccess(const DeviceAccess&) = delete;
@@ -102,6 +107,7 @@ cudaError_t give_device(void** p, std::size_t bytes) {
   void* begin = ::mmap(nullptr, pages + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (begin == MAP_FAILED) return cudaErrorMemoryAllocation;
   auto* first = static_cast<std::byte*>(begin);
+  const std::lock_guard lock(g_device_mutex);
   const DeviceBlock block{.begin = first, .data = first + pages - size, .pages = pages, .size = size};
   g_device_blocks.push_back(block);
   if (g_open > 0) ::mprotect(begin, pages, PROT_READ | PROT_WRITE);
@@ -265,6 +271,7 @@ cudaError_t cudaFree(void* p) {
       std::abort();
     }
   if (!p) return cudaSuccess;
+  const std::lock_guard lock(g_device_mutex);
   const auto found = std::ranges::find_if(g_device_blocks, [=](const DeviceBlock& block) { return block.data == p; });
   if (found == g_device_blocks.end()) return cudaErrorInvalidValue;
   ::munmap(found->begin, found->pages + static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)));
