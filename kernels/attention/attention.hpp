@@ -43,13 +43,15 @@ template <class P>
 struct HeadRows {
   P* data = nullptr;
   std::int64_t stride = 0;
-  operator HeadRows<const P>() const requires(!std::is_const_v<P>) { return {data, stride}; }
+  template <class Q>
+  requires(std::is_same_v<Q, const P> && !std::is_const_v<P>) operator HeadRows<Q>() const { return {data, stride}; }
 };
 /// What attention reads of tokens, after RoPE, or the gradients of it. The three may lie in one row of a token or in memory of their own.
 template <class P>
 struct QueryKeyValue {
   HeadRows<P> q, k, v;  ///< H heads of D, G of D, G of Dv
-  operator QueryKeyValue<const P>() const requires(!std::is_const_v<P>) { return {q, k, v}; }
+  template <class Q>
+  requires(std::is_same_v<Q, const P> && !std::is_const_v<P>) operator QueryKeyValue<Q>() const { return {q, k, v}; }
 };
 using Qkv = QueryKeyValue<const void>;
 using QkvGradient = QueryKeyValue<void>;
