@@ -144,7 +144,8 @@ void check_chain(DType t) {
   for (const AttentionShape& s : chain_cases(t)) {
     SCOPED_TRACE(name_of(s));
     AttentionOperands x(s);
-    Tensor sinks(s.H, t), out(s.B * s.T * s.H * s.D, t), lse(s.B * s.H * s.T, DType::f32), d_qkv(x.qkv.size(), t), d_sinks(s.H, DType::f32);
+    Tensor sinks(s.H, t), out(s.B * s.T * s.H * s.value_dim(), t), lse(s.B * s.H * s.T, DType::f32), d_qkv(x.qkv.size(), t),
+        d_sinks(s.H, DType::f32);
     sinks.randomize(3, 4), d_sinks.zero();
     const AttentionSinksBackward call{.d_sinks = d_sinks.as<float>(),
                                       .d_out = x.d_out.data(),
@@ -154,13 +155,14 @@ void check_chain(DType t) {
                                       .B = s.B,
                                       .T = s.T,
                                       .H = s.H,
-                                      .D = s.D,
+                                      .D = s.value_dim(),
                                       .dtype = t};
     Workspace forward(attention_forward_workspace_bytes(s)), backward(attention_backward_workspace_bytes(s)),
         sums(attention_sinks_backward_workspace_bytes(call));
     attention_forward(forward.context(), {.out = out.data(), .lse = lse.as<float>(), .qkv = packed_qkv(x.qkv.data(), s), .shape = s});
     attention_sinks_forward(
-        {}, {.out = out.data(), .lse = lse.as<float>(), .sinks = sinks.data(), .B = s.B, .T = s.T, .H = s.H, .D = s.D, .dtype = t});
+        {},
+        {.out = out.data(), .lse = lse.as<float>(), .sinks = sinks.data(), .B = s.B, .T = s.T, .H = s.H, .D = s.value_dim(), .dtype = t});
     attention_backward(backward.context(), {.d_qkv = packed_qkv(d_qkv.data(), s),
                                             .d_out = x.d_out.data(),
                                             .qkv = packed_qkv(x.qkv.data(), s),

@@ -119,7 +119,8 @@ TEST(Lora, ModulesToSaveAreEndsOfNamesOrPatterns) {
   EXPECT_NE(fault_of(saved({"lm_head"}, {"model.tied=true"})).find("\"embed_tokens\""), std::string::npos);
   EXPECT_NE(fault_of(saved({"lm_haed"})).find("no module of this model is called \"lm_haed\"; the nearest tensors are"), std::string::npos);
   EXPECT_NE(fault_of(saved({"mlp"}, {}, {"w_up"})).find("layers.0.mlp.w_up, which has an adapter"), std::string::npos);
-  EXPECT_NE(fault_of(saved({"k_proj"}, {}, {"wo"})).find("lora.modules_to_save: layers.0.attention.wq and layers.0.attention.wk"),
+  EXPECT_NE(fault_of(saved({"k_proj"}, {}, {"wo"}))
+                .find("lora.modules_to_save: one product reads layers.0.attention.wq and layers.0.attention.wk"),
             std::string::npos);
   EXPECT_NE(fault_of(saved({"norm"}, {"model.freeze=[\"head.norm\"]"})).find("which lora.modules_to_save trains"), std::string::npos);
   const std::vector<Parameter> table = parameter_table(saved({"norm", "lm_head"}));
