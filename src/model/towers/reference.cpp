@@ -8,16 +8,20 @@ void leave_out(Deck& deck) { deck.reference = {}; }
 
 bool wanted(const Deck& deck) { return deck.reference.model != ReferenceModel::none; }
 
-/// Adapters that are drawn begin with B = 0: the model that they begin with is the one without them, which stays as it is where no step
-/// moves the biases of routers.
+/// Adapters that are drawn begin with B = 0: the model that they begin with is the one without them.
+bool begins_without_adapters(const LoraKeys& lora) { return lora.rank > 0 && lora.init.empty(); }
+
+/// If no step moves anything of that model.
 bool shares_tensors(const Deck& deck) {
-  return deck.model.lora.rank > 0 && deck.model.lora.init.empty() && deck.model.router_balance != RouterBalance::bias;
+  const LoraKeys& lora = deck.model.lora;
+  return begins_without_adapters(lora) && lora.modules_to_save.empty() && deck.model.router_balance != RouterBalance::bias;
 }
 
 /// The same model, whose products are in the compute type: scales of fp8 are the training model's.
 Deck of_start(const Deck& deck) {
   Deck start = deck;
-  if (shares_tensors(deck)) start.model.lora = {};
+  if (begins_without_adapters(deck.model.lora)) start.model.lora = {};
+  start.model.lora.dropout = 0;
   start.model.freeze.clear();
   start.precision.fp8 = Fp8Recipe::none;
   return start;

@@ -27,7 +27,8 @@ GROUPS = {
     "context": ({"mesh__cp": 2}, [(4, {"zero__stage": 2}), (4, {"mesh__pp": 2})]),
     "experts": ({"mesh__ep": 2, "model__experts": 4, "model__router_balance": "bias"}, [(4, {"zero__stage": 3}), (2, {"zero__stage": 1})]),
     "tied": ({"model__tied": True}, [(2, {"mesh__pp": 2}), (2, OFFLOADED)]),
-    "lora": ({"lora__rank": 2}, [(2, {"zero__stage": 3}), (2, {"mesh__pp": 2})]),
+    "lora": ({"lora__rank": 2, "lora__dropout": 0.3}, [(2, {"zero__stage": 3}), (2, {"mesh__pp": 2})]),
+    "whole": ({"lora__rank": 2, "lora__modules_to_save": '["lm_head"]'}, [(2, {"zero__stage": 3}), (2, {"mesh__pp": 2})]),
 }
 
 
