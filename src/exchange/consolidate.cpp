@@ -27,6 +27,7 @@
 #include "io/files/posix_file.hpp"
 #include "io/safetensors/safetensors.hpp"
 #include "model/table/huggingface.hpp"
+#include "model/table/lora.hpp"
 #include "model/table/parameters.hpp"
 #include "topology/world.hpp"
 #include "train/data/run_tokenizer.hpp"

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "io/checkpoint/checkpoint.hpp"
+#include "optimizer/state.hpp"
 #include "train/engine/memory.hpp"
 #include "train/engine/run_value_state.hpp"
 #include "train/engine/saved_layout.hpp"
