@@ -18,7 +18,7 @@ job_field() { (trap '' TERM; scontrol show job "$job" | grep -oE "(^| )$1=[^ ]*"
 submitted_at() { job_field SubmitTime; }
 
 # srun_has OPTION: newer versions know more.
-srun_has() { srun --help 2>/dev/null | grep -q -e "$1"; }
+srun_has() { grep -q -e "$1" <<<"$(srun --help 2>/dev/null)"; }
 
 launch() {
   local options=() per_node

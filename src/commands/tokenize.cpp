@@ -110,6 +110,7 @@ void add_tokenize(const Command& app) {
   command.does([options, places, longest] {
     require_one_process("tokenize");
     options->output_dir = places->back();
+    while (options->output_dir.size() > 1 && options->output_dir.ends_with('/')) options->output_dir.pop_back();
     options->inputs.assign(places->begin(), places->end() - 1);
     options->longest_line = static_cast<std::int64_t>(*longest * mebibyte);
     options->python = tokenizer_python();
