@@ -319,29 +319,22 @@ std::string value_text(const Key& key, const Deck& deck) {
   return {};
 }
 
-Literal fallback_literal(const Key& key) {
-  std::string_view t = key.fallback;
-  if (t.starts_with('"')) return {std::string(t.substr(1, t.size() - 2)), ""};
-  if (t == "true" || t == "false") return {t == "true", ""};
-  if (t == "[]" && key.type == KeyType::integers) return {std::vector<std::int64_t>{}, ""};
-  if (t == "[]" && key.type == KeyType::reals) return {std::vector<double>{}, ""};
-  if (t.starts_with('[')) {  // of texts without quotes in them
-    std::vector<std::string> texts;
-    for (std::size_t from = t.find('"'); from != t.npos; from = t.find('"', from)) {
-      const std::size_t to = t.find('"', from + 1);
-      texts.emplace_back(t.substr(from + 1, to - from - 1));
-      from = to + 1;
-    }
-    return {texts, ""};
-  }
-  if (key.type == KeyType::real) {
-    double v = 0;
-    std::from_chars(t.data(), t.data() + t.size(), v);
-    return {v, ""};
-  }
-  std::int64_t v = 0;
-  std::from_chars(t.data(), t.data() + t.size(), v);
-  return {v, ""};
+const Deck& default_deck() {
+  static const Deck deck;
+  return deck;
+}
+
+bool is_auto_by_default(const Key& key) {
+  if (key.required || key.automatic == Auto::no) return false;
+  const Literal initial = read_value(key, default_deck());
+  const auto* number = std::get_if<std::int64_t>(&initial.value);
+  const auto* text = std::get_if<std::string>(&initial.value);
+  return (number && *number == 0) || (text && *text == "auto");
+}
+
+std::string default_text(const Key& key) {
+  if (key.required) return "";
+  return is_auto_by_default(key) ? "\"auto\"" : value_text(key, default_deck());
 }
 
 }  // namespace tessera
