@@ -5,6 +5,7 @@
 #include "kernels/key_parts/key_parts.hpp"
 #include "kernels/step/step.hpp"
 #include "model/calls/losses.hpp"
+#include "model/calls/parts.hpp"
 #include "model/calls/products.hpp"
 
 namespace tessera {
@@ -29,7 +30,8 @@ kernels::KeyParts key_parts(const ModelShape& s) {
 void softmax_loss_of_slice(Recorder& r, Value losses, Value d_logits, Value logits, const LossRows& place) {
   const ModelShape& s = r.s;
   const Rows rows = place.rows;
-  const Value ids = r.targets(), weights = r.row_weights(), scale = d_logits ? r.gradient_scale() : Value{};
+  const CountedRows counted = place.targets.counted;
+  const Value ids = place.targets.targets, weights = place.targets.weights, scale = d_logits ? r.gradient_scale() : Value{};
   Value &noted = r.note("slice_sums"), &noted_all = r.note("all_sums");
   if (!noted) {  // doubles; the first rows are the most at a time
     noted = r.value("slice_sums", {rows.count, slice_numbers}, DType::i64);
@@ -39,13 +41,13 @@ void softmax_loss_of_slice(Recorder& r, Value losses, Value d_logits, Value logi
   const Range vocabulary = s.vocabulary();
   const std::int64_t first_logit = place.logits * vocabulary.size();
   r.call({.name = "softmax_slice_sums",
-          .touches = {{mine, write}, {logits, read}, {ids, read}},
+          .touches = with_reads({{mine, write}, {logits, read}, {ids, read}}, {counted.count}),
           .work = MemoryWork{static_cast<double>(rows.count * vocabulary.size()) * sizeof(float)},
           .run = [=, map = s.logit_map](const At& at) {
             kernels::softmax_slice_sums(at.context, {.sums = at.get<double>(mine),
                                                      .logits = at.get<float>(logits) + first_logit,
                                                      .targets = at.get<std::int32_t>(ids) + rows.first,
-                                                     .rows = rows.count,
+                                                     .rows = counted.of(at, rows),
                                                      .V = vocabulary.size(),
                                                      .first = vocabulary.begin,
                                                      .map = map});
@@ -55,12 +57,15 @@ void softmax_loss_of_slice(Recorder& r, Value losses, Value d_logits, Value logi
   std::vector<Touch> touches = {
       {losses, write}, {logits, d_logits == logits ? Access::add : read}, {all, read}, {ids, read}, {weights, read}};
   if (scale) touches.push_back({scale, read});
+  if (counted.count) touches.push_back({counted.count, read});
   if (d_logits && d_logits != logits) touches.push_back({d_logits, write});
   const std::int64_t first_gradient = s.bytes_of(place.d_logits * vocabulary.size());
   r.call({.name = "softmax_slice_loss",
           .touches = std::move(touches),
           .work = work_of_losses(s, place, vocabulary.size(), d_logits, logits),
           .run = [=, s = s](const At& at) {
+            // Sums of all ranks lie as many rows apart as a chunk has, so it is made whole or not at all.
+            if (counted.of(at, rows) == 0) return;
             kernels::softmax_slice_loss(at.context, {.losses = at.get<float>(losses) + rows.first,
                                                      .logits = at.get<float>(logits) + first_logit,
                                                      .d_logits = d_logits ? at.get<std::byte>(d_logits) + first_gradient : nullptr,

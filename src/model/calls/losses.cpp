@@ -21,9 +21,11 @@ MemoryWork work_of_losses(const ModelShape& s, const LossRows& at, std::int64_t 
 void softmax_loss_of_rows(Recorder& r, Value losses, Value d_logits, Value logits, const LossRows& place) {
   const ModelShape& s = r.s;
   const Rows rows = place.rows;
-  const Value ids = r.targets(), weights = r.row_weights(), scale = d_logits ? r.gradient_scale() : Value{};
+  const CountedRows counted = place.targets.counted;
+  const Value ids = place.targets.targets, weights = place.targets.weights, scale = d_logits ? r.gradient_scale() : Value{};
   std::vector<Touch> touches = {{losses, write}, {logits, Access::add}, {ids, read}, {weights, read}};
   if (scale) touches.push_back({scale, read});
+  if (counted.count) touches.push_back({counted.count, read});
   if (d_logits && d_logits != logits) touches.push_back({d_logits, write});
   r.call({.name = "softmax_loss",
           .touches = std::move(touches),
@@ -35,7 +37,7 @@ void softmax_loss_of_rows(Recorder& r, Value losses, Value d_logits, Value logit
                                            .targets = at.get<std::int32_t>(ids) + rows.first,
                                            .weights = at.get<float>(weights) + rows.first,
                                            .grad_scale = scale ? &at.get<kernels::GradientScale>(scale)->of_targets : nullptr,
-                                           .rows = rows.count,
+                                           .rows = counted.of(at, rows),
                                            .V = s.V,
                                            .dtype = s.dtype,
                                            .map = s.logit_map});

@@ -1,14 +1,15 @@
 // Losses of a micro-batch, and of a text what follows it.
 #pragma once
-#include "model/record/recorder.hpp"
+#include "model/calls/counted.hpp"
 
 namespace tessera {
 
 /// The tensor that logits have added; "": none.
 inline std::string head_bias(const ModelShape& s) { return s.head_bias ? "head.bias" : ""; }
 
-/// Rows of the micro-batch whose losses are made, and from which rows on their logits and the gradients of these lie.
+/// Rows whose losses are made, and from which rows on their logits and the gradients of these lie.
 struct LossRows {
+  const CountedTargets& targets;
   Rows rows;
   std::int64_t logits = 0, d_logits = 0;
 };
