@@ -89,7 +89,7 @@ class Recorder {
   // ---- Calls, of the forward text until backward() ----
 
   void call(Call call);
-  /// A collective, which is a call of its own.
+  /// A collective, which is a call of its own. The sum of an all_reduce takes the place of what it adds: `to` is `from`.
   void exchange(const Exchange& exchange, const std::string& name, Value to, Value from);
 
   /// From here on calls belong to the backward pass. False where there is none: a text is only read forward.
