@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(row_threads) loss_kernel(SoftmaxSliceLoss s) {
   const std::int64_t r = blockIdx.x;
   if (threadIdx.x == 0) {
     of_row = softmax_slice::row_of(s, r);
-    s.losses[r] = of_row.loss;
+    if (s.losses) s.losses[r] = of_row.loss;
   }
   if constexpr (gradient) {
     __syncthreads();
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(row_threads) loss_kernel(SoftmaxSliceLoss s) {
           d[k] = i + k == target ? row.d_target * at.slope : fabsf(value) >= std::numeric_limits<float>::min() ? value : 0;
         } else {
           const float value = counts ? __expf(x.value[k] - most) * row.factor : 0;
-          d[k] = i + k == target ? row.d_target : value >= std::numeric_limits<float>::min() ? value : 0;
+          d[k] = i + k == target ? row.d_target : fabsf(value) >= std::numeric_limits<float>::min() ? value : 0;
         }
       }
       store<Whole>(out, i, V, d);

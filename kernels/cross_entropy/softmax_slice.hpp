@@ -16,14 +16,16 @@ struct SoftmaxSliceSums {
 };
 TESSERA_OP(softmax_slice_sums, (const Context& context, const SoftmaxSliceSums& arguments), (context, arguments))
 
-/// Losses and, with d_logits, weight * (softmax - onehot) * *grad_scale of the slice, as softmax_loss_rows makes them of whole rows.
+/// Losses and, with d_logits, weight * (softmax - onehot) * *grad_scale of the slice, as softmax_loss_rows makes them of whole rows. A head
+/// in two passes keeps the sums: one call makes losses from them, and a later one gradients with weights of either sign, from logits that
+/// are computed again.
 struct SoftmaxSliceLoss {
-  float* losses = nullptr;                ///< (rows): the same on all ranks
+  float* losses = nullptr;                ///< (rows): the same on all ranks; null if only d_logits are wanted
   const float* logits = nullptr;          ///< (rows,V)
   void* d_logits = nullptr;               ///< (rows,V) of dtype, or null; may be the logits themselves where dtype is f32
   const double* sums = nullptr;           ///< (slices,rows,3), in the order of the vocabulary
   const std::int32_t* targets = nullptr;  ///< (rows)
-  const float* weights = nullptr;         ///< (rows): finite, none below 0
+  const float* weights = nullptr;         ///< (rows): finite, of either sign
   const float* grad_scale = nullptr;      ///< 1 value, with d_logits
   std::int64_t rows = 0, V = 0, first = 0, slices = 1;
   DType dtype = DType::f32;

@@ -58,7 +58,7 @@ void gradient_of_row(const SoftmaxSliceLoss& s, std::int64_t r, const softmax_sl
   if (s.map != LogitMap{}) return gradient_of_mapped_row(s, r, row, to);
   for_vectors(0, s.V, [&](std::int64_t i, auto count) {
     const f32x16 v = exp_nonpositive(load(from + i, count) - most) * row.factor;
-    store(to + i, without_subnormals(v), count);
+    store(to + i, without_small(v), count);
   });
   const std::int64_t target = s.targets[r] - s.first;
   if (target >= 0 && target < s.V) to[target] = static_cast<T>(row.d_target);
@@ -78,7 +78,7 @@ void softmax_slice_loss(const Context&, const SoftmaxSliceLoss& s) {
   parallel_ranges(s.rows, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
       const softmax_slice::Row row = softmax_slice::row_of(s, r);
-      s.losses[r] = row.loss;
+      if (s.losses) s.losses[r] = row.loss;
       if (!s.d_logits) continue;
       with_float_type(s.dtype, "softmax_slice_loss",
                       [&](auto type) { gradient_of_row(s, r, row, static_cast<decltype(type)*>(s.d_logits) + r * s.V); });

@@ -18,12 +18,13 @@ struct RunValues {
   Guard guard = {};
 };
 
-/// Sums of a step. The first 7 int64 of it travel in one all-reduce as it begins, the 11 after them in one at its end.
+/// Sums of a step. The first 8 int64 of it travel in one all-reduce as it begins, the 11 after them in one at its end.
 struct StepScalars {
-  FixedSum weight;                    ///< of rows in the loss
+  FixedSum weight;                    ///< of rows in the loss; pairs, if the loss is of pairs
   std::int64_t targets = 0;           ///< of a weight above 0
   std::int64_t document_squares = 0;  ///< of documents' lengths, where these are masked
   std::int64_t padding = 0;           ///< tokens that routers do not count
+  std::int64_t chosen_targets = 0;    ///< of pairs: targets of chosen texts
   FixedSum loss;                      ///< of micro-batches: sum of rows' losses
   FixedSum squares;                   ///< of the gradient
   std::int64_t faults = 0;            ///< ranks that saw a value that is not finite
@@ -33,7 +34,7 @@ struct StepScalars {
   std::int32_t misfits = 0;           ///< this rank, fixed point: FixedFault bits
   FixedSum own_loss, own_squares;     ///< what this rank added
 };
-inline constexpr std::int64_t step_counts = 7, step_sums = 11;
+inline constexpr std::int64_t step_counts = 8, step_sums = 11;
 
 /// Optimizers that a run's tensors may have, at most.
 inline constexpr int most_optimizers = 4;
@@ -47,7 +48,7 @@ struct OptimizerInputs {
 struct StepInputs {
   FixedSum weight = {};
   /// Of this rank's part of the batch, each counted by one of the ranks that share it.
-  std::int64_t targets = 0, document_squares = 0, padding = 0;
+  std::int64_t targets = 0, document_squares = 0, padding = 0, chosen_targets = 0;
   double tokens = 1;  ///< of the global batch, or of the evaluation, padding and all
   float learning_rate = 0;
   std::int32_t optimizers = 1;

@@ -13,7 +13,7 @@ static_assert(offsetof(StepScalars, stops) == (step_counts + step_sums - 1) * si
 TESSERA_BOTH inline void begin_step(StepScalars* scalars, const StepInputs* inputs) {
   *scalars = {};
   scalars->weight = inputs->weight, scalars->targets = inputs->targets, scalars->document_squares = inputs->document_squares;
-  scalars->padding = inputs->padding;
+  scalars->padding = inputs->padding, scalars->chosen_targets = inputs->chosen_targets;
 }
 
 TESSERA_BOTH inline void scale_gradients(const ScaleGradients& p) {

@@ -126,6 +126,18 @@ struct ReferenceKeys {
   friend bool operator==(const ReferenceKeys&, const ReferenceKeys&) = default;
 };
 
+struct PreferenceKeys {
+  std::vector<std::string> objective = {};  // words of PreferenceObjective; none: the loss is that of tokens
+  std::vector<double> weights = {};
+  double beta = 0.1, label_smoothing = 0, gamma = 0.5, alpha = 1;
+  PreferenceReference reference = PreferenceReference::none;
+  std::string reference_file;
+  bool of_reference = false;  // no key: the deck is that of the model that makes the reference
+  bool on() const { return !objective.empty(); }
+  bool runs_reference() const { return reference == PreferenceReference::adapter || reference == PreferenceReference::copy; }
+  friend bool operator==(const PreferenceKeys&, const PreferenceKeys&) = default;
+};
+
 /// Steps at the begin of a run whose batches are others: until so many are done.
 struct RampPhase {
   std::int64_t until_step = 0;
@@ -431,6 +443,7 @@ struct Deck {
   ModelKeys model;
   ExpertKeys experts;
   ReferenceKeys reference;
+  PreferenceKeys preference;
   BatchKeys batch;
   DataKeys data;
   OptimizerKeys optimizer;

@@ -58,6 +58,17 @@ enum class ReferenceModel : std::uint8_t { none, start };
 template <>
 inline constexpr auto enum_words<ReferenceModel> = std::to_array<std::string_view>({"none", "start"});
 
+/// preference.objective, one of them
+enum class PreferenceObjective : std::uint8_t { dpo, robust, hinge, ipo, sigmoid_norm, apo_zero, apo_down, simpo, cpo, sft };
+template <>
+inline constexpr auto enum_words<PreferenceObjective> = std::to_array<std::string_view>({"dpo", "robust", "hinge", "ipo", "sigmoid_norm",
+                                                                                         "apo_zero", "apo_down", "simpo", "cpo", "sft"});
+
+/// preference.reference
+enum class PreferenceReference : std::uint8_t { none, adapter, copy, file };
+template <>
+inline constexpr auto enum_words<PreferenceReference> = std::to_array<std::string_view>({"none", "adapter", "copy", "file"});
+
 /// model.router_scores
 enum class RouterScores : std::uint8_t { softmax, sigmoid };
 template <>

@@ -17,6 +17,7 @@ struct InputRow {
 
 inline std::int64_t inputs_a_token(const ModelShape& s) { return s.tokens(); }
 inline std::int64_t inputs_a_place_of_attention(const ModelShape& s) { return inside_attention(s).tokens(); }
+inline std::int64_t inputs_a_text(const ModelShape& s) { return s.sequences(); }
 inline std::int64_t one_input(const ModelShape&) { return 1; }
 
 inline constexpr InputRow input_rows[] = {
@@ -24,6 +25,9 @@ inline constexpr InputRow input_rows[] = {
     {"targets", ValueKind::targets, 4, inputs_a_token},
     {"row_weights", ValueKind::row_weights, 4, inputs_a_token},
     {"token_groups", ValueKind::token_groups, 4, inputs_a_token},
+    {"sequences", ValueKind::sequences, 4, inputs_a_token},
+    {"sequence_counts", ValueKind::sequence_counts, 4, inputs_a_text},
+    {"reference_logps", ValueKind::reference_logps, 8, inputs_a_text},
     {"positions", ValueKind::positions, 4, inputs_a_token},
     {"padding", ValueKind::padding, 4, inputs_a_token},
     {"token_numbers", ValueKind::token_numbers, 8, inputs_a_token},

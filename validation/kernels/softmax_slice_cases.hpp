@@ -3,6 +3,7 @@
 #include "kernels/cross_entropy/cross_entropy.hpp"
 #include "kernels/cross_entropy/softmax_slice.hpp"
 #include "same_bits.hpp"
+#include "softmax_loss_rows_cases.hpp"
 
 namespace tessera::kernels::testing {
 
@@ -44,6 +45,13 @@ struct SoftmaxSliceInputs {
   }
 };
 
+/// With weights of either sign, as losses of preferences have them.
+inline SoftmaxSliceInputs signed_inputs(const SoftmaxSliceCase& c) {
+  SoftmaxSliceInputs in(c);
+  for (std::size_t r = 0; r < in.weights.size(); r += 3) in.weights[r] = -in.weights[r];
+  return in;
+}
+
 struct SoftmaxSliceResult {
   std::vector<float> losses;     ///< (rows)
   std::vector<double> d_logits;  ///< (rows,V)
@@ -73,8 +81,28 @@ SoftmaxSliceResult of_whole_rows(const SoftmaxSliceCase& c) {
   return result;
 }
 
+/// d_logits by definition, in fp64.
+inline std::vector<double> gradient_in_fp64(const SoftmaxSliceCase& c, const SoftmaxSliceInputs& in) {
+  std::vector<double> d;
+  for (std::int64_t r = 0; r < c.rows; ++r) {
+    const float* row = in.logits.data() + r * c.V;
+    const double weight = static_cast<double>(in.weights[static_cast<std::size_t>(r)]) * static_cast<double>(softmax_slice_grad_scale);
+    double most = -std::numeric_limits<double>::infinity(), total = 0;
+    for (std::int64_t v = 0; v < c.V; ++v) most = std::max(most, mapped_in_fp64(static_cast<double>(row[v]), c.map));
+    for (std::int64_t v = 0; v < c.V; ++v) total += std::exp(mapped_in_fp64(static_cast<double>(row[v]), c.map) - most);
+    for (std::int64_t v = 0; v < c.V; ++v) {
+      const auto x = static_cast<double>(row[v]);
+      const double probability = std::exp(mapped_in_fp64(x, c.map) - most) / total;
+      const bool is_target = v == in.targets[static_cast<std::size_t>(r)];
+      d.push_back(weight == 0 ? 0 : weight * (probability - (is_target ? 1 : 0)) * map_slope_in_fp64(x, c.map));
+    }
+  }
+  return d;
+}
+
 template <class T>
 void expect_close(const SoftmaxSliceResult& result, const SoftmaxSliceResult& expected) {
+  ASSERT_EQ(result.losses.size(), expected.losses.size());
   for (std::size_t r = 0; r < expected.losses.size(); ++r)
     EXPECT_NEAR(result.losses[r], expected.losses[r], 1e-6 * std::max(1.0, std::abs(static_cast<double>(expected.losses[r]))));
   ASSERT_EQ(result.d_logits.size(), expected.d_logits.size());

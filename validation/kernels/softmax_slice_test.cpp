@@ -5,8 +5,7 @@ namespace tessera::kernels::testing::softmax_slice_test {
 namespace {
 
 template <class T>
-SoftmaxSliceResult by_slices(const SoftmaxSliceCase& c, bool in_place = false) {
-  SoftmaxSliceInputs in(c);
+SoftmaxSliceResult by_slices(const SoftmaxSliceCase& c, const SoftmaxSliceInputs& in, bool in_place = false, bool with_losses = true) {
   auto sums = poisoned<double>(c.slices * c.rows * 3);
   for (std::int64_t k = 0; k < c.slices; ++k) {
     const Range range = in.slice(c, k);
@@ -24,7 +23,7 @@ SoftmaxSliceResult by_slices(const SoftmaxSliceCase& c, bool in_place = false) {
     std::vector<float> logits = in.columns(c, range);
     auto losses = poisoned<float>(c.rows);
     auto d = poisoned<T>(c.rows * range.size());
-    softmax_slice_loss({}, {.losses = losses.data(),
+    softmax_slice_loss({}, {.losses = with_losses ? losses.data() : nullptr,
                             .logits = logits.data(),
                             .d_logits = in_place ? static_cast<void*>(logits.data()) : d.data(),
                             .sums = sums.data(),
@@ -37,10 +36,10 @@ SoftmaxSliceResult by_slices(const SoftmaxSliceCase& c, bool in_place = false) {
                             .slices = c.slices,
                             .dtype = dtype_of<T>(),
                             .map = c.map});
-    if (k > 0) {
+    if (k > 0 && with_losses) {
       EXPECT_EQ(losses, result.losses) << "all ranks get the same losses";
     }
-    result.losses = losses;
+    if (with_losses) result.losses = losses;
     for (std::int64_t r = 0; r < c.rows; ++r)
       for (std::int64_t v = 0; v < range.size(); ++v) {
         const auto at = static_cast<std::size_t>(r * range.size() + v);
@@ -49,6 +48,11 @@ SoftmaxSliceResult by_slices(const SoftmaxSliceCase& c, bool in_place = false) {
       }
   }
   return result;
+}
+
+template <class T>
+SoftmaxSliceResult by_slices(const SoftmaxSliceCase& c, bool in_place = false) {
+  return by_slices<T>(c, SoftmaxSliceInputs(c), in_place);
 }
 
 template <class T>
@@ -62,6 +66,22 @@ void compare() {
 TEST(SoftmaxSlice, MatchesWholeRowsInFp32) { compare<float>(); }
 TEST(SoftmaxSlice, MatchesWholeRowsInBf16) { compare<bf16>(); }
 TEST(SoftmaxSlice, MatchesWholeRowsInFp16) { compare<f16>(); }
+
+// The second pass of a head that learns preferences.
+TEST(SoftmaxSlice, GradientsHaveWeightsOfEitherSign) {
+  for (const SoftmaxSliceCase& c : softmax_slice_cases) {
+    SCOPED_TRACE(::testing::Message() << c.rows << " rows of " << c.V << " in " << c.slices << " slices, scale " << c.map.scale << ", cap "
+                                      << c.map.cap);
+    SoftmaxSliceInputs in = signed_inputs(c);
+    const SoftmaxSliceResult result = by_slices<float>(c, in, false, false);
+    expect_close<float>(result, {{}, gradient_in_fp64(c, in)});
+    EXPECT_EQ(by_slices<float>(c, in, true, false).hash(), result.hash()) << "in place";
+    for (float& weight : in.weights) weight = -weight;
+    SoftmaxSliceResult turned = by_slices<float>(c, in, false, false);
+    for (double& d : turned.d_logits) d = 0 - d;
+    EXPECT_EQ(turned.d_logits, result.d_logits) << "the sign alone differs";
+  }
+}
 
 TEST(SoftmaxSlice, SameBitsInPlaceAndOnAnyThreads) {
   for (const SoftmaxSliceCase& c : softmax_slice_cases) {

@@ -78,6 +78,8 @@ void check_rotation(Draft& draft);
 void check_precision(Draft& draft);
 /// What goes with adapters.
 void check_lora(Draft& draft);
+/// What goes with preference.objective.
+void check_preference(Draft& draft);
 /// Where figures are served.
 void check_metrics(Draft& draft);
 /// What goes with the best evaluation, and with the one that ends a run.

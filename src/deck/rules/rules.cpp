@@ -440,6 +440,7 @@ void check_rules(Draft& draft) {
   check_offload(draft);
   check_attention(draft);
   check_lora(draft);
+  check_preference(draft);
   check_quantized(draft);
   check_data(draft);
   check_precision(draft);

@@ -5,6 +5,7 @@
 #include "kernels/key_parts/key_parts.hpp"
 #include "kernels/step/step.hpp"
 #include "model/calls/losses.hpp"
+#include "model/calls/parts.hpp"
 #include "model/calls/products.hpp"
 
 namespace tessera {
@@ -26,49 +27,58 @@ kernels::KeyParts key_parts(const ModelShape& s) {
           .dtype = s.dtype};
 }
 
+/// Alone, a rank's slice is the vocabulary, and the sums of rows are kept from the pass that makes losses for the one that makes gradients.
 void softmax_loss_of_slice(Recorder& r, Value losses, Value d_logits, Value logits, const LossRows& place) {
   const ModelShape& s = r.s;
   const Rows rows = place.rows;
-  const Value ids = r.targets(), weights = r.row_weights(), scale = d_logits ? r.gradient_scale() : Value{};
+  const CountedRows counted = place.targets.counted;
+  const bool alone = s.tp == 1, again = place.twice && d_logits;
+  const Value ids = place.targets.targets, weights = place.targets.weights, scale = d_logits ? r.gradient_scale() : Value{};
   Value &noted = r.note("slice_sums"), &noted_all = r.note("all_sums");
   if (!noted) {  // doubles; the first rows are the most at a time
-    noted = r.value("slice_sums", {rows.count, slice_numbers}, DType::i64);
-    noted_all = r.value("all_sums", {s.tp, rows.count, slice_numbers}, DType::i64);
+    noted = r.value("slice_sums", {alone ? s.tokens() : rows.count, slice_numbers}, DType::i64);
+    noted_all = alone ? noted : r.value("all_sums", {s.tp, rows.count, slice_numbers}, DType::i64);
   }
   const Value mine = noted, all = noted_all;
   const Range vocabulary = s.vocabulary();
-  const std::int64_t first_logit = place.logits * vocabulary.size();
-  r.call({.name = "softmax_slice_sums",
-          .touches = {{mine, write}, {logits, read}, {ids, read}},
-          .work = MemoryWork{static_cast<double>(rows.count * vocabulary.size()) * sizeof(float)},
-          .run = [=, map = s.logit_map](const At& at) {
-            kernels::softmax_slice_sums(at.context, {.sums = at.get<double>(mine),
-                                                     .logits = at.get<float>(logits) + first_logit,
-                                                     .targets = at.get<std::int32_t>(ids) + rows.first,
-                                                     .rows = rows.count,
-                                                     .V = vocabulary.size(),
-                                                     .first = vocabulary.begin,
-                                                     .map = map});
-          }});
-  r.exchange({.kind = CollectiveKind::all_gather, .count = rows.count * slice_numbers, .dtype = DType::i64}, "gather slice_sums", all,
-             mine);
-  std::vector<Touch> touches = {
-      {losses, write}, {logits, d_logits == logits ? Access::add : read}, {all, read}, {ids, read}, {weights, read}};
+  const std::int64_t first_logit = place.logits * vocabulary.size(), first_sum = alone ? rows.first * slice_numbers : 0;
+  if (!alone || !again)
+    r.call({.name = "softmax_slice_sums",
+            .touches = with_reads({{mine, write}, {logits, read}, {ids, read}}, {counted.count}),
+            .work = MemoryWork{static_cast<double>(rows.count * vocabulary.size()) * sizeof(float)},
+            .run = [=, map = s.logit_map](const At& at) {
+              kernels::softmax_slice_sums(at.context, {.sums = at.get<double>(mine) + first_sum,
+                                                       .logits = at.get<float>(logits) + first_logit,
+                                                       .targets = at.get<std::int32_t>(ids) + rows.first,
+                                                       .rows = counted.of(at, rows),
+                                                       .V = vocabulary.size(),
+                                                       .first = vocabulary.begin,
+                                                       .map = map});
+            }});
+  if (!alone)
+    r.exchange({.kind = CollectiveKind::all_gather, .count = rows.count * slice_numbers, .dtype = DType::i64}, "gather slice_sums", all,
+               mine);
+  std::vector<Touch> touches = {{logits, d_logits == logits ? Access::add : read}, {all, read}, {ids, read}, {weights, read}};
+  if (!again) touches.push_back({losses, write});
   if (scale) touches.push_back({scale, read});
+  if (counted.count) touches.push_back({counted.count, read});
   if (d_logits && d_logits != logits) touches.push_back({d_logits, write});
   const std::int64_t first_gradient = s.bytes_of(place.d_logits * vocabulary.size());
   r.call({.name = "softmax_slice_loss",
           .touches = std::move(touches),
           .work = work_of_losses(s, place, vocabulary.size(), d_logits, logits),
           .run = [=, s = s](const At& at) {
-            kernels::softmax_slice_loss(at.context, {.losses = at.get<float>(losses) + rows.first,
+            // Sums of all ranks lie as many rows apart as a chunk has, so it is made whole or not at all.
+            const std::int64_t count = counted.of(at, rows);
+            if (count == 0) return;
+            kernels::softmax_slice_loss(at.context, {.losses = again ? nullptr : at.get<float>(losses) + rows.first,
                                                      .logits = at.get<float>(logits) + first_logit,
                                                      .d_logits = d_logits ? at.get<std::byte>(d_logits) + first_gradient : nullptr,
-                                                     .sums = at.get<double>(all),
+                                                     .sums = at.get<double>(all) + first_sum,
                                                      .targets = at.get<std::int32_t>(ids) + rows.first,
                                                      .weights = at.get<float>(weights) + rows.first,
                                                      .grad_scale = scale ? &at.get<kernels::GradientScale>(scale)->of_targets : nullptr,
-                                                     .rows = rows.count,
+                                                     .rows = alone ? count : rows.count,
                                                      .V = vocabulary.size(),
                                                      .first = vocabulary.begin,
                                                      .slices = s.tp,
@@ -138,7 +148,7 @@ void linear_backward_to_part(Recorder& r, Value d_part, const std::vector<Enteri
 }
 
 void softmax_loss(Recorder& r, Value losses, Value d_logits, Value logits, const LossRows& at) {
-  r.s.tp == 1 ? softmax_loss_of_rows(r, losses, d_logits, logits, at) : softmax_loss_of_slice(r, losses, d_logits, logits, at);
+  r.s.tp == 1 && !at.twice ? softmax_loss_of_rows(r, losses, d_logits, logits, at) : softmax_loss_of_slice(r, losses, d_logits, logits, at);
 }
 
 void gather_keys(Recorder& r, Value rows, Value made) {

@@ -2,7 +2,9 @@
 
 #include "kernels/argmax/argmax.hpp"
 #include "kernels/cross_entropy/cross_entropy.hpp"
+#include "kernels/elementwise/elementwise.hpp"
 #include "kernels/group_losses/group_losses.hpp"
+#include "kernels/preference_scale/preference_scale.hpp"
 #include "kernels/step/step.hpp"
 #include "model/calls/products.hpp"
 
@@ -21,9 +23,11 @@ MemoryWork work_of_losses(const ModelShape& s, const LossRows& at, std::int64_t 
 void softmax_loss_of_rows(Recorder& r, Value losses, Value d_logits, Value logits, const LossRows& place) {
   const ModelShape& s = r.s;
   const Rows rows = place.rows;
-  const Value ids = r.targets(), weights = r.row_weights(), scale = d_logits ? r.gradient_scale() : Value{};
+  const CountedRows counted = place.targets.counted;
+  const Value ids = place.targets.targets, weights = place.targets.weights, scale = d_logits ? r.gradient_scale() : Value{};
   std::vector<Touch> touches = {{losses, write}, {logits, Access::add}, {ids, read}, {weights, read}};
   if (scale) touches.push_back({scale, read});
+  if (counted.count) touches.push_back({counted.count, read});
   if (d_logits && d_logits != logits) touches.push_back({d_logits, write});
   r.call({.name = "softmax_loss",
           .touches = std::move(touches),
@@ -35,7 +39,7 @@ void softmax_loss_of_rows(Recorder& r, Value losses, Value d_logits, Value logit
                                            .targets = at.get<std::int32_t>(ids) + rows.first,
                                            .weights = at.get<float>(weights) + rows.first,
                                            .grad_scale = scale ? &at.get<kernels::GradientScale>(scale)->of_targets : nullptr,
-                                           .rows = rows.count,
+                                           .rows = counted.of(at, rows),
                                            .V = s.V,
                                            .dtype = s.dtype,
                                            .map = s.logit_map});
@@ -64,6 +68,83 @@ void add_group_losses(Recorder& r, Value losses) {
                                                    .members = at.get<std::int32_t>(members) + first,
                                                    .M = s.rows(),
                                                    .groups = s.loss_groups});
+          }});
+}
+
+void sum_sequences(Recorder& r, Value sums, Value losses) {
+  const ModelShape& s = r.s;
+  const Value weights = r.row_weights(), sequences = r.declare({.kind = ValueKind::sequences, .name = "sequences"});
+  const std::int64_t number = s.sequences() * kernels::group_sums;
+  r.call({.name = "sum_sequences",
+          .touches = {{sums, write}, {losses, read}, {weights, read}, {sequences, read}},
+          .run = [=, M = s.tokens(), groups = s.sequences()](const At& at) {
+            auto* totals = at.get<kernels::GroupTotals>(sums);
+            kernels::fill_zero(at.context, totals, static_cast<std::size_t>(number) * sizeof(std::int64_t));
+            kernels::add_group_losses(at.context, {.totals = totals,
+                                                   .losses = at.get<float>(losses),
+                                                   .weights = at.get<float>(weights),
+                                                   .members = at.get<std::int32_t>(sequences),
+                                                   .M = M,
+                                                   .groups = groups});
+          }});
+  if (s.cp > 1)
+    r.exchange({.kind = CollectiveKind::all_reduce, .axis = Axis::cp, .count = number, .dtype = DType::i64}, "reduce " + r.name_of(sums),
+               sums, sums);
+}
+
+void preference_loss(Recorder& r, Value weights, Value sums) {
+  const ModelShape& s = r.s;
+  const Value counts = r.declare({.kind = ValueKind::sequence_counts, .name = "sequence_counts"}),
+              reference = s.preference.has_reference ? r.declare({.kind = ValueKind::reference_logps, .name = "reference_logps"}) : Value{},
+              totals = r.declare({.kind = ValueKind::preference_totals, .name = "preference"}), scalars = r.scalars(),
+              coefficients = weights ? r.value("coefficients", {s.sequences()}, DType::f32) : Value{},
+              scale = r.value("preference_scale", {3}, DType::i64);  // doubles
+  r.call({.name = "preference_scale", .touches = {{scale, write}, {scalars, read}}, .run = [=](const At& at) {
+            kernels::preference_scale(at.context, at.get<kernels::PreferenceScale>(scale), at.get<kernels::StepScalars>(scalars));
+          }});
+  std::vector<Touch> touches = {{scalars, Access::add}, {totals, Access::add}, {sums, read}, {counts, read}, {scale, read}};
+  if (reference) touches.push_back({reference, read});
+  if (coefficients) touches.push_back({coefficients, write});
+  // Of ranks that share the micro-batch one counts it.
+  r.call({.name = "preference_coefficients",
+          .touches = std::move(touches),
+          .run = [=, S = s.sequences(), rules = s.preference.rules, counted = s.tp_index == 0 && s.cp_index == 0](const At& at) {
+            auto* step = at.get<kernels::StepScalars>(scalars);
+            kernels::preference_coefficients(at.context, {.coefficients = at.get<float>(coefficients),
+                                                          .loss = counted ? &step->loss : nullptr,
+                                                          .totals = counted ? at.get<kernels::PreferenceTotals>(totals) : nullptr,
+                                                          .not_finite = &step->not_finite,
+                                                          .sums = at.get<kernels::GroupTotals>(sums),
+                                                          .counts = at.get<std::int32_t>(counts),
+                                                          .reference = at.get<double>(reference),
+                                                          .scale = at.get<kernels::PreferenceScale>(scale),
+                                                          .rules = rules,
+                                                          .S = S});
+          }});
+  if (!weights) return;
+  const Value sequences = r.declare({.kind = ValueKind::sequences, .name = "sequences"});
+  r.call({.name = "preference_row_weights",
+          .touches = {{weights, write}, {coefficients, read}, {sequences, read}},
+          .run = [=, M = s.tokens(), number = s.sequences()](const At& at) {
+            kernels::preference_row_weights(at.context, {.weights = at.get<float>(weights),
+                                                         .coefficients = at.get<float>(coefficients),
+                                                         .groups = at.get<std::int32_t>(sequences),
+                                                         .M = M,
+                                                         .number = number});
+          }});
+}
+
+void make_reference(Recorder& r, Value sums) {
+  const Value counts = r.declare({.kind = ValueKind::sequence_counts, .name = "sequence_counts"}),
+              reference = r.declare({.kind = ValueKind::reference_logps, .name = "reference_logps"}), scalars = r.scalars();
+  r.call({.name = "sequence_log_probabilities",
+          .touches = {{reference, write}, {scalars, Access::add}, {sums, read}, {counts, read}},
+          .run = [=, S = r.s.sequences()](const At& at) {
+            kernels::sequence_log_probabilities(at.context, {.log_probabilities = at.get<double>(reference),
+                                                             .not_finite = &at.get<kernels::StepScalars>(scalars)->not_finite,
+                                                             .sums = at.get<kernels::GroupTotals>(sums),
+                                                             .counts = at.get<std::int32_t>(counts),
+                                                             .S = S});
           }});
 }
 

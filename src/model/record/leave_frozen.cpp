@@ -35,7 +35,7 @@ void drop_idle_calls(Segment& segment, bool goes_on) {
   for (std::size_t v = 0; v < needed.size(); ++v) {
     const ValueKind kind = segment.values[v].kind;
     needed[v] = kind == ValueKind::weight_gradient || kind == ValueKind::scalars || kind == ValueKind::router_totals ||
-                kind == ValueKind::group_losses || (goes_on && kind == ValueKind::d_stream);
+                kind == ValueKind::group_losses || kind == ValueKind::preference_totals || (goes_on && kind == ValueKind::d_stream);
   }
   std::vector<Call> left;
   for (auto call = segment.backward.rbegin(); call != segment.backward.rend(); ++call) {

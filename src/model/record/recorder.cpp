@@ -59,7 +59,9 @@ void Recorder::call(Call call) {
 
 void Recorder::exchange(const Exchange& exchange, const std::string& name, Value to, Value from) {
   for (const Value value : {to, from}) segment_.values[index(value)].exchanged = true;
-  call({.name = name, .touches = {{to, Access::write}, {from, Access::read}}, .run = {}, .exchange = exchange});
+  std::vector<Touch> touches = {{to, Access::write}, {from, Access::read}};
+  if (to == from) touches = {{to, Access::add}};
+  call({.name = name, .touches = std::move(touches), .run = {}, .exchange = exchange});
 }
 
 }  // namespace tessera

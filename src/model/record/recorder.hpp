@@ -16,6 +16,27 @@ struct Rows {
   std::int64_t first = 0, count = 0;
 };
 
+/// How many rows of a micro-batch count lies in memory. The rows that count come first, so a call leaves out the others. It takes rows in
+/// steps, since each number of rows is a product of its own.
+struct CountedRows {
+  Value count = {};  ///< 1 int32; absent: all rows
+  std::int64_t step = 1;
+
+  /// Of `rows` those that a call takes: whole steps that hold all rows which count.
+  std::int64_t of(const At& at, const Rows& rows) const {
+    if (!count) return rows.count;
+    const std::int64_t left = *at.get<std::int32_t>(count) - rows.first;
+    return left <= 0 ? 0 : std::min(rows.count, round_up(left, step));
+  }
+  /// Calls f with each number of rows that a call may take of so many.
+  template <class F>
+  void for_each_number(std::int64_t most, F f) const {
+    if (count)
+      for (std::int64_t rows = step; rows < most; rows += step) f(rows);
+    f(most);
+  }
+};
+
 class Recorder {
  public:
   Recorder(const ModelShape& shape, std::string name, int layer = -1) : s(shape), inside(inside_attention(shape)) {
@@ -68,7 +89,7 @@ class Recorder {
   // ---- Calls, of the forward text until backward() ----
 
   void call(Call call);
-  /// A collective, which is a call of its own.
+  /// A collective, which is a call of its own. The sum of an all_reduce takes the place of what it adds: `to` is `from`.
   void exchange(const Exchange& exchange, const std::string& name, Value to, Value from);
 
   /// From here on calls belong to the backward pass. False where there is none: a text is only read forward.

@@ -43,6 +43,9 @@ enum class ValueKind : std::uint8_t {
   targets,                ///< (M) int32
   row_weights,            ///< (M) fp32: weight of each row's loss
   token_groups,           ///< (M) int32: group whose loss sum a token joins; -1: none
+  sequences,              ///< (M) int32: number in the micro-batch of the text of a pair that a target belongs to; -1: none
+  sequence_counts,        ///< (sequences) int32: targets of each text, over all ranks that share the micro-batch; 0: no text
+  reference_logps,        ///< (sequences) fp64: log-probabilities of the texts, which the reference or a file made
   positions,              ///< (M) int32: place of each token in its document
   padding,                ///< (M) int32: 1 for padding
   token_numbers,          ///< (M) int64: the number of each token in the run; -1 in an evaluation
@@ -55,6 +58,7 @@ enum class ValueKind : std::uint8_t {
   fp8_weight_multiplier,  ///< 1 fp32: the scale of a matrix; null if a product computes it
   fp8_weight_largest,     ///< 1 fp32: largest magnitude of a matrix; null if others compute it
   scalars,                ///< kernels::StepScalars
+  preference_totals,      ///< kernels::PreferenceTotals
   group_losses,           ///< (groups) kernels::GroupTotals
   router_totals,          ///< kernels::RouterTotals, then (L,E) int64
   text_tokens,            ///< (M) int32, generation: "prompt" or "token"

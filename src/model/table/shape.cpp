@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/check.hpp"
 #include "deck/kinds_of_layers.hpp"
 #include "kernels/dispatch/dispatch.hpp"
 
@@ -150,6 +151,45 @@ Rotation rotation_of(const Deck& deck) {
                         (m.rope_scaling == RopeMode::dynamic || m.rope_scaling == RopeMode::longrope)};
 }
 
+kernels::PreferenceLoss loss_of(PreferenceObjective objective) {
+  using enum PreferenceObjective;
+  using kernels::PreferenceLoss;
+  switch (objective) {
+    case dpo:
+      return PreferenceLoss::dpo;
+    case robust:
+      return PreferenceLoss::robust;
+    case hinge:
+      return PreferenceLoss::hinge;
+    case ipo:
+      return PreferenceLoss::ipo;
+    case sigmoid_norm:
+      return PreferenceLoss::sigmoid_norm;
+    case apo_zero:
+      return PreferenceLoss::apo_zero;
+    case apo_down:
+      return PreferenceLoss::apo_down;
+    case simpo:
+      return PreferenceLoss::simpo;
+    case cpo:
+      return PreferenceLoss::cpo;
+    case sft:
+      return PreferenceLoss::sft;
+  }
+  fail(ExitCode::internal, "an objective without a loss");
+}
+
+Preference preference_of(const PreferenceKeys& keys) {
+  Preference p{.on = keys.on(),
+               .has_reference = keys.reference != PreferenceReference::none && !keys.of_reference,
+               .makes_reference = keys.of_reference};
+  p.rules.beta = keys.beta, p.rules.label_smoothing = keys.label_smoothing, p.rules.gamma = keys.gamma, p.rules.alpha = keys.alpha;
+  for (std::size_t i = 0; i < keys.objective.size(); ++i)
+    p.rules.weight[static_cast<std::size_t>(loss_of(from_word<PreferenceObjective>(keys.objective[i]).value()))] =
+        keys.weights.empty() ? 1 : keys.weights[i];
+  return p;
+}
+
 constexpr std::int64_t rows_of_products = 128;  ///< whose multiples products like
 
 /// Tokens of a chunk of the loss where the deck says auto.
@@ -214,6 +254,7 @@ ModelShape model_shape(const Deck& deck) {
                .deterministic = deck.run.reproducible,
                .lora = m.lora,
                .seed = static_cast<std::uint64_t>(deck.run.seed),
+               .preference = preference_of(deck.preference),
                .documents = deck.data.document_mask,
                .padding = deck.model.experts > 0 && deck.data.packing == Packing::documents,
                .cp = deck.mesh.cp,

@@ -9,6 +9,7 @@
 #include "kernels/activation/activation.hpp"
 #include "kernels/attention/attention.hpp"
 #include "kernels/cross_entropy/cross_entropy.hpp"
+#include "kernels/preference/preference.hpp"
 #include "kernels/swiglu/swiglu.hpp"
 #include "model/table/fp8.hpp"
 
@@ -81,6 +82,14 @@ struct Router {
   friend bool operator==(const Router&, const Router&) = default;
 };
 
+/// What the head makes of pairs of texts, which lie in the sequences of a micro-batch.
+struct Preference {
+  bool on = false;               ///< else the loss is that of tokens
+  bool has_reference = false;    ///< log-probabilities of a reference are there
+  bool makes_reference = false;  ///< the model is the reference, and makes them
+  kernels::PreferenceRules rules = {};
+};
+
 /// The angles of a table of rotations.
 struct Angles {
   double theta = 10000;  ///< base of the frequencies
@@ -134,8 +143,9 @@ struct ModelShape {
   LoraKeys lora = {};            ///< adapters beside matrices of layers
   std::uint64_t seed = 0;        ///< of what is drawn in a step: run.seed
   std::int64_t loss_groups = 0;  ///< groups of tokens whose losses are summed apart as well: files of a mixture, texts of a task
-  bool documents = false;        ///< of samples: attention and positions keep to the documents that sequences hold
-  bool padding = false;          ///< of samples, with experts: sequences end in padding, which no router counts
+  Preference preference = {};
+  bool documents = false;  ///< of samples: attention and positions keep to the documents that sequences hold
+  bool padding = false;    ///< of samples, with experts: sequences end in padding, which no router counts
   Feed feed = Feed::samples;
   std::int64_t capacity = 0;  ///< of a text: tokens that its caches hold
   bool likeliest = false;     ///< of a text: the id of the largest logit is found where the logits are
@@ -152,7 +162,9 @@ struct ModelShape {
   std::int64_t apart_index = 0;  ///< of this one among them
 
   std::int64_t tokens() const { return B * T / cp / apart; }  ///< M, of a micro-batch on this rank
-  std::int64_t parts() const { return cp * apart; }           ///< of a micro-batch's tokens, of which this rank has one
+  /// Most texts of pairs in a micro-batch, over all parts: each has two tokens at least.
+  std::int64_t sequences() const { return 2 * ceil_div(B * T, 4); }
+  std::int64_t parts() const { return cp * apart; }  ///< of a micro-batch's tokens, of which this rank has one
   bool exchanges_heads() const { return cp > 1 && !ring; }
   /// Tokens that an expert takes of a pass at most; a token goes to an expert once.
   std::int64_t expert_capacity() const;

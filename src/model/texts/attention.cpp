@@ -86,7 +86,7 @@ Segment attention_segment(const ModelShape& s, int layer) {
   if (!r.backward()) return r.take();
 
   const Value d_block = enter_block_backward(r, ends, w), d_out = whole_of(r, d_block, "d_out", s.C);
-  if (s.attention.out_bias) bias_backward(r, d_block, w + "bo", s.C, s.rows());
+  if (s.attention.out_bias) bias_backward(r, d_block, w + "bo", s.C, Rows{0, s.rows()});
   gather_rows(r, d_out, d_block);
   will_need(r, v.whole);
   const EnteringProduct product = attend_backward(r, w, v, d_out);

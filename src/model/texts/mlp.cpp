@@ -57,7 +57,7 @@ Segment mlp_segment(const ModelShape& s, int layer) {
   if (!r.backward()) return r.take();
 
   const Value d_made = enter_block_backward(r, ends, w), d_out = whole_of(r, d_made, "d_out", s.C);
-  if (s.block.mlp_bias) bias_backward(r, d_made, w + "b_down", s.C, s.rows());
+  if (s.block.mlp_bias) bias_backward(r, d_made, w + "b_down", s.C, Rows{0, s.rows()});
   gather_rows(r, d_out, d_made);
   will_need(r, v.whole);
   const EnteringProduct product = feed_backward(r, w, v, d_out);

@@ -24,8 +24,8 @@ Segment side_by_side_segment(const ModelShape& s, int layer) {
   if (!r.backward()) return r.take();
 
   const Value d_block = enter_block_backward(r, ends, a), d_out = whole_of(r, d_block, "d_out", s.C);
-  if (s.attention.out_bias) bias_backward(r, d_block, a + "bo", s.C, s.rows());
-  if (s.block.mlp_bias) bias_backward(r, d_block, m + "b_down", s.C, s.rows());
+  if (s.attention.out_bias) bias_backward(r, d_block, a + "bo", s.C, Rows{0, s.rows()});
+  if (s.block.mlp_bias) bias_backward(r, d_block, m + "b_down", s.C, Rows{0, s.rows()});
   gather_rows(r, d_out, d_block);
   will_need(r, whole);
   const EnteringProduct gate_up = feed_backward(r, m, mlp, d_out), qkv = attend_backward(r, a, attention, d_out);

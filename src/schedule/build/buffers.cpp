@@ -29,9 +29,9 @@ void Buffers::input(const std::string& name, Category category, std::int64_t byt
   if (frame_.on_gpu()) (*this)[declare(host_side(name), category, Tier::pinned, bytes, Life::run)].slots = slots;
 }
 
-Use Buffers::slot(const std::string& name, std::int64_t shift) const {
+Use Buffers::slot(const std::string& name, std::int64_t shift, Access access) const {
   const int id = named(name);
-  return {id, 0, (*this)[id].slot_bytes(), Access::read, true, shift};
+  return {id, 0, (*this)[id].slot_bytes(), access, true, shift};
 }
 
 Use Buffers::in_slots(const std::string& name, Tier tier, std::int64_t bytes, std::int64_t slots, Access access, std::int64_t shift,

@@ -40,7 +40,7 @@ class Buffers {
   }
   Use absent() const { return {named("scalars"), 0, 0, Access::read}; }
   /// A slot of an input: that of the section's micro-batch and `shift`.
-  Use slot(const std::string& name, std::int64_t shift) const;
+  Use slot(const std::string& name, std::int64_t shift, Access access = Access::read) const;
   /// A buffer that several micro-batches have a slot of.
   Use in_slots(const std::string& name, Tier tier, std::int64_t bytes, std::int64_t slots, Access access, std::int64_t shift,
                Category category = Category::activations, Life life = Life::program);

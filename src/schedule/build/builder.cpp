@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 
 #include "schedule/build/fp8_scales.hpp"
@@ -94,7 +96,12 @@ void ScheduleBuilder::build_evaluate() {
   Emitter begin = section("begin evaluation");
   emit_begin(begin);
   add_phase(ProgramKind::evaluate, begin);
-  StepPasses step(frame_, passes_.forward(0));
+  // Of towers those that the model's loss reads.
+  Events events;
+  for (const int tower : passes_.towers())
+    if (tower > 0 && frame_.shape.preference.on) std::ranges::copy(passes_.forward(tower), std::back_inserter(events));
+  std::ranges::copy(passes_.forward(0), std::back_inserter(events));
+  StepPasses step(frame_, std::move(events));
   if (frame_.stage().chunks() == 1) {
     SectionBuilder micro_batch = section(step, "evaluation micro-batch", forward_only);
     micro_batch.emit_events(step.all());

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/group_losses/group_losses.hpp"
+#include "kernels/preference/preference.hpp"
 #include "kernels/router/router.hpp"
 #include "kernels/step/step.hpp"
 #include "optimizer/state.hpp"
@@ -38,6 +39,7 @@ void ScheduleBuilder::declare_all() {
   buffers_.declare("scalars", Category::scalars, frame_.local_tier, sizeof(kernels::StepScalars), Life::run);
   buffers_.input("inputs", Category::scalars, sizeof(kernels::StepInputs));
   if (s.loss_groups > 0) buffers_.input("group_losses", Category::scalars, 8 * kernels::group_sums * s.loss_groups);
+  if (s.preference.on) buffers_.input("preference", Category::scalars, 8 * kernels::preference_sums);
   if (frame_.has_experts()) buffers_.input("router", Category::scalars, 8 * router_sums(s));
   const bool on_disk = std::ranges::any_of(schedule_.buffers, [](const Buffer& b) { return b.tier == Tier::nvme; });
   if (frame_.training() && (on_disk || frame_.deck.activation.offload == OffloadDevice::nvme))

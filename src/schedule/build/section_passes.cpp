@@ -82,15 +82,16 @@ Lane lane_of(Axis axis) { return axis == Axis::tp ? Lane::tensor : axis == Axis:
 }  // namespace
 
 void SectionBuilder::emit_exchange(const SegmentPass& p, const Exchange& exchange, int event, bool first) {
-  const Use to = bind(p.operands[0], p, event, first), from = bind(p.operands[1], p, event, first);
+  const bool in_place = exchange.kind == CollectiveKind::all_reduce;
+  const Use to = bind(p.operands[0], p, event, first), from = in_place ? to : bind(p.operands[1], p, event, first);
   const Axes along = axes({exchange.axis});
   // A rank keeps its own part of what is gathered, reduced or exchanged, and sends all that rotates.
   const std::int64_t size = frame_.request.mesh.size(exchange.axis), most = std::max(to.bytes, from.bytes);
-  const std::int64_t moved = exchange.kind == CollectiveKind::rotate ? most : most / size * (size - 1);
+  const std::int64_t moved = exchange.kind == CollectiveKind::rotate ? most : most / size * (size - 1) * (in_place ? 2 : 1);
   Task task{.name = p.name,
             .op = Collective{exchange.kind, along, exchange.count, 0, exchange.dtype, false, exchange.times, Reduction::sum, exchange.by},
             .lane = lane_of(exchange.axis),
-            .uses = {to, from},
+            .uses = in_place ? std::vector<Use>{to} : std::vector<Use>{to, from},
             .bytes_moved = static_cast<double>(moved)};
   if (exchange.kind == CollectiveKind::reduce_scatter) {
     const ScatteredSum sum{size, exchange.count, exchange.dtype, false, frame_.shape.deterministic};
@@ -170,12 +171,15 @@ Use SectionBuilder::bind(const Operand& o, const SegmentPass& p, int event, bool
     case ValueKind::targets:
     case ValueKind::row_weights:
     case ValueKind::token_groups:
+    case ValueKind::sequences:
+    case ValueKind::sequence_counts:
+    case ValueKind::reference_logps:
     case ValueKind::positions:
     case ValueKind::padding:
     case ValueKind::token_numbers:
     case ValueKind::document_starts:
     case ValueKind::micro_batch_weight:
-      return buffers_.slot(input_of(v.kind)->name, shift_of(p));
+      return buffers_.slot(input_of(v.kind)->name, shift_of(p), o.access);
     case ValueKind::gradient_scale:
       return buffers_.whole("gradient_scale", Access::read);
     case ValueKind::fp8_multipliers:
@@ -189,6 +193,8 @@ Use SectionBuilder::bind(const Operand& o, const SegmentPass& p, int event, bool
       return step_.keeps(p) ? fp8_of(out_, "fp8_largest", Fp8Tensor::input, Fp8Tensor::gradient, Access::add) : buffers_.absent();
     case ValueKind::scalars:
       return buffers_.whole(passes_.tower(p.segment.tower).prefix + "scalars", Access::add);
+    case ValueKind::preference_totals:
+      return buffers_.whole("preference", Access::add);
     case ValueKind::group_losses:
       return buffers_.whole("group_losses", Access::add);
     case ValueKind::router_totals:

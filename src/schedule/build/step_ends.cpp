@@ -101,6 +101,8 @@ void emit_begin(Emitter& out) {
   emit_sums_over_ranks(out, "all-reduce counts of the batch", 0, kernels::step_counts);
   if (out.frame.shape.loss_groups > 0)
     out.emit({.name = "clear losses of groups", .op = Zero{}, .uses = {out.buffers.whole("group_losses", Access::write)}});
+  if (out.frame.shape.preference.on)
+    out.emit({.name = "clear totals of preferences", .op = Zero{}, .uses = {out.buffers.whole("preference", Access::write)}});
   if (out.frame.has_experts())
     out.emit({.name = "clear router totals", .op = Zero{}, .uses = {out.buffers.whole("router", Access::write)}});
   for (int u = 0; u < out.frame.units(); ++u)
@@ -141,6 +143,7 @@ void emit_finish(Emitter& out, bool evaluation) {
   out.emit({.name = "count flags", .op = CountFlags{}, .uses = {scalars, inputs}});
   emit_sums_over_ranks(out, "all-reduce loss, norm and flags", kernels::step_counts, kernels::step_sums);
   if (out.frame.shape.loss_groups > 0) emit_totals(out, "losses of groups", "group_losses");
+  if (out.frame.shape.preference.on) emit_totals(out, "totals of preferences", "preference");
   if (out.frame.has_experts()) emit_totals(out, "router totals", "router");
   out.emit(
       {.name = evaluation ? "finish evaluation" : "norm, clip factor and learning rate",

@@ -235,10 +235,24 @@ void Engine::fill_positions() const {
   }
 }
 
+namespace {
+/// The loss is a mean over pairs: they are the step's weight.
+void count_pairs(std::span<const std::int32_t> sequences, kernels::StepInputs& inputs) {
+  for (std::size_t chosen = 0; chosen + 1 < sequences.size(); chosen += 2) {
+    if (sequences[chosen] == 0 || sequences[chosen + 1] == 0) continue;
+    inputs.weight.add(1.0);
+    inputs.chosen_targets += sequences[chosen];
+  }
+}
+}  // namespace
+
 void Engine::count_targets(std::int64_t micro_batches, kernels::StepInputs& inputs) const {
+  const bool pairs = schedule().shape.preference.on;
   for (std::int64_t m = 0; m < micro_batches && counts_targets_; ++m)
     for (const float weight : row_weights(m))
-      if (weight != 0 && inputs.weight.add(static_cast<double>(weight))) ++inputs.targets;
+      if (weight != 0 && (pairs || inputs.weight.add(static_cast<double>(weight)))) ++inputs.targets;
+  if (pairs && counts_targets_ && plan_.request.group(axes({Axis::cp})).rank == 0)
+    for (std::int64_t m = 0; m < micro_batches; ++m) count_pairs(input<std::int32_t>("sequence_counts", m), inputs);
 }
 
 kernels::StepInputs Engine::inputs_of_step(const StepOptions& options) {
@@ -393,13 +407,20 @@ StepReport Engine::evaluate(const EvaluationPass& pass) {
   all.loss = all.targets > 0 ? all.loss_sum / all.weight : 0;
   report = all;
   add_up(evaluated_.groups, host_values<std::int64_t>("group_losses"));
+  add_up(evaluated_.preferences, host_values<std::int64_t>("preference"));
   add_up(evaluated_.routers, host_values<std::int64_t>("router"));
   return report;
 }
 
 std::optional<double> Engine::loss_of(std::string_view tower) const {
+  if (schedule().shape.preference.on) return {};  // it makes log-probabilities of texts
   const std::span<const StepReport> report = host_values<StepReport>(fmt::format("{}.report", tower));
   return report.empty() ? std::nullopt : std::optional(report.front().loss);
+}
+
+std::optional<kernels::PreferenceTotals> Engine::preference_totals() const {
+  const auto totals = host_values<kernels::PreferenceTotals>("preference");
+  return totals.empty() ? std::nullopt : std::optional(totals.front());
 }
 
 std::vector<GroupLoss> Engine::group_losses() const {

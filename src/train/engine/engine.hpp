@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/preference/preference.hpp"
 #include "kernels/step/step.hpp"
 #include "optimizer/state.hpp"
 #include "schedule/build/micro_batches.hpp"
@@ -191,6 +192,8 @@ class Engine {
   StepReport evaluate(const EvaluationPass& pass);
   /// Loss of a tower beside the model in the last step, over all ranks; none without it.
   std::optional<double> loss_of(std::string_view tower) const;
+  /// With losses of pairs: sums of the last step or evaluation for its metrics, over all ranks.
+  std::optional<kernels::PreferenceTotals> preference_totals() const;
   /// Losses of each token group in the last step or evaluation, over all ranks; empty without groups.
   std::vector<GroupLoss> group_losses() const;
   /// Router statistics of the last step or evaluation, over all ranks; none without experts.
@@ -264,7 +267,7 @@ class Engine {
   struct Evaluated {
     kernels::FixedSum loss, weight;
     StepReport report;
-    std::vector<std::int64_t> groups, routers;
+    std::vector<std::int64_t> groups, routers, preferences;
   } evaluated_;
   enum class StateCopy : std::uint8_t { none, awaited, made, cancelled };
   StateCopy copy_ = StateCopy::none;  ///< of the next or the last step

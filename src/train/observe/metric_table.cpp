@@ -74,6 +74,27 @@ Figure reference_loss(const StepEnd&, const RunParts& run) {
   if (const std::optional<double> loss = run.engine.loss_of(reference_tower.name)) return *loss;
   return {};
 }
+template <class F>
+Figure of_pairs(const RunParts& run, F figure) {
+  const std::optional<kernels::PreferenceTotals> totals = run.engine.preference_totals();
+  if (!totals || totals->chosen == 0) return {};
+  return figure(*totals) / static_cast<double>(totals->chosen);
+}
+template <kernels::FixedSum kernels::PreferenceTotals::*sum>
+Figure mean_of_pairs(const StepEnd&, const RunParts& run) {
+  return of_pairs(run, [](const kernels::PreferenceTotals& totals) { return (totals.*sum).value(); });
+}
+Figure accurate_pairs(const StepEnd&, const RunParts& run) {
+  return of_pairs(run, [](const kernels::PreferenceTotals& totals) { return static_cast<double>(totals.accurate); });
+}
+Figure reward_margins(const StepEnd&, const RunParts& run) {
+  return of_pairs(run, [](const kernels::PreferenceTotals& totals) { return totals.margins(); });
+}
+Figure nll_of_chosen(const StepEnd&, const RunParts& run) {
+  const std::optional<kernels::PreferenceTotals> totals = run.engine.preference_totals();
+  if (!totals || totals->nll_tokens == 0) return {};
+  return totals->nll.value() / static_cast<double>(totals->nll_tokens);
+}
 Figure losses(const StepEnd&, const RunParts& run) {
   if (!is_mixture(run)) return {};
   return loss_of_files(run);
@@ -93,6 +114,43 @@ constexpr Metric table[] = {
     {"loss", "nats a token", MetricOf::step, figure<&StepFigures::loss>, "Mean loss over the batch's targets, by their weights."},
     {"reference_loss", "nats a token", MetricOf::step, reference_loss,
      "With reference.model: mean loss of the reference on the same batch."},
+    {"rewards/chosen",
+     "",
+     MetricOf::step,
+     mean_of_pairs<&kernels::PreferenceTotals::chosen_rewards>,
+     "With [preference]: mean reward of chosen texts, which is beta times their log-probability over the reference's.",
+     {.name = "rewards_chosen"}},
+    {"rewards/rejected",
+     "",
+     MetricOf::step,
+     mean_of_pairs<&kernels::PreferenceTotals::rejected_rewards>,
+     "The same of rejected texts.",
+     {.name = "rewards_rejected"}},
+    {"rewards/accuracies",
+     "",
+     MetricOf::step,
+     accurate_pairs,
+     "Share of pairs whose chosen text has the larger reward.",
+     {.name = "rewards_accuracy_ratio"}},
+    {"rewards/margins",
+     "",
+     MetricOf::step,
+     reward_margins,
+     "Mean reward of chosen texts less that of rejected ones.",
+     {.name = "rewards_margin"}},
+    {"logps/chosen",
+     "nats",
+     MetricOf::step,
+     mean_of_pairs<&kernels::PreferenceTotals::chosen_logps>,
+     "Mean log-probability of chosen texts; of simpo, of their tokens.",
+     {.name = "logps_chosen"}},
+    {"logps/rejected",
+     "nats",
+     MetricOf::step,
+     mean_of_pairs<&kernels::PreferenceTotals::rejected_logps>,
+     "The same of rejected texts.",
+     {.name = "logps_rejected"}},
+    {"nll_loss", "nats a token", MetricOf::step, nll_of_chosen, "With cpo or sft in preference.objective: mean loss of chosen tokens."},
     {"grad_norm", "", MetricOf::step, figure<&StepFigures::grad_norm>, "Norm of the whole gradient, before clipping."},
     {"lr", "", MetricOf::step, figure<&StepFigures::learning_rate>, "The step's learning rate.", {.name = "learning_rate"}},
     {"tokens_per_second", "tokens/s", MetricOf::step, figure<&StepFigures::tokens_per_second>, "Tokens of all ranks, without padding."},

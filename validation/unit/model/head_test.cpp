@@ -18,6 +18,7 @@ struct Case {
   double logit_scale = 1;
   std::int64_t at_once = 0;  ///< rows of a chunk whose logits are made at once; 0: all
   bool bias = false;
+  bool masked = false;  ///< long runs of rows do not count
 };
 
 struct Inputs {
@@ -31,7 +32,7 @@ struct Inputs {
     bias.randomize(4, s.bias ? 2 : 0);
     for (std::int64_t i = 0; i < s.M; ++i) {
       targets.push_back(static_cast<std::int32_t>((i * 7919 + 3) % s.V));
-      weights.push_back(i % 5 == 4 ? 0.0f : i % 7 == 3 ? 0.375f : 1.0f);
+      weights.push_back(i % 5 == 4 || (s.masked && i % 300 < 220) ? 0.0f : i % 7 == 3 ? 0.375f : 1.0f);
     }
   }
 };
@@ -53,6 +54,16 @@ Segment head_of(const Case& s) {
                        .head_bias = s.bias,
                        .loss_chunk = std::min(s.chunk, s.M),
                        .logit_rows = s.at_once});
+}
+
+/// Rows that count, which the pass has moved to the front, where they were; the others, which it does not read, as zeros.
+std::vector<double> in_place(const Inputs& in, const std::vector<double>& front) {
+  std::vector<double> rows(front.size());
+  const std::size_t C = front.size() / in.weights.size();
+  auto next = front.begin();
+  for (std::size_t i = 0; i < in.weights.size(); ++i)
+    if (in.weights[i] != 0) std::copy_n(next, C, rows.begin() + static_cast<std::ptrdiff_t>(i * C)), next += static_cast<std::ptrdiff_t>(C);
+  return rows;
 }
 
 /// The training pass, or that of an evaluation.
@@ -82,7 +93,7 @@ Outputs run(const Case& s, const Inputs& in, bool gradients = true) {
   EXPECT_TRUE(head.run(pass, grad_scale, s.reproducible));
 
   Outputs o;
-  o.normed = head.doubles(activation, "normed", s.dtype);
+  o.normed = in_place(in, head.doubles(activation, "normed", s.dtype));
   o.losses = head.doubles(activation, "losses", DType::f32);
   o.loss_sum = *head.at<double>(activation, "loss_sum");
   o.d_weight = head.doubles(weight_gradient, "head.weight", DType::f32);
@@ -148,7 +159,9 @@ TEST(Head, MatchesFp64) {
   for (Case s : {Case{1, 8, 2, 4}, Case{1, 48, 1013, 1}, Case{77, 48, 1013, 32}, Case{33, 65, 257, 100},
                  Case{20, 64, 1013, 7, DType::f32, false, 40}, Case{77, 48, 1013, 32, DType::f32, false, 1, 12},
                  Case{.M = 77, .C = 48, .V = 257, .chunk = 32, .at_once = 12, .bias = true},
-                 Case{.M = 9, .C = 16, .V = 64, .chunk = 9, .bias = true}})
+                 Case{.M = 9, .C = 16, .V = 64, .chunk = 9, .bias = true},
+                 Case{.M = 1100, .C = 24, .V = 65, .chunk = 512, .bias = true, .masked = true},
+                 Case{.M = 1100, .C = 24, .V = 65, .chunk = 128, .at_once = 32, .masked = true}})
     for (DType t : {DType::f32, DType::bf16, DType::f16})
       for (bool reproducible : {false, true}) {
         s.dtype = t;
@@ -223,6 +236,22 @@ TEST(Head, NoWeightsNoChange) {
     for (double d : got.d_normed) EXPECT_EQ(d, 0);
     EXPECT_EQ(got.d_weight, Inputs(s).d_weight.doubles());
   }
+}
+
+// Rows that do not count reach no product: whatever they hold, they change no bit.
+TEST(Head, RowsWithoutWeightAreNotRead) {
+  for (DType t : {DType::f32, DType::bf16})
+    for (Case s : {Case{.M = 1100, .C = 24, .V = 65, .chunk = 512, .dtype = t, .masked = true}, Case{77, 48, 1013, 20, t, true}}) {
+      const Inputs in(s);
+      Inputs dirty(s);
+      for (std::int64_t i = 0; i < s.M; ++i)
+        if (in.weights[static_cast<std::size_t>(i)] == 0) {
+          dirty.targets[static_cast<std::size_t>(i)] = -1;
+          for (std::int64_t c = 0; c < s.C; ++c) dirty.x.set(i * s.C + c, std::numeric_limits<double>::quiet_NaN());
+        }
+      EXPECT_EQ(run(s, in).bits, run(s, dirty).bits);
+      EXPECT_EQ(run(s, in, false).losses, run(s, dirty, false).losses);
+    }
 }
 
 TEST(Head, RefusesBadTargets) {

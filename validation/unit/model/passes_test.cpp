@@ -83,7 +83,8 @@ TEST(Texts, AreOneForSamplesPromptsAndTokens) {
     }
     EXPECT_EQ(prompt.back(), (Names{"rmsnorm normed", shape.tied ? "linear embedding.weight" : "linear head.weight"}));
     EXPECT_EQ(token.back(), prompt.back());
-    EXPECT_EQ(samples.back(), (Names{"rmsnorm normed", prompt.back().back(), "softmax_loss", "sum_losses", "add_loss"}));
+    EXPECT_EQ(samples.back(), (Names{"rmsnorm normed", "count_rows", "gather_counted_rows normed", prompt.back().back(), "softmax_loss",
+                                     "spread_counted_rows losses", "sum_losses", "add_loss"}));
     Names begin{"embedding"};
     begin.insert(begin.end(), shape.rotation.tables.size(), "positions");
     EXPECT_EQ(token.front(), begin);

@@ -36,12 +36,28 @@ void set(Engine& engine, const Weights& weights) {
   });
 }
 
+/// A pair in each sequence: the chosen text is the first half, the rejected one the second. The first targets of each do not count.
+void fill_pairs(Engine& engine, const Deck& deck, std::int64_t m, test::Random& random) {
+  const auto half = static_cast<std::size_t>(deck.batch.sequence_length / 2);
+  std::ranges::fill(engine.input<std::int32_t>("sequence_counts", m), 0);
+  for (std::size_t i = 0; i < engine.targets(m).size(); ++i) {
+    const std::size_t text = i / half, place = i % half, prompt = text % 2 == 0 ? 1 : 2;
+    const bool counts = place >= prompt && place + 1 < half;
+    engine.document_starts(m)[i] = static_cast<std::int32_t>(text % 2 * half);
+    engine.row_weights(m)[i] = counts ? 1 : 0;
+    engine.input<std::int32_t>("sequences", m)[i] = counts ? static_cast<std::int32_t>(text) : -1;
+    engine.input<std::int32_t>("sequence_counts", m)[text] += counts;
+  }
+  for (double& logps : engine.input<double>("reference_logps", m)) logps = -8 - 8 * random.unit();
+}
+
 void fill_batch(Engine& engine, const Deck& deck, std::int64_t micro_batches, std::uint32_t seed) {
   test::Random random(seed);
   for (std::int64_t m = 0; m < micro_batches; ++m) {
     for (auto& token : engine.tokens(m)) token = static_cast<std::int32_t>(random(0, deck.model.vocab - 1));
     for (auto& token : engine.targets(m)) token = static_cast<std::int32_t>(random(0, deck.model.vocab - 1));
     for (auto& number : engine.token_numbers(m)) number = random(0, 1 << 20);  // which features of a token are dropped
+    if (deck.preference.on()) fill_pairs(engine, deck, m, random);
   }
 }
 
@@ -50,6 +66,15 @@ struct Model {
   std::vector<std::string> overrides;
 };
 void PrintTo(const Model& m, std::ostream* out) { *out << m.name; }
+
+Model of_pairs(const std::string& name, const std::string& objective, const std::string& reference = "file",
+               const std::vector<std::string>& more = {}) {
+  Model model{name,
+              {"preference.objective=" + objective, "preference.reference=" + reference, "preference.beta=0.5", "data.document_mask=true"}};
+  if (reference == "file") model.overrides.emplace_back("preference.reference_file=reference.h5");
+  model.overrides.insert(model.overrides.end(), more.begin(), more.end());
+  return model;
+}
 
 class GradientOf : public testing::TestWithParam<Model> {};
 
@@ -129,7 +154,13 @@ INSTANTIATE_TEST_SUITE_P(
                     Model{"experts_in_turns",
                           {"model.experts=2", "model.layers=3", "model.pattern=DE",
                            R"(model.kinds=[{ name = "D", experts = false }, { name = "E" }])"}},
-                    Model{"reproducible", {"run.reproducible=true"}}),
+                    Model{"reproducible", {"run.reproducible=true"}}, of_pairs("dpo", "dpo"), of_pairs("robust", "robust"),
+                    of_pairs("ipo", "ipo"), of_pairs("sigmoid_norm", "sigmoid_norm"), of_pairs("apo_zero", "apo_zero"),
+                    of_pairs("apo_down", "apo_down"), of_pairs("simpo", "simpo", "none"), of_pairs("cpo", "cpo", "none"),
+                    of_pairs("sum", R"(["dpo", "sft"])", "file", {"preference.weights=[0.7, 1.5]"}),
+                    of_pairs("cdpo", "dpo", "file", {"preference.label_smoothing=0.2", "kernels.loss_chunk=5"}),
+                    of_pairs("dpo_adapters", "dpo", "adapter", {"lora.rank=2", "lora.alpha=1"}),
+                    of_pairs("dpo_softcap", "dpo", "file", {"model.logit_softcap=3", "model.head_bias=true"})),
     [](const auto& info) { return info.param.name; });
 
 /// Loss and gradient of the mean over targets, of documents that lie where they are told to.
