@@ -24,6 +24,17 @@ void require_rows(const io::TokenFile& file, std::int64_t vocab) {
        of_model ? ", so that a model of run.init gets rows for new tokens, or remove that token from the texts" : "");
 }
 
+/// Learnt as texts, rejected and undesirable completions would be learnt like the others.
+void refuse_preferences(const io::TokenFile& file) {
+  if (file.set() == io::TokenSet::documents) return;
+  const bool pairs = file.set() == io::TokenSet::pairs;
+  fail(ExitCode::data,
+       "{} holds {} (its kind is \"{}\"), which this run would learn as texts, {} ones too. Tokenize the {} completions alone, each as a "
+       "\"prompt\" and a \"completion\", without --preferences.",
+       file.path(), pairs ? "preference pairs" : "completions with labels", io::name_of(file.set()), pairs ? "rejected" : "undesirable",
+       pairs ? "chosen" : "desirable");
+}
+
 std::int64_t places_of(std::span<const Range> positions) {
   std::int64_t places = 0;
   for (const Range& part : positions) places += part.size();
@@ -43,6 +54,7 @@ void put_starts(std::span<const std::int32_t> starts, std::span<const Range> pos
 SampleFile::SampleFile(const std::string& path, std::int64_t sequence_length, std::int64_t vocab, const DataKeys& data, std::int64_t seed)
     : file_(path, data.bin_ids), T_(sequence_length), vocab_(vocab) {
   if (file_.declared_vocab() > vocab) require_rows(file_, vocab);
+  refuse_preferences(file_);
   if (data.document_mask) documents_.emplace(file_);
   if (data.packing == Packing::documents)
     packed_.emplace(*documents_, file_.tokens(), path,
