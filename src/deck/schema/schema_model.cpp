@@ -244,25 +244,25 @@ std::vector<Key> model_keys() {
                "metrics.jsonl. \"start\": a copy of the weights that the run begins with. \"none\": there is no reference."},
 
       // [preference]
-      {KEY(preference.objective), .type = paths, .fallback = "[]", .identity = true, .silent = true,
+      {KEY(preference.objective), .type = paths, .identity = true, .silent = true,
        .help = "Loss of pairs of a chosen and a rejected text: dpo, robust, hinge, ipo, sigmoid_norm, apo_zero, apo_down, simpo, cpo, or "
                "a list of them, to which sft (the loss of chosen completions) may belong. []: the loss is that of tokens "
                "(docs/preferences.md)."},
-      {KEY(preference.weights), .type = reals, .limits = {.above = 0, .most = 1e9}, .fallback = "[]", .identity = true, .silent = true,
+      {KEY(preference.weights), .type = reals, .limits = {.above = 0, .most = 1e9}, .identity = true, .silent = true,
        .help = "With several objectives: what each is multiplied by before they are added. []: 1 for each."},
-      {KEY(preference.beta), .type = real, .limits = {.above = 0, .most = 1e6}, .fallback = "0.1", .identity = true, .silent = true,
+      {KEY(preference.beta), .type = real, .limits = {.above = 0, .most = 1e6}, .identity = true, .silent = true,
        .help = "Scale of rewards: how strongly the model is held near the reference."},
-      {KEY(preference.label_smoothing), .type = real, .limits = {.least = 0, .below = 0.5}, .fallback = "0.0", .identity = true,
+      {KEY(preference.label_smoothing), .type = real, .limits = {.least = 0, .below = 0.5}, .identity = true,
        .silent = true, .help = "Share of pairs whose labels are taken to be wrong. Read by dpo (then called cDPO), robust, simpo and cpo."},
-      {KEY(preference.gamma), .type = real, .limits = {.least = 0, .most = 1e6}, .fallback = "0.5", .identity = true, .silent = true,
+      {KEY(preference.gamma), .type = real, .limits = {.least = 0, .most = 1e6}, .identity = true, .silent = true,
        .help = "simpo's margin between the rewards of both texts. Its paper has gamma at about half of beta, and beta from 2 to 2.5."},
-      {KEY(preference.alpha), .type = real, .limits = {.least = 0, .most = 1e6}, .fallback = "1.0", .identity = true, .silent = true,
+      {KEY(preference.alpha), .type = real, .limits = {.least = 0, .most = 1e6}, .identity = true, .silent = true,
        .help = "cpo's share of the loss of chosen completions."},
-      {KEY(preference.reference), .type = text, .fallback = "\"none\"", .identity = true, .silent = true,
+      {KEY(preference.reference), .type = text, .identity = true, .silent = true,
        .help = "Source of the reference's log-probabilities. \"adapter\": a forward pass of the model without its adapters, which "
                "needs lora.rank. \"copy\": a frozen copy of the model that the run begins with. \"file\": preference.reference_file. "
                "\"none\": for simpo, cpo and sft."},
-      {KEY(preference.reference_file), .type = text, .unit = "path", .fallback = "\"\"",
+      {KEY(preference.reference_file), .type = text, .unit = "path",
        .help = "File of log-probabilities that preference.reference = \"file\" reads."}};
 }
 
