@@ -89,7 +89,7 @@ struct ModelKeys {
   double rope_attention_factor = 0;                                     // 0: by the factor
   std::vector<double> rope_short_factors = {}, rope_long_factors = {};  // of longrope, for each pair of features
   bool rope_truncate = true;
-  double rotary_fraction = 1;  // of a head's features, those that are turned
+  double rotary_fraction = 1;  // share of a head's features that is rotated
   RopePairs rope_pairs = RopePairs::halves;
   std::int64_t window = 0;  // keys that a query sees at most; 0: all before it
   PositionMode positions = PositionMode::rope;

@@ -39,7 +39,7 @@ void Draft::idle(std::string_view key, std::string_view choice, const std::strin
   resolved.push_back(fmt::format("{} = {} of {} is dropped: the override {} = {} leaves it without effect", key, unused.literal.str(),
                                  unused.place.file, choice, entry(choice).literal.str()));
   const Key& row = *find_key(key);
-  unused = {.is_auto = is_auto_by_default(row)};
+  unused = {}, unused.is_auto = is_auto_by_default(row);
   copy_key(row, default_deck(), deck);
 }
 

@@ -3,7 +3,7 @@
 
 namespace tessera::schema {
 
-std::vector<Key> layout_keys() {
+std::vector<Key> mesh_keys() {
   return {
       // [mesh]
       {KEY(mesh.dp), .type = integer, .unit = "ranks", .limits = {.least = 0, .most = 1e7}, .automatic = Auto::kept,
@@ -29,16 +29,22 @@ std::vector<Key> layout_keys() {
       {KEY(mesh.ep), .type = integer, .unit = "ranks", .limits = {.least = 1, .most = 1024},
        .help = "Expert-parallel ranks. Each has an equal part of the experts of every layer, and divides the batch as ranks of dp do. "
                "Tokens' rows are sent to their experts and back. Divides model.experts. A rank plans memory for rows from each other rank: "
-               "as many as its tokens could choose. With experts.capacity_factor it plans as many as experts take."},
+               "as many as its tokens could choose. With experts.capacity_factor it plans as many as experts take."}};
+}
 
+std::vector<Key> context_keys() {
+  return {
       // [context]
       {KEY(context.method), .type = text,
        .help = "Method by which attention sees whole sequences if mesh.cp is above 1. ulysses: before attention, ranks exchange tokens for "
                "heads, so that each has all tokens of some heads; after it they exchange back. If there are fewer key and value heads than "
                "ranks, several ranks have the same ones. ring: each rank keeps its tokens, one chunk from the sequence's start and one "
                "from its end. Blocks of keys and values pass round the ranks while attention computes. It works with more ranks than "
-               "heads. It takes as many steps as there are ranks, or with a window only those that the window reaches."},
+               "heads. It takes as many steps as there are ranks, or with a window only those that the window reaches."}};
+}
 
+std::vector<Key> pipeline_keys() {
+  return {
       // [pipeline]
       {KEY(pipeline.schedule), .type = text,
        .help = "Order of a stage's micro-batches. 1f1b alternates a forward and a backward pass; at most one micro-batch for this stage "
@@ -50,8 +56,11 @@ std::vector<Key> layout_keys() {
                "run k is on stage k modulo mesh.pp."},
       {KEY(pipeline.layers), .type = integers, .unit = "layers", .limits = {.least = 1, .most = max_dim},
        .help = "Layers of each stage, or with schedule = \"interleaved\" of each run of layers, in the order of the model. Their sum is "
-               "model.layers. []: chosen by FLOPs and memory, with embedding and head included."},
+               "model.layers. []: chosen by FLOPs and memory, with embedding and head included."}};
+}
 
+std::vector<Key> topology_keys() {
+  return {
       // [topology]
       {KEY(topology.share_gpu), .type = boolean,
        .help = "Allows several ranks of a node to share a GPU if there are fewer GPUs than ranks, for tests. Their collectives use "

@@ -5,23 +5,6 @@
 namespace tessera::schema {
 
 std::vector<Key> optimizer_keys() {
-  // Of transformers and DeepSpeed.
-  const Refusals other_schedules = {
-      {"constant_with_warmup", "it is \"constant\" here, with learning_rate.warmup_steps or warmup_ratio"},
-      {"warmup_stable_decay", "it is \"wsd\" here, with learning_rate.decay_steps"},
-      {"cosine_with_min_lr", "it is \"cosine\" here, with learning_rate.min_ratio"},
-      {"cosine_warmup_with_min_lr", "it is \"cosine\" here, with learning_rate.min_ratio"},
-      {"warmuplr", "it is \"warmup_lr\" here, with learning_rate.warmup_steps, warmup_type and warmup_min_lr"},
-      {"warmupdecaylr", "it is \"warmup_decay_lr\" here, with learning_rate.warmup_steps, warmup_type and warmup_min_lr"},
-      {"warmupcosinelr", "it is \"warmup_cosine_lr\" here, with learning_rate.warmup_steps, warmup_type, warmup_min_ratio and min_ratio"},
-      {"cosine_with_restarts", "restarts are not in this version; set \"cosine\""},
-      {"polynomial", "powers other than 1 are not in this version, and with 1 it is \"linear\""},
-      {"inverse_sqrt", "it is not in this version; set \"cosine\" or \"wsd\""},
-      {"reduce_lr_on_plateau", "a schedule depends on the step alone; set \"cosine\" or \"wsd\""},
-      {"greedy", "a schedule depends on the step alone; set \"cosine\" or \"wsd\""},
-      {"onecycle", "it is \"one_cycle\" here, with the keys of [learning_rate.one_cycle]"},
-      {"lrrangetest", "it is \"lr_range_test\" here, with the keys of [learning_rate.lr_range_test]"}};
-  const Refusals other_decays = {{"1-sqrt", "it is \"minus_sqrt\" here"}, {"sqrt", "it is \"minus_sqrt\" here"}};
   return {
       // [optimizer]
       {KEY(optimizer.type), .type = text, .choices = optimizer_names(), .identity = true, .refused = refused_optimizers(),
@@ -77,8 +60,28 @@ std::vector<Key> optimizer_keys() {
                "model.freeze, or \"all-linear\": the matrices of layers. `learning_rate` is the peak, and the schedule scales it as it "
                "does optimizer.learning_rate. `weight_decay` applies to vectors too. `type` is another optimizer, with any of the keys of "
                "[optimizer] that it reads. Keys that are left out have its defaults, except moments, which is that of [optimizer]. If "
-               "several groups match a tensor, the first counts. A pattern that matches no trained tensor is refused."},
+               "several groups match a tensor, the first counts. A pattern that matches no trained tensor is refused."}};
+}
 
+std::vector<Key> learning_rate_keys() {
+  // Of transformers and DeepSpeed.
+  const Refusals other_schedules = {
+      {"constant_with_warmup", "it is \"constant\" here, with learning_rate.warmup_steps or warmup_ratio"},
+      {"warmup_stable_decay", "it is \"wsd\" here, with learning_rate.decay_steps"},
+      {"cosine_with_min_lr", "it is \"cosine\" here, with learning_rate.min_ratio"},
+      {"cosine_warmup_with_min_lr", "it is \"cosine\" here, with learning_rate.min_ratio"},
+      {"warmuplr", "it is \"warmup_lr\" here, with learning_rate.warmup_steps, warmup_type and warmup_min_lr"},
+      {"warmupdecaylr", "it is \"warmup_decay_lr\" here, with learning_rate.warmup_steps, warmup_type and warmup_min_lr"},
+      {"warmupcosinelr", "it is \"warmup_cosine_lr\" here, with learning_rate.warmup_steps, warmup_type, warmup_min_ratio and min_ratio"},
+      {"cosine_with_restarts", "restarts are not in this version; set \"cosine\""},
+      {"polynomial", "powers other than 1 are not in this version, and with 1 it is \"linear\""},
+      {"inverse_sqrt", "it is not in this version; set \"cosine\" or \"wsd\""},
+      {"reduce_lr_on_plateau", "a schedule depends on the step alone; set \"cosine\" or \"wsd\""},
+      {"greedy", "a schedule depends on the step alone; set \"cosine\" or \"wsd\""},
+      {"onecycle", "it is \"one_cycle\" here, with the keys of [learning_rate.one_cycle]"},
+      {"lrrangetest", "it is \"lr_range_test\" here, with the keys of [learning_rate.lr_range_test]"}};
+  const Refusals other_decays = {{"1-sqrt", "it is \"minus_sqrt\" here"}, {"sqrt", "it is \"minus_sqrt\" here"}};
+  return {
       // [learning_rate]
       {KEY(learning_rate.schedule), .type = text, .identity = true, .refused = other_schedules,
        .help =
@@ -106,8 +109,11 @@ std::vector<Key> optimizer_keys() {
        .help = "wsd schedule: height between floor and peak at a share p of the decay. linear: 1 - p; cosine: (1 + cos(pi p)) / 2; "
                "exponential: 2 x 0.5^p - 1; minus_sqrt: 1 - sqrt(p). p is 1 on the last step."},
       {KEY(learning_rate.min_ratio), .type = real, .unit = "ratio", .limits = {.least = 0, .most = 1}, .identity = true,
-       .help = "cosine, linear, wsd and warmup_cosine_lr: last learning rate as a share of the peak."},
+       .help = "cosine, linear, wsd and warmup_cosine_lr: last learning rate as a share of the peak."}};
+}
 
+std::vector<Key> cycle_keys() {
+  return {
       // [learning_rate.one_cycle]
       {KEY(learning_rate.one_cycle.min_lr), .type = real, .limits = {.least = 0, .most = 1000}, .identity = true, .silent = true,
        .help = "Learning rate at the start and the end of the cycle. Its largest is optimizer.learning_rate."},

@@ -3,7 +3,7 @@
 
 namespace tessera::schema {
 
-std::vector<Key> saves_keys() {
+std::vector<Key> checkpoint_keys() {
   return {
       // [checkpoint]
       {KEY(checkpoint.every), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12},
@@ -39,8 +39,11 @@ std::vector<Key> saves_keys() {
       {KEY(checkpoint.neighbour_folder), .type = text, .unit = "path",
        .help = "Folder for those copies in the memory of each node. It outlives the processes of a run."},
       {KEY(checkpoint.allow_same_node), .type = boolean,
-       .help = "Allows a rank's state to be copied to a rank on the same node, with which it would be lost: for trials on one machine."},
+       .help = "Allows a rank's state to be copied to a rank on the same node, with which it would be lost: for trials on one machine."}};
+}
 
+std::vector<Key> evaluate_keys() {
+  return {
       // [evaluate]
       {KEY(evaluate.every), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12},
        .help = "Steps between evaluations on data.validation; 0: none."},
@@ -50,21 +53,26 @@ std::vector<Key> saves_keys() {
        .help = "The run saves and ends with status 0 after this many evaluations in a row without an improvement; 0: it never ends early."},
       {KEY(evaluate.min_improvement), .type = real, .unit = "nats a token", .limits = {.least = 0, .most = 1e6},
        .help = "evaluate.patience counts a lower validation loss as an improvement only if it is below the last improvement's by more than "
-               "this."},
+               "this."}};
+}
 
-      // [samples]
-      {KEY(samples.every), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12},
-       .help = "Steps between samples, which are texts that the model continues, in the log and in RUN/samples.jsonl; 0: none."},
-      {KEY(samples.prompts), .type = texts, .help = "Texts that the model continues."},
-      {KEY(samples.file), .type = text, .unit = "path",
-       .help = "File of more prompts, one a line, after those of samples.prompts. Empty lines are skipped."},
-      {KEY(samples.tokens), .type = integer, .unit = "tokens", .limits = {.least = 2, .most = 1 << 20},
-       .help = "Tokens of a text, including its prompt."},
-      {KEY(samples.temperature), .type = real, .limits = {.least = 0, .most = 1e6},
-       .help = "0 takes the most likely token each time. Above 0 tokens are drawn at random from run.seed and the step."},
-      {KEY(samples.top_k), .type = integer, .unit = "tokens", .limits = {.least = 0, .most = max_dim},
-       .help = "Tokens are drawn from this many of the most likely ones; 0: from all."},
+std::vector<Key> samples_keys() {
+  return {// [samples]
+          {KEY(samples.every), .type = integer, .unit = "optimizer steps", .limits = {.least = 0, .most = 1e12},
+           .help = "Steps between samples, which are texts that the model continues, in the log and in RUN/samples.jsonl; 0: none."},
+          {KEY(samples.prompts), .type = texts, .help = "Texts that the model continues."},
+          {KEY(samples.file), .type = text, .unit = "path",
+           .help = "File of more prompts, one a line, after those of samples.prompts. Empty lines are skipped."},
+          {KEY(samples.tokens), .type = integer, .unit = "tokens", .limits = {.least = 2, .most = 1 << 20},
+           .help = "Tokens of a text, including its prompt."},
+          {KEY(samples.temperature), .type = real, .limits = {.least = 0, .most = 1e6},
+           .help = "0 takes the most likely token each time. Above 0 tokens are drawn at random from run.seed and the step."},
+          {KEY(samples.top_k), .type = integer, .unit = "tokens", .limits = {.least = 0, .most = max_dim},
+           .help = "Tokens are drawn from this many of the most likely ones; 0: from all."}};
+}
 
+std::vector<Key> metrics_keys() {
+  return {
       // [metrics]
       {KEY(metrics.csv), .type = boolean,
        .help = "Also writes metrics.csv into the run's folder. It has a line for each row of metrics.jsonl that has a number, and a column "

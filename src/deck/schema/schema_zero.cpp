@@ -3,8 +3,11 @@
 
 namespace tessera::schema {
 
+namespace {
+Refusals no_cpu() { return {{"cpu", "the host's memory is called \"host\" here"}}; }
+}  // namespace
+
 std::vector<Key> zero_keys() {
-  const Refusals no_cpu = {{"cpu", "the host's memory is called \"host\" here"}};
   return {
       // [zero]
       {KEY(zero.stage), .type = integer, .limits = {.least = 0, .most = 3},
@@ -43,7 +46,11 @@ std::vector<Key> zero_keys() {
       {KEY(zero.max_reuse_distance), .type = elements, .unit = "elements", .limits = {.least = 0, .most = 1e18},
        .help = "Stage 3: gathered parameters stay if they are used again within this many parameter elements."},
       {KEY(zero.sub_group_size), .type = elements, .unit = "elements", .limits = {.least = 1, .most = 1e18},
-       .help = "Most elements of a shard that the optimizer updates in one task."},
+       .help = "Most elements of a shard that the optimizer updates in one task."}};
+}
+
+std::vector<Key> zeropp_keys() {
+  return {
       {KEY(zero.hpz_partition_size), .type = integer, .unit = "ranks", .limits = {.least = 1, .most = 1e7},
        .help =
            "Stage 3: number of ranks, for example of a node, that together hold one compute copy (ZeRO++ hpZ). Gathers stay among them, "
@@ -64,8 +71,12 @@ std::vector<Key> zero_keys() {
        .help = "Share of the kept error that stays from one gradient to the next; the rest is the last gradient's error. 0: only the last "
                "error counts."},
       {KEY(zero.error_feedback.reset_interval), .type = integer, .unit = "updates", .limits = {.least = 1, .most = 1e12}, .identity = true,
-       .silent = true, .help = "Updates after which the kept errors start at zero again."},
-      {KEY(zero.offload_optimizer.device), .type = text, .refused = no_cpu,
+       .silent = true, .help = "Updates after which the kept errors start at zero again."}};
+}
+
+std::vector<Key> offload_keys() {
+  return {
+      {KEY(zero.offload_optimizer.device), .type = text, .refused = no_cpu(),
        .help = "Memory for master weights and moments if they are not with the kernels: host, or nvme, from which pieces pass through the "
                "host. The host's cores then run the optimizer (stages 1 to 3) and hold the gradients that it reads. In reproducible mode "
                "it changes no bit of a run."},
@@ -88,7 +99,7 @@ std::vector<Key> zero_keys() {
       {KEY(zero.offload_optimizer.fast_init), .type = boolean,
        .help = "With nvme: does not write the moments of a new run, which are zeros. false writes them, so that a faulty disk shows before "
                "the first step."},
-      {KEY(zero.offload_param.device), .type = text, .refused = no_cpu,
+      {KEY(zero.offload_param.device), .type = text, .refused = no_cpu(),
        .help = "Memory for the parameters' shards that kernels read: host or nvme, from which each is copied up for its gathers (stage 3, "
                "together with offload_optimizer). Small tensors (zero.param_persistence_threshold) stay with the kernels. It changes no "
                "bit of a run."},
@@ -97,8 +108,11 @@ std::vector<Key> zero_keys() {
       {KEY(zero.offload_param.max_in_cpu), .type = elements, .unit = "elements", .limits = {.least = 0, .most = 1e18},
        .help = "With nvme: elements of a rank's shards that stay in host memory, the first units."},
       {KEY(zero.offload_param.pin_memory), .type = boolean,
-       .help = "With offload_param on a GPU: the shards lie in pinned memory, so that copies overlap with compute."},
+       .help = "With offload_param on a GPU: the shards lie in pinned memory, so that copies overlap with compute."}};
+}
 
+std::vector<Key> activation_keys() {
+  return {
       // [activation]
       {KEY(activation.recompute), .type = text, .automatic = Auto::kept,
        .help = "Activations that the forward pass drops and the backward pass recomputes. selective: the half of the bytes that costs the "
@@ -110,7 +124,7 @@ std::vector<Key> zero_keys() {
        .help = "Values that recompute does not drop: values of a layer, for example \"attention.context\", or kinds of segments "
                "(\"attention\", \"mlp\"; \"block\" if they are parallel). A kind keeps everything that recompute = \"none\" keeps of it. "
                "Unknown names are refused with a list of all."},
-      {KEY(activation.offload), .type = text, .refused = no_cpu,
+      {KEY(activation.offload), .type = text, .refused = no_cpu(),
        .help =
            "Memory for the residual streams that the backward pass reads. none leaves them with the kernels. host and nvme (the folders of "
            "zero.offload_optimizer.nvme_path) store them, and they are copied back two passes before use. It changes no bit of a run."}};

@@ -198,6 +198,18 @@ std::string assign_text(const Key& key, const std::string& text, Deck& deck) {
   return {};
 }
 
+std::string assign_count(const Key& key, const Literal& literal, Deck& deck) {
+  std::int64_t count = 0;
+  std::string fault = assign_integer(key, literal, count);
+  if (fault.empty()) field<std::string>(key, deck) = std::to_string(count);
+  return fault;
+}
+
+std::string assign_quantity_of(const Key& key, const std::string& text, std::int64_t& value) {
+  const std::string fault = assign_quantity(key, text, value);
+  return fault.empty() ? check_limits(key, static_cast<double>(value), toml_string(text)) : fault;
+}
+
 void assign_auto(const Key& key, Deck& deck) {
   if (std::holds_alternative<std::int64_t& (*)(Deck&)>(key.field)) {
     field<std::int64_t>(key, deck) = 0;
@@ -233,13 +245,8 @@ std::string assign(const Key& key, const Literal& literal, Deck& deck, bool& is_
       std::get<ModeField>(key.field).write(deck, *truth ? "true" : "false");
       return {};
     }
-    case KeyType::counted: {
-      if (text) return assign_text(key, *text, deck);
-      std::int64_t count = 0;
-      std::string fault = assign_integer(key, literal, count);
-      if (fault.empty()) field<std::string>(key, deck) = std::to_string(count);
-      return fault;
-    }
+    case KeyType::counted:
+      return text ? assign_text(key, *text, deck) : assign_count(key, literal, deck);
     case KeyType::text:
       return text ? assign_text(key, *text, deck) : wrong_type(key, literal);
     case KeyType::texts: {
@@ -265,12 +272,8 @@ std::string assign(const Key& key, const Literal& literal, Deck& deck, bool& is_
     case KeyType::reals:
       return assign_reals(key, literal, field<std::vector<double>>(key, deck));
     case KeyType::bytes:
-    case KeyType::duration: {
-      if (!text) return wrong_type(key, literal);
-      std::int64_t& value = field<std::int64_t>(key, deck);
-      const std::string fault = assign_quantity(key, *text, value);
-      return fault.empty() ? check_limits(key, static_cast<double>(value), toml_string(*text)) : fault;
-    }
+    case KeyType::duration:
+      return text ? assign_quantity_of(key, *text, field<std::int64_t>(key, deck)) : wrong_type(key, literal);
   }
   return {};
 }

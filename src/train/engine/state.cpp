@@ -279,16 +279,16 @@ void ModelState::load_weights(const io::SavedState& from) const {
 
 SavedLayout ModelState::saved() const {
   const BuildRequest& request = plan_.request;
-  const Group apart = request.others();
+  const Group holders = request.others();
   std::vector<Layout> layouts;
   std::vector<Holding> holdings;
   bool constants = false;
-  for (const int rank : apart.world) layouts.push_back(layout_for(request.deck, request.mesh, rank));
-  for (int h = 0; h < apart.size; ++h) {
+  for (const int rank : holders.world) layouts.push_back(layout_for(request.deck, request.mesh, rank));
+  for (int h = 0; h < holders.size; ++h) {
     const Layout& layout = layouts[static_cast<std::size_t>(h)];
     Holding holding{&layout, {}};
     for (const Unit& unit : layout.units) {
-      holding.shards.push_back(group_of(request.mesh, unit.owners, apart.world[static_cast<std::size_t>(h)]).world);
+      holding.shards.push_back(group_of(request.mesh, unit.owners, holders.world[static_cast<std::size_t>(h)]).world);
       if (!unit.frozen) continue;
       for (int& shard : holding.shards.back()) shard = constant_shard(shard, request.mesh.ranks());
       constants = true;
@@ -318,7 +318,7 @@ SavedLayout ModelState::saved() const {
     if (!held.own) continue;
     saved.checkpoint.units.push_back(own_unit(held, saved.checkpoint));
     const int number = static_cast<int>(saved.checkpoint.units.size()) - 1;
-    saved.lines[static_cast<std::size_t>(apart.rank)][{held.unit, saved.checkpoint.units.back().groups.front()}] = number;
+    saved.lines[static_cast<std::size_t>(holders.rank)][{held.unit, saved.checkpoint.units.back().groups.front()}] = number;
   }
   return saved;
 }
