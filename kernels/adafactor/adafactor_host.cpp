@@ -11,7 +11,7 @@
 namespace tessera::kernels::host {
 namespace {
 
-using namespace update_detail;
+using update_detail::ahead, update_detail::ComputeCopy, update_detail::ExactSquares, update_detail::load_grad, update_detail::split_product;
 
 /// Elements whose low parts a double adds exactly.
 constexpr std::int64_t exact_adds = 1 << 14;

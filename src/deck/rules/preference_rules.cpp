@@ -65,7 +65,7 @@ void check_idle_keys_of_pairs(Draft& draft) {
   const PreferenceKeys& p = draft.deck.preference;
   const auto idle = [&](std::string_view key, std::initializer_list<PreferenceObjective> readers, const char* names) {
     if (draft.differs(key) && std::ranges::none_of(readers, [&](PreferenceObjective o) { return has_objective(p, o); }))
-      draft.idle(key, "preference.objective", fmt::format("only {} read it; leave it out", names));
+      draft.idle(key, "preference.objective", fmt::format("it is read by {} alone; leave it out", names));
   };
   idle("preference.label_smoothing", {dpo, robust, simpo, cpo}, "dpo, robust, simpo and cpo");
   idle("preference.gamma", {simpo}, "simpo");
