@@ -48,6 +48,8 @@ std::size_t shared_memory_limit();
 
 /// Products that the stand-in for cuBLASLt has run with its algorithm `number`, 0 to 3. Of several that it offers the third is the fastest.
 int products_of_algorithm(int number);
+/// Multiprocessors that the product given to it last may take; 0: all.
+int multiprocessors_of_product();
 
 /// The device's place on the bus. With TESSERA_EMULATED_INSTANCES=n in the environment so many devices in a row are instances of one GPU.
 int bus_of(int device);
