@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/reduce.hpp"
 #include "kernels/cuda/vector.hpp"
+#include "kernels/fp8/codes.hpp"
 #include "kernels/fp8/scale.hpp"
 
 namespace tessera::kernels::cuda {
@@ -119,10 +120,18 @@ __global__ void __launch_bounds__(threads) magnitude_kernel(Fp8Quantize p) {
   }
 }
 
-/// What this thread's elements are multiplied by; scales of blocks are written on the way.
+static_assert(passes == in_thread);
+/// What a thread's elements are multiplied by: one number for each of its rows, or for each of its columns.
+struct Multipliers {
+  float of[in_thread];
+  bool of_columns = false;
+  __device__ float at(int pass, int j) const { return of_columns ? of[j] : of[pass]; }
+};
+
+/// Scales of blocks are written on the way.
 template <class F>
-__device__ void find_multipliers(float (&by)[passes][in_thread], const float (&x)[passes][in_thread], std::uint32_t* most_of_column,
-                                 const Fp8Quantize& p, const Place& at) {
+__device__ void find_multipliers(Multipliers& by, const float (&x)[passes][in_thread], std::uint32_t* most_of_column, const Fp8Quantize& p,
+                                 const Place& at) {
   const bool blocks = is_blocks(p.scaling);
   const auto scale_of = [&](std::uint32_t bits) { return fp8_scale(__uint_as_float(bits), F::largest(), blocks); };
   const std::int64_t down = gridDim.y, across = gridDim.x;
@@ -134,20 +143,15 @@ __device__ void find_multipliers(float (&by)[passes][in_thread], const float (&x
     }
     if (threadIdx.x == 0 && blockIdx.x == 0 && blockIdx.y == 0) *p.scales = 1.f / multiplier;
 #pragma unroll
-    for (int k = 0; k < passes; ++k) {
-#pragma unroll
-      for (int j = 0; j < in_thread; ++j) by[k][j] = multiplier;
-    }
+    for (int k = 0; k < passes; ++k) by.of[k] = multiplier;
   } else if (p.scaling == Fp8Scaling::tensor || p.scaling == Fp8Scaling::square_blocks) {
     const Fp8Scale scale = scale_of(blocks ? tile_magnitude(x) : __float_as_uint(*p.scales));
     if (blocks && threadIdx.x == 0)
       p.scales[p.transposed ? blockIdx.x * down + blockIdx.y : blockIdx.y * across + blockIdx.x] = scale.scale;
 #pragma unroll
-    for (int k = 0; k < passes; ++k) {
-#pragma unroll
-      for (int j = 0; j < in_thread; ++j) by[k][j] = scale.multiplier;
-    }
+    for (int k = 0; k < passes; ++k) by.of[k] = scale.multiplier;
   } else if (p.transposed) {
+    by.of_columns = true;
     if (blocks) column_magnitudes(most_of_column, x, at);
 #pragma unroll
     for (int j = 0; j < in_thread; ++j) {
@@ -155,8 +159,7 @@ __device__ void find_multipliers(float (&by)[passes][in_thread], const float (&x
       const std::uint32_t most = blocks ? most_of_column[at.column + j] : column < p.columns ? __float_as_uint(p.scales[column]) : 0u;
       const Fp8Scale scale = scale_of(most);
       if (blocks && at.row == 0 && column < p.columns) p.scales[column * down + blockIdx.y] = scale.scale;
-#pragma unroll
-      for (int k = 0; k < passes; ++k) by[k][j] = scale.multiplier;
+      by.of[j] = scale.multiplier;
     }
   } else {
     std::uint32_t most[passes];
@@ -166,18 +169,18 @@ __device__ void find_multipliers(float (&by)[passes][in_thread], const float (&x
       const std::int64_t row = at.first_row + at.row + k * row_step;
       const Fp8Scale scale = scale_of(blocks ? most[k] : row < p.rows ? __float_as_uint(p.scales[row]) : 0u);
       if (blocks && at.column == 0 && row < p.rows) p.scales[row * across + blockIdx.x] = scale.scale;
-#pragma unroll
-      for (int j = 0; j < in_thread; ++j) by[k][j] = scale.multiplier;
+      by.of[k] = scale.multiplier;
     }
   }
 }
 
 template <class Whole, class T, class F>
-__global__ void __launch_bounds__(threads) encode_kernel(Fp8Quantize p) {
+__global__ void __launch_bounds__(threads, Whole::value ? 2 : 1) encode_kernel(Fp8Quantize p) {
   __shared__ __align__(16) std::uint8_t kept[tile * padded];  // transposed
   __shared__ std::uint32_t most_of_column[tile];
   const Place at;
-  float x[passes][in_thread], by[passes][in_thread];
+  float x[passes][in_thread];
+  Multipliers by;
   load_tile<Whole, T>(x, p, at);
   find_multipliers<F>(by, x, most_of_column, p, at);
 #pragma unroll
@@ -186,7 +189,11 @@ __global__ void __launch_bounds__(threads) encode_kernel(Fp8Quantize p) {
     const std::int64_t row = at.first_row + in_tile;
     Vector<std::uint8_t, in_thread> codes;
 #pragma unroll
-    for (int j = 0; j < in_thread; ++j) codes.value[j] = is_finite(x[k][j]) ? F(x[k][j] * by[k][j]).bits : F::nan;
+    for (int j = 0; j < in_thread; j += 2) {
+      const std::uint16_t two = fp8_codes<F>(x[k][j] * by.at(k, j), x[k][j + 1] * by.at(k, j + 1));
+      codes.value[j] = is_finite(x[k][j]) ? static_cast<std::uint8_t>(two & 0xff) : F::nan;
+      codes.value[j + 1] = is_finite(x[k][j + 1]) ? static_cast<std::uint8_t>(two >> 8) : F::nan;
+    }
     if (p.transposed) {
 #pragma unroll
       for (int j = 0; j < in_thread; ++j) kept[(at.column + j) * padded + in_tile] = codes.value[j];

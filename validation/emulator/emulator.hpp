@@ -8,6 +8,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <bit>
 #include <cmath>
@@ -263,6 +264,29 @@ inline float approximate(double exact, float of, int ulps) {
   const auto by = static_cast<int>(mixed % static_cast<std::uint32_t>(2 * ulps + 1)) - ulps;
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(nearest) + static_cast<std::uint32_t>(by));
 }
+/// cvt.rn.satfinite.e4m3x2.f32 and its like, of one value (PTX ISA, "cvt"): the nearest number of the type, of two the even one, and no
+/// infinities. Found among all numbers, and not by the arithmetic of bits that other code has.
+template <int fraction, int least_exponent, int largest_bits>
+std::uint8_t fp8_code(float x) {
+  static const auto values = [] {
+    std::array<double, largest_bits + 1> made{};
+    for (int code = 0; code <= largest_bits; ++code) {
+      const int exponent = code >> fraction, part = code & ((1 << fraction) - 1);
+      made[static_cast<std::size_t>(code)] = exponent == 0 ? std::ldexp(part, least_exponent - fraction)
+                                                           : std::ldexp(part + (1 << fraction), exponent - 1 + least_exponent - fraction);
+    }
+    return made;
+  }();
+  if (std::isnan(x)) return 0x7f;
+  const double magnitude = std::fabs(static_cast<double>(x));
+  const int sign = std::signbit(x) ? 0x80 : 0;
+  const auto above = std::upper_bound(values.begin(), values.end(), magnitude);
+  if (above == values.end()) return static_cast<std::uint8_t>(largest_bits | sign);
+  const int code = static_cast<int>(above - values.begin()) - 1;
+  const double down = magnitude - above[-1], up = *above - magnitude;
+  return static_cast<std::uint8_t>((up < down || (up == down && code % 2 == 1) ? code + 1 : code) | sign);
+}
+
 /// ex2.approx.ftz: a relative error of 2^-22.5 at most, which is 2 ulp; 1 at 0; no subnormal results (PTX ISA, "ex2").
 inline float exp2_approximate(float x) {
   if (x == 0) return 1;

@@ -1,4 +1,6 @@
 #include <array>
+#include <bit>
+#include <cmath>
 
 #include "base/check.hpp"
 #include "device_array.hpp"
@@ -59,6 +61,32 @@ TEST_F(Fp8Cuda, WhatIsNotFiniteIsNaNAsOnTheHost) {
       x[30 * 136 + 131] = wild;
       expect_host_bits(c, size, x);
     }
+}
+
+// All numbers of bf16, as they are and times one that moves them between codes. The emulator converts by the definition, a GPU from 8.9 on
+// by its instruction, and the host by integer arithmetic.
+TEST_F(Fp8Cuda, EveryNumberOfBf16HasTheCodeOfTheHost) {
+  if (watches_races()) GTEST_SKIP() << "256 tiles more of what others watch";
+  std::vector<bf16> x(1 << 16);
+  for (std::size_t bits = 0; bits < x.size(); ++bits) x[bits] = std::bit_cast<bf16>(static_cast<std::uint16_t>(bits));
+  DeviceArray<bf16> dx(x);
+  DeviceArray<std::uint8_t> codes(1 << 16);
+  DeviceArray<float> scales(1);
+  const auto expect_codes = [&]<class F>(F, DType type) {
+    for (const float by : {1.f, 1.0001f, 3.4e38f}) {
+      DeviceArray<float> multiplier(std::vector<float>{by});
+      Fp8Quantize p{.codes = codes.data(), .scales = scales.data(), .x = dx.data(), .rows = 256, .columns = 256};
+      p.type = type, p.dtype = DType::bf16, p.scaling = Fp8Scaling::tensor, p.delayed = {multiplier.data(), nullptr};
+      cuda::fp8_quantize({}, p);
+      const std::vector<std::uint8_t> found = codes.host();
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        const auto value = static_cast<float>(x[i]);
+        ASSERT_EQ(int{found[i]}, int{std::isfinite(value) ? F(value * by).bits : F::nan}) << value << " times " << by;
+      }
+    }
+  };
+  expect_codes(e4m3{}, DType::e4m3);
+  expect_codes(e5m2{}, DType::e5m2);
 }
 
 struct ProductCase {
