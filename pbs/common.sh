@@ -1,7 +1,7 @@
 # Sourced by the job scripts of PBS: the verbs of slurm/ends.sh in the words of PBS, and run_ranks. A job script remembers signals before it sources
 # this, is in the folder where it was submitted, and sets `here` to the folder of this file.
 set -uo pipefail
-scheduler=PBS launcher=mpiexec trusted='0|75|76|78|126|127'
+scheduler=PBS launcher=mpiexec
 . "$here/../slurm/start.sh" && . "$here/../slurm/ends.sh" || exit 6
 # PBS keeps what a job prints, and begins anew when it starts the job again. So this file has it, of all starts and of the jobs that follow.
 base=${TESSERA_LOG:-$PWD/pbs-${PBS_JOBID%%.*}}

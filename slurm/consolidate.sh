@@ -36,10 +36,11 @@ if [ "$ranks" = 1 ] && [ -z "${TESSERA_CONTAINER:-}" ]; then
 else
   say "$ranks ranks on $SLURM_JOB_NUM_NODES nodes share the files"
   name_report
+  record=$base.ends TESSERA_LOST_TRIES=3 TESSERA_LOST_PAUSE=0  # of a run: here the cause alone counts
   export TESSERA_STATUS_FILE=$report
   rm -f "$report"
   start_ranks "$tessera" consolidate "$run/checkpoints/latest" "$out" "$@"
-  find_cause
+  ask_program "$tessera"
   rm -f "$report"
 fi
 [ $status -eq 0 ] && say "$out is written" || say "tessera ended with status $status (docs/operations.md has the table)"

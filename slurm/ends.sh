@@ -1,12 +1,12 @@
-# Sourced by the job scripts of every scheduler, and by local.sh: what an end of the ranks means, and what follows. Each scheduler gives the verbs
+# Sourced by the job scripts of every scheduler, and by local.sh: starts the ranks, and does what follows an end of them. The program says what an end means
+# and what follows (`tessera ends`), by the rules of `tessera supervise`. Each scheduler gives the verbs
 #   launch PROGRAM...     the ranks, in the foreground
 #   queue_again SECONDS   the job starts again, no sooner than in so many seconds, without the nodes of `barred`; fails where that is refused
 #   why_it_ends           says why the scheduler ends this job; fails where it does not
 #   can_go_without NODE   whether a start without the node, and those of `barred`, has nodes enough
 #   submitted_at          when the job was submitted (2026-01-31T12:00:00), where that is known
 # and the variables `start`, the number of this start; `base`, beside which stands what is told of the job; `log` and `log_from`, what it prints and
-# the byte at which this start begins, where there is such a file; `trusted`, a pattern of statuses that the launcher returns as the ranks' own; and
-# `go_on_by`, how a user lets it go on.
+# the byte at which this start begins, where there is such a file; `launcher`; and `go_on_by`, how a user lets it go on.
 
 asked=${asked:-false} ended=${ended:-false} child='' repeater='' barred='' excluded=''
 
@@ -34,64 +34,53 @@ start_ranks() {
   [ -z "$repeater" ] || kill "$repeater" 2>/dev/null
 }
 
-# Sets `status` to the cause of the end and `saved` to the newest step that was saved. A launcher may return the signal by which it ended the ranks
-# where one of them had a fault or was lost, so what the first of them reported counts. Where none could speak, all were killed or none came up;
-# what they have saved was told at once.
-find_cause() {
-  ls "${report%/*}" >/dev/null  # NFS may remember that the file was not there
-  saved=$(sed -n 's/^saved //p' "$report.saved" 2>/dev/null)
-  : "${saved:=nothing}"
-  if [ -s "$report" ]; then
-    status=$(sed -n 's/^status //p' "$report")
-    saved=$(sed -n 's/^saved //p' "$report")
-    return
-  fi
-  if ! [[ $status =~ ^($trusted)$ ]]; then
-    say "no rank reported how it ended, and $launcher returned $status"
-    if $ended; then status=143; elif $asked; then status=75; else status=76; fi
-  fi
+# ask_program PROGRAM: what the end of this start means, and what follows. Sets `status`, the cause; `next` (done, ended, again or give-up), and of it
+# `what`, `pause`, `given_up` and `suspects`; and `notes`, for the record. TERM, which comes to the whole job when it is to end, must not end the question.
+ask_program() {
+  local options=(--report "$report" --launcher-status "$status" --start "${start:-1}" --log "${log:-}" --log-from "${log_from:-1}"
+    --tries "$TESSERA_LOST_TRIES" --pause "$TESSERA_LOST_PAUSE") answer word value
+  [ "$launcher" != srun ] || options+=(--srun)
+  ! $asked || options+=(--asked)
+  ! $ended || options+=(--ended)
+  next='' what='' pause=0 given_up='' suspects=() notes=()
+  answer=$(trap '' TERM; unset TESSERA_STATUS_FILE; folder=$(dirname "$report")
+    if [ "$folder" = "$PWD" ]; then enter_container; else enter_container "$folder"; fi
+    exec timeout -s KILL 60 "${alone[@]}" "$1" ends "$record" "${options[@]}") || answer=
+  while read -r word value; do
+    case $word in
+      status) status=$value ;;
+      say) say "$value" ;;
+      note) notes+=("$value") ;;
+      what) what=$value ;;
+      suspect) suspects+=("$value") ;;
+      pause) pause=$value ;;
+      given-up) given_up=$value ;;
+      next) next=$value ;;
+    esac
+  done <<<"$answer"
+  [ -n "$next" ] || do_without_program "$1"
 }
 
-# words_of_launcher: of the tasks that srun names in what the log has of this start, the first that ended otherwise than by saving or over another's
-# loss: "n3: task 2: Killed". A rank that is killed has no words of its own, and its MPI may end the others before they have any.
-words_of_launcher() {
-  this_start | sed -nE 's/^([0-9T: .-]* )?srun: error: (.*: tasks? [0-9,-]+: .*|Node failure on .*)/\2/p' |
-    grep -vE ': Exited with exit code (75|76)$' | head -n 1
-}
-this_start() { [ -z "${log:-}" ] || tail -c "+$log_from" "$log" 2>/dev/null; }
-
-# lost_node: "NODE RANK WORDS" of the node at which a lost run ended, where one alone is named: by srun, else by the ranks that were left.
-lost_node() {
-  local words
-  words=$(words_of_launcher | sed -nE -e 's/^([^][, ]+): tasks? ([0-9,-]+): (.*)/\1 \2 \3/p' -e 's/^Node failure on ([^][, ]+)$/\1 - node failure/p')
-  [ -n "$words" ] || words=$(this_start | sed -nE -e 's/.*warning: rank ([0-9]+) on ([^][,; ]+) was lost .*/\2 \1 ended/p' \
-    -e 's/.*process of rank ([0-9]+) on ([^][,; ]+) has ended.*/\2 \1 ended/p' \
-    -e 's/^ *rank ([0-9]+) on ([^][,; ]+) does not answer.*/\2 \1 no answer/p' -e 's/.*nobody has come from ([^][,; ]+)$/\1 - did not come/p' | head -n 1)
-  echo "$words"
+# The program cannot start here, or does not answer: its file system may be gone, or a container's. What it would say is not known, but a run that
+# reported how it ended, and can go on, is not left alone. Twice in a row it is: then nobody counts starts that come no further.
+do_without_program() {
+  say "$1 does not say what follows this end"
+  status=$(sed -n 's/^status //p' "$report" 2>/dev/null | grep . || echo "$status")
+  what="tessera ended with status $status"
+  notes=("start ${start:-1}: status $status, saved $(sed -n 's/^saved //p' "$report" 2>/dev/null | grep . || echo nothing)" "without the program")
+  next=give-up given_up=$status pause=$TESSERA_LOST_PAUSE
+  case $status in
+    0) next='done' ;;
+    75 | 76) [[ $(tail -n 1 "$record" 2>/dev/null) = *" without the program" ]] || next=again ;;
+  esac
 }
 
 note() { echo "$(printf '%(%F %T)T' -1) $*" >>"$record"; }
 
-# Starts in a row, up to this one, that came no further: they saved nothing, or no newer step than the last that saved.
-starts_without_progress() {
-  awk '/: status .* saved / { n = $NF != "nothing" && (last == "" || $NF + 0 > last) ? 0 : n + 1; if ($NF ~ /^[0-9]+$/) last = $NF + 0 }
-    / given up/ { n = 0 } END { print n + 0 }' "$record"
-}
-
-# goes_with_rank TRIES: whether the last two starts, of at least two that came no further, lost the same rank in the same way on two nodes: then the fault is
-# not the nodes', and would be met again.
-goes_with_rank() {
-  [ "$1" -ge 2 ] && awk '/: status .* saved / { node = rank[1]; way = rank[2]; rank[1] = rank[2] = "" }
-    / lost [^ ]+ [0-9]+ / { match($0, / lost [^ ]+ /); split(substr($0, RSTART + 1, RLENGTH - 2), word, " ")
-      rank[1] = word[2]; rank[2] = substr($0, RSTART + RLENGTH) }
-    END { exit !(rank[1] != "" && way == rank[2] && node != rank[1]) }' "$record"
-}
-
-# bar_nodes: those at which two starts ended, since they were last left out. Sets `barred`, and adds what is said of them to `what`.
+# bar_nodes NODE...: those at which two starts ended. Sets `barred`, and adds what is said of them to `what`.
 bar_nodes() {
   local node
-  for node in $(awk '/ lost [^ ]+ / { match($0, / lost [^ ]+ /); split(substr($0, RSTART, RLENGTH), word, " "); lost[word[2]]++ }
-    / left out / { lost[$NF] = -1e9 } END { for (node in lost) if (lost[node] >= 2) print node }' "$record"); do
+  for node; do
     if can_go_without "$node"; then
       barred+=${barred:+,}$node
       note "left out $node"
@@ -102,41 +91,28 @@ bar_nodes() {
   done
 }
 
-# give_up STATUS WHY: the job ends with the status and is not queued again; nor does one that waits behind it start the same again.
+# The job ends with the status and is not queued again; nor does one that waits behind it start the same again.
 give_up() {
-  status=$1
-  say "$2. The messages of the ranks are above; $go_on_by"
+  status=$given_up
+  say "$what. The job is not queued again (status $status); $go_on_by"
   note "given up: status $status"
 }
 
-# After 75 or 76: queues the job again, unless the scheduler ends it, the fault would repeat, or start after start has come no further.
+# After 75 or 76: queues the job again, unless the scheduler ends it or the program gives it up.
 go_on_later() {
-  local why tries pause=0 from_when=
+  local why from_when=
   if why=$(why_it_ends); then
     say "$what; the job does not queue itself: $why. The next start resumes from the last checkpoint"
     return
   fi
-  tries=$(starts_without_progress)
-  if [ "$status" = 76 ] && goes_with_rank "$tries"; then
-    give_up 78 "$what; the last two starts lost the same rank in the same way on two nodes, so the fault would repeat and the job is not queued again (status 78)"
+  if [ "$next" = give-up ]; then
+    give_up
     return
   fi
-  if [ "$tries" -ge "$TESSERA_LOST_TRIES" ]; then
-    give_up 79 "$what; the last $tries starts saved no newer step, so the job is not queued again (status 79)"
-    return
-  fi
-  [ "$status" != 76 ] || bar_nodes
-  # A scheduler may take minutes to see that a node is gone: each try in a row waits twice as long as the one before. So does a run that is asked
-  # to stop before it has saved anything new.
-  if [ "$status" = 76 ]; then
-    pause=$((TESSERA_LOST_PAUSE << (tries > 1 ? tries - 1 : 0)))
-  elif [ "$tries" -gt 1 ]; then
-    pause=$((TESSERA_LOST_PAUSE << (tries - 2)))
-  fi
-  [ $pause -le 3600 ] || pause=3600
+  bar_nodes "${suspects[@]}"
   # Once it is queued a scheduler ends what the script has started: what it says then is ready before, and said by the shell itself.
-  [ $pause = 0 ] || from_when=" for $pause s from now"
-  if queue_again $pause; then
+  [ "$pause" = 0 ] || from_when=" for $pause s from now"
+  if queue_again "$pause"; then
     queued=true
     say "$what; the job is queued again$from_when and will resume from the last checkpoint"
   else
@@ -179,10 +155,10 @@ warn_of_limits() {
 }
 
 # run_start PROGRAM [ARGUMENT...]: one start on all ranks. Sets `status`, 0 when the run is done, else that of its cause (docs/operations.md has the
-# table), and `queued`. After 75 (asked to stop) and 76 (lost a rank or a node, or waited too long) the job queues itself again; a fault that would repeat does not.
-# Beside the job's log stands NAME.ends, a line for each start: how it ended, and what it saved; and at which node.
+# table), and `queued`. After 75 (asked to stop) and 76 (lost a rank or a node, or waited too long) the job queues itself again; a fault that would repeat
+# does not. Beside the job's log stands NAME.ends, a line for each start: how it ended, and what it saved; and at which node.
 run_start() {
-  local record=$base.ends saved what words node
+  local record=$base.ends what next pause given_up suspects notes line
   : "${TESSERA_LOST_TRIES:=3}" "${TESSERA_LOST_PAUSE:=120}"
   queued=false
   if refused_by_chain; then return; fi
@@ -190,29 +166,20 @@ run_start() {
   rm -f "$report" "$report.saved"
   if $asked; then
     say "USR1 came before the ranks were started"
-    status=75 saved=nothing
+    status=75
   else
     start_ranks "$@"
-    find_cause
   fi
+  ask_program "$1"
   rm -f "$report" "$report.saved"
-  note "start $start: status $status, saved $saved"
+  for line in "${notes[@]}"; do note "$line"; done
 
-  case $status in
-    0) say "the run is done" ;;
-    75)
-      if [ "$saved" = nothing ]; then what="the ranks ended with nothing to save"; else what="the state is saved"; fi
-      go_on_later ;;
-    76)
-      what="the run lost a rank or a node, or waited too long"
-      words=$(words_of_launcher)
-      [ -z "$words" ] || what+=" (srun: $words)"
-      node=$(lost_node)
-      [ -z "$node" ] || note "start $start: lost $node"
-      go_on_later ;;
-    143) say "$scheduler ended the ranks: $(why_it_ends). The next start resumes from the last checkpoint" ;;
+  case $next:$status in
+    done:*) say "$what" ;;
+    ended:*) say "$scheduler ended the ranks: $(why_it_ends). The next start resumes from the last checkpoint" ;;
+    *:75 | *:76) go_on_later ;;
     *)
-      say "tessera ended with status $status (docs/operations.md has the table); not queued again"
+      say "$what. The job is not queued again"
       note "given up: status $status" ;;
   esac
 }

@@ -44,12 +44,13 @@ find_deck() {
   echo "$deck"
 }
 
-# Sets `around`, what stands before the program so that it runs in the image that TESSERA_CONTAINER names, and `container_options` of srun, for
-# Pyxis. A .sif file is Apptainer's, with the node's GPUs where it has any; all else is Pyxis's, unless TESSERA_CONTAINER_BY says otherwise.
-# TESSERA_MOUNTS=/data,/scratch are folders beside this one that it sees.
+# enter_container [FOLDER...]: sets `around`, what stands before the program so that it runs in the image that TESSERA_CONTAINER names, with these folders
+# besides its own; `container_options` of srun, for Pyxis; and `alone`, what stands before it for one process on this node. A .sif
+# file is Apptainer's, with the node's GPUs where it has any; all else is Pyxis's, unless TESSERA_CONTAINER_BY says otherwise. TESSERA_MOUNTS=/data,/scratch
+# are folders beside this one that it sees.
 enter_container() {
-  local image=${TESSERA_CONTAINER:-} by folder folders=("$PWD")
-  around=() container_options=()
+  local image=${TESSERA_CONTAINER:-} by folder folders=("$PWD" "$@")
+  around=() container_options=() alone=()
   [ -n "$image" ] || return 0
   case $image in *.sif) by=apptainer ;; *) by=pyxis ;; esac
   by=${TESSERA_CONTAINER_BY:-$by}
@@ -58,11 +59,13 @@ enter_container() {
     apptainer)
       around=(apptainer exec --nv --pwd "$PWD")
       for folder in "${folders[@]}"; do around+=(--bind "$folder"); done
-      around+=("$image") ;;
+      around+=("$image")
+      alone=("${around[@]}") ;;
     pyxis)
       [ "$scheduler" = Slurm ] || die "Pyxis is a part of Slurm: with $scheduler TESSERA_CONTAINER names a .sif file, for Apptainer"
       folder=$(printf ',%s:%s' $(for folder in "${folders[@]}"; do echo "$folder" "$folder"; done))
-      container_options=(--container-image="$image" --container-mounts="${folder#,}" --container-workdir="$PWD") ;;
+      container_options=(--container-image="$image" --container-mounts="${folder#,}" --container-workdir="$PWD")
+      alone=(srun --overlap --nodes=1 --ntasks=1 --nodelist="$SLURMD_NODENAME" "${container_options[@]}") ;;
     *) die "TESSERA_CONTAINER_BY=$by is neither pyxis nor apptainer" ;;
   esac
 }

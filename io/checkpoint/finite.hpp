@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-#include "io/checkpoint/checkpoint.hpp"
+#include "io/checkpoint/saved_state.hpp"
 
 namespace tessera::io {
 

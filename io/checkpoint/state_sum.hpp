@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "io/checkpoint/checkpoint.hpp"
+#include "io/checkpoint/saved_state.hpp"
 
 namespace tessera::io {
 

@@ -153,6 +153,25 @@ class Template:
                         f'{roles}{silent}. Remove the line, or call who answers "assistant".')
         return text, spans, unused
 
+    def completed(self, where, chat, prompt, given, ignored):
+        """The text of the first `prompt` messages, after which it is the model's turn, that of all, and which keys were of no use."""
+        with bounds():
+            unused = self.check_line(where, chat, ignored)
+            try:
+                texts = self.before_and_after(where, chat, prompt)
+            except Fault:
+                if chat.as_given is None:
+                    raise
+                chat.messages = chat.as_given  # as in conversation()
+                texts = self.before_and_after(where, chat, prompt)
+            unused |= self.check_messages(where, chat, texts[1], ignored)
+        for text in texts:
+            self.check_length(where, text, given)
+        return *texts, unused
+
+    def before_and_after(self, where, chat, prompt):
+        return self.render(where, chat.messages[:prompt], chat, True), self.render(where, chat.messages, chat, False)
+
     def check_line(self, where, chat, ignored):
         """Of what a line has beside messages, nothing is left out without a word. Answers what was of no use."""
         for name, value in (("tools", chat.tools), ("documents", chat.documents)):

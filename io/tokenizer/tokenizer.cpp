@@ -1,5 +1,6 @@
 #include "io/tokenizer/tokenizer.hpp"
 
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include "base/json.hpp"
@@ -67,15 +68,27 @@ std::string name_of_tokenizer(const std::string& folder) {
   return path.has_filename() ? path.filename().string() : path.parent_path().filename().string();
 }
 
+void add_lines(WorkerRequest& request, const std::vector<std::string>& ignored, const std::vector<ChatLine>& lines) {
+  request.add(static_cast<std::uint32_t>(ignored.size()));
+  for (const std::string& key : ignored) {
+    require_utf8("--ignore", key);
+    request.add_text(key);
+  }
+  request.add(static_cast<std::uint32_t>(lines.size()));
+  for (const ChatLine& line : lines) request.add_text(line.place).add_text(line.text);
+}
+
+void take_tokens(Answer& answer, Encoded& one, bool masked) {
+  one.ids.resize(answer.number());
+  answer.take(one.ids.data(), one.ids.size() * sizeof(std::uint32_t));
+  if (!masked) return;
+  one.counts.resize(one.ids.size());
+  answer.take(one.counts.data(), one.counts.size());
+}
+
 std::vector<Encoded> take_encoded(Answer answer, bool masked) {
   std::vector<Encoded> all(answer.number());
-  for (Encoded& one : all) {
-    one.ids.resize(answer.number());
-    answer.take(one.ids.data(), one.ids.size() * sizeof(std::uint32_t));
-    if (!masked) continue;
-    one.counts.resize(one.ids.size());
-    answer.take(one.counts.data(), one.counts.size());
-  }
+  for (Encoded& one : all) take_tokens(answer, one, masked);
   TESSERA_REQUIRE(answer.done(), "an answer has more after its end");
   return all;
 }
@@ -135,16 +148,34 @@ std::vector<Encoded> Tokenizer::encode(const std::vector<DocumentPart>& parts, b
 std::vector<Encoded> Tokenizer::encode_chats(const std::vector<ChatLine>& lines, const ChatKeys& keys, std::vector<std::string>& unused) {
   require_utf8("--field", keys.field);
   WorkerRequest request;
-  request.add_text(keys.field).add(static_cast<std::uint32_t>(keys.ignored.size()));
-  for (const std::string& key : keys.ignored) {
-    require_utf8("--ignore", key);
-    request.add_text(key);
-  }
-  request.add(static_cast<std::uint32_t>(lines.size()));
-  for (const ChatLine& line : lines) request.add_text(line.place).add_text(line.text);
+  request.add_text(keys.field);
+  add_lines(request, keys.ignored, lines);
   Answer answer(ask("chat", request.bytes()));
   for (const Json& name : Json::parse(answer.text())) unused.push_back(name.get<std::string>());
   return take_encoded(std::move(answer), true);
+}
+
+std::vector<Encoded> Tokenizer::encode_preferences(const std::vector<ChatLine>& lines, const PreferenceKeys& keys,
+                                                   std::vector<std::string>& unused, PreferenceNotes& notes) {
+  WorkerRequest request;
+  request.add<std::uint8_t>(keys.texts_are_turns).add(keys.longest);
+  add_lines(request, keys.ignored, lines);
+  Answer answer(ask("pref", request.bytes()));
+  for (const Json& name : Json::parse(answer.text())) unused.push_back(name.get<std::string>());
+  const Json told = Json::parse(answer.text());
+  told.at("equal").get_to(notes.equal), told.at("without_prompt").get_to(notes.without_prompt);
+  told.at("too_long").get_to(notes.too_long), told.at("truncated").get_to(notes.truncated);
+  std::vector<Encoded> all(answer.number());
+  for (Encoded& one : all) {
+    take_tokens(answer, one, true);
+    std::uint8_t label = 0;
+    float margin = 0;
+    answer.take(&label, sizeof label), answer.take(&margin, sizeof margin);
+    if (label < 2) one.label = label == 1;
+    if (!std::isnan(margin)) one.margin = margin;
+  }
+  TESSERA_REQUIRE(answer.done(), "an answer has more after its end");
+  return all;
 }
 
 std::vector<std::int32_t> Tokenizer::encode_prompt(const std::string& text) {

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,6 +51,8 @@ struct Encoded {
   bool begins = true;
   std::vector<std::uint32_t> ids;
   std::vector<std::uint8_t> counts;  ///< of each token 0 or 1; empty where all count. A token counts with any of its characters
+  std::optional<bool> label = {};    ///< of a completion
+  std::optional<float> margin = {};  ///< of a pair, with both of its documents
 };
 
 /// How conversations stand in lines.
@@ -62,6 +65,17 @@ struct ChatKeys {
 struct ChatLine {
   std::string place;
   std::string text;
+};
+
+/// How preferences stand in lines (preferences.py).
+struct PreferenceKeys {
+  bool texts_are_turns = false;           ///< of a user and of the assistant; else they follow each other
+  std::int64_t longest = 0;               ///< tokens of a document that are kept; 0: all
+  std::vector<std::string> ignored = {};  ///< keys that are not for the model
+};
+/// Lines that are not what they were expected to be.
+struct PreferenceNotes {
+  std::int64_t equal = 0, without_prompt = 0, too_long = 0, truncated = 0;  ///< as in PreferenceCounts
 };
 
 /// One worker, used by one thread at a time. Errors: Error(environment) where Python or a package is missing, or the worker ends or hangs;
@@ -80,6 +94,11 @@ class Tokenizer {
   /// goes to `unused` by name (each name once), or is refused. Error(data) names the place of a line; Error(usage): there is no template.
   std::vector<Encoded> encode_chats(const std::vector<ChatLine>& lines, const ChatKeys& keys, std::vector<std::string>& unused);
 
+  /// Preferences: of a pair two documents, the chosen one first, else one. What counts begins with the first token that differs from those
+  /// of the prompt alone, in both documents of a pair at one place. Texts end with the end token, conversations as in encode_chats.
+  /// `unused` and errors as there.
+  std::vector<Encoded> encode_preferences(const std::vector<ChatLine>& lines, const PreferenceKeys& keys, std::vector<std::string>& unused,
+                                          PreferenceNotes& notes);
   /// A text to be continued: with what the tokenizer puts before one, and no end. Where that is nothing, the end token, after which
   /// documents begin.
   std::vector<std::int32_t> encode_prompt(const std::string& text);

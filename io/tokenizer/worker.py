@@ -1,4 +1,5 @@
-# The tokenizer's side of io/tokenizer, after channel.py, model_files.py, class_pipeline.py, conversation.py and chat_template.py, which are one program with it.
+# The tokenizer's side of io/tokenizer, after channel.py, model_files.py, class_pipeline.py, conversation.py, chat_template.py and
+# preferences.py, which are one program with it.
 import contextlib
 import functools
 import json
@@ -254,6 +255,72 @@ class Model:
         self.unused |= unused
         return b"".join(answer)
 
+    def encode_preferences(self, request):
+        """Objects of JSON, each a prompt with completions (preference_of). A sequence is a prompt with one of them. What counts begins with
+        the first token that differs from those of the prompt alone, in both sequences of a pair at one place. Of more than `longest` tokens
+        the first are kept; where the prompt alone has as many, the line is left out. Before the sequences come keys of no use, and counts."""
+        as_chat, longest, lines, unused = request.number("<B"), request.number("<q"), [], set()
+        ignored = frozenset(request.text() for _ in range(request.number()))
+        told = {"equal": 0, "without_prompt": 0, "too_long": 0, "truncated": 0}
+        for _ in range(request.number()):
+            where, data = request.text(), request.text()
+            one = preference_of(where, read_line(where, data), as_chat, ignored)
+            if one is None:
+                told["equal"], told["without_prompt"] = told["equal"] + 1, told["without_prompt"] + 1
+                continue
+            lines.append((where, one, self.texts_of(where, one, len(data), ignored)))
+            unused |= one.unused
+        answer, sequences = [], 0
+        for where, one, ids in self.ids_of(lines):
+            kept = self.sequences_of(where, ids, longest, told)
+            for begin, sequence in kept:
+                label, margin = 2 if one.label is None else one.label, math.nan if one.margin is None else one.margin
+                answer += [packed(sequence, b"\0" * begin + b"\1" * (len(sequence) - begin)), struct.pack("<Bf", label, margin)]
+            sequences += len(kept)
+        head = [packed_text(json.dumps(sorted(unused))), packed_text(json.dumps(told)), struct.pack("<I", sequences)]
+        return b"".join([*head, *answer])
+
+    def texts_of(self, where, one, given, ignored):
+        """The prompt's text, and that of the prompt with each completion."""
+        if not one.chats():
+            return [one.prompt, *(one.prompt + completion for completion in one.completions)]
+        before, texts = None, []
+        for chat in one.completions:
+            before, text, left = self.template(chat.tools).completed(where, chat, one.prompt, given, ignored)
+            texts.append(text)
+            one.unused |= left
+        return [before, *texts]
+
+    def ids_of(self, lines):
+        """Of each line the ids of its texts; those of completions are ended."""
+        stops = tuple(self.tokenizer.id_to_token(stop) or "\0" for stop in self.stops)
+        for chats in (False, True):
+            texts = [(text,) for _, one, texts in lines if one.chats() == chats for text in texts]
+            parts = ([text for text, in some] for some in in_parts(texts))
+            encoded = (encoding.ids for part in parts if part for encoding in self.encode_batch(part, not chats, False))
+            for _, one, texts in lines:
+                if one.chats() == chats:
+                    one.ids = [next(encoded), *(self.closed(text, next(encoded), stops if chats else ()) for text in texts[1:])]
+        return [(where, one, one.ids) for where, one, _ in lines]
+
+    def closed(self, text, ids, stops):
+        """With the end token, where the text does not end with one of its kind."""
+        return ids if stops and text.rstrip().endswith(stops) or ids and ids[-1] == self.end else [*ids, self.end]
+
+    def sequences_of(self, where, ids, longest, told):
+        """The kept sequences of a line, each where its completion begins and its ids."""
+        prompt, sequences = ids[0], ids[1:]
+        begin = max(1, min(first_difference(prompt, one) for one in sequences))
+        if any(len(one) <= begin for one in sequences):
+            raise Fault(f"{where}: a completion has no token of its own after the prompt, so there is nothing to compare. Remove the line.")
+        told["equal"] += len(sequences) == 2 and sequences[0] == sequences[1]
+        if longest and begin >= longest:
+            told["too_long"] += 1
+            return []
+        cut = [one[:longest] if longest else one for one in sequences]
+        told["truncated"] += sum(len(one) < len(whole) for one, whole in zip(cut, sequences))
+        return [(begin, one) for one in cut]
+
     def render_prompt(self, request):
         """The text of messages after which it is the model's turn."""
         where, text = request.text(), request.text()
@@ -359,6 +426,7 @@ def learn(request):
 
 model = None
 OPERATIONS = {b"open": open_model, b"text": lambda request: model.encode(request), b"chat": lambda request: model.encode_chats(request),
+              b"pref": lambda request: model.encode_preferences(request),
               b"begi": lambda request: model.begin_stream(request), b"step": lambda request: model.step_stream(request),
               b"rest": lambda request: model.end_stream(request), b"prom": lambda request: model.encode_prompt(request), b"rend": lambda request: model.render_prompt(request),
               b"lear": learn}

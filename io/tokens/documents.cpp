@@ -1,9 +1,12 @@
 #include "io/tokens/documents.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.hpp"
+#include "base/json.hpp"
 #include "io/tokens/json_input.hpp"
+#include "io/tokens/preference_form.hpp"
 
 namespace tessera::io {
 namespace {
@@ -45,9 +48,29 @@ void EncodingQueue::finish() {
 void EncodingQueue::write_first() {
   Pending first = std::move(pending_.front());
   pending_.pop_front();
-  for (const Encoded& document : first.answer.get()) {
+  const std::vector<Encoded> documents = first.answer.get();
+  for (const Encoded& document : documents) {
     if (document.begins) first.writer->begin_document();
     first.writer->add(document.ids, document.counts);
+  }
+  if (first.writer->set() != TokenSet::documents) add_preferences(documents, *first.writer);
+}
+
+void EncodingQueue::add_preferences(const std::vector<Encoded>& documents, TokenWriter& writer) {
+  const bool pairs = writer.set() == TokenSet::pairs;
+  for (std::size_t i = 0; i < documents.size(); ++i) {
+    const Encoded& document = documents[i];
+    const bool chosen = i % 2 == 0;  // of pairs: an answer has whole ones
+    const std::int64_t tokens = std::ranges::count(document.counts, 1);
+    if (!pairs) {
+      writer.add_label(*document.label);
+      ++preferences_.documents, preferences_.desirable += *document.label;
+    } else if (chosen) {
+      if (document.margin) writer.add_margin(*document.margin);
+      ++preferences_.documents, preferences_.chosen_tokens += tokens;
+    } else {
+      preferences_.rejected_tokens += tokens;
+    }
   }
 }
 
@@ -105,5 +128,71 @@ void ChatDocuments::finish() {
   queue_.add(work, writer_);
   batch_.clear(), bytes_ = 0;
 }
+
+void PreferenceDocuments::end() {
+  if (bytes_ >= request_bytes) finish();
+}
+
+void PreferenceDocuments::finish() {
+  if (batch_.empty()) return;
+  const auto work = [batch = std::move(batch_), keys = keys_, &seen = unused_, &found = found_](Tokenizer& tokenizer) {
+    std::vector<std::string> unused;
+    PreferenceNotes notes;
+    auto encoded = tokenizer.encode_preferences(batch, keys, unused, notes);
+    seen.add(unused), found.add(notes);
+    return encoded;
+  };
+  queue_.add(work, writer_);
+  batch_.clear(), bytes_ = 0;
+}
+
+const std::string& BytePreferences::text_of(const Json& line, const char* key) const {
+  const Json* found = line.find(key);
+  if (!found || !found->is_string())
+    fail(ExitCode::data,
+         "{}: \"{}\" is no text, and the byte tokenizer takes texts alone: \"prompt\" with \"chosen\" and \"rejected\", or with "
+         "\"completion\" and \"label\". For other forms give --tokenizer DIR.",
+         place_, key);
+  return found->text();
+}
+
+std::int64_t BytePreferences::write(const std::string& prompt, const std::string& completion) {
+  std::vector<std::uint32_t> ids;
+  for (const std::string* text : {&prompt, &completion})
+    for (const unsigned char byte : *text) ids.push_back(byte);
+  ids.push_back(TokenWriter::separator);
+  const std::size_t begin = std::max<std::size_t>(1, prompt.size());  // the first token is no target
+  if (keys_.longest > 0 && std::cmp_greater(ids.size(), keys_.longest))
+    ids.resize(static_cast<std::size_t>(keys_.longest)), ++notes_.truncated;
+  std::vector<std::uint8_t> counts(ids.size(), 1);
+  std::fill_n(counts.begin(), std::min(begin, ids.size()), 0);
+  writer_.begin_document();
+  writer_.add(ids, counts);
+  return std::ssize(ids) - static_cast<std::int64_t>(begin);
+}
+
+void BytePreferences::end() {
+  const Json line = Json::parse(object_);
+  const bool pairs = writer_.set() == TokenSet::pairs;
+  const std::string& prompt = text_of(line, "prompt");
+  std::vector<std::string> unused;
+  for (const Json::Member& member : line.items())
+    if (!PreferenceForm::uses(member.key) && member.key != "prompt" && (pairs || member.key != "completion")) unused.push_back(member.key);
+  unused_.add(unused);
+  const std::string& first = text_of(line, pairs ? "chosen" : "completion");
+  const std::string& second = pairs ? text_of(line, "rejected") : first;
+  if (keys_.longest > 0 && std::cmp_greater_equal(prompt.size(), keys_.longest)) return void(++notes_.too_long);
+  ++counts_.documents;
+  counts_.chosen_tokens += write(prompt, first);
+  if (pairs) {
+    counts_.rejected_tokens += write(prompt, second), notes_.equal += first == second;
+    if (writer_.margins()) writer_.add_margin(PreferenceForm::margin_of(place_, line, keys_.ignored));
+  } else {
+    const bool label = PreferenceForm::label_of(line);
+    writer_.add_label(label), counts_.desirable += label;
+  }
+}
+
+void BytePreferences::finish() { found_.add(std::exchange(notes_, {})); }
 
 }  // namespace tessera::io

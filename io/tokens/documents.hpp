@@ -11,6 +11,11 @@
 
 #include "io/tokenizer/encoder_pool.hpp"
 #include "io/tokens/token_writer.hpp"
+#include "io/tokens/tokens.hpp"
+
+namespace tessera {
+class Json;
+}
 
 namespace tessera::io {
 
@@ -46,15 +51,19 @@ class EncodingQueue {
   /// The answer goes to `writer`. Waits for earlier answers where many are under way; throws the error of the first that failed.
   void add(EncoderPool::Work work, TokenWriter& writer);
   void finish();
+  /// Of what was written: `documents`, `desirable`, and the tokens of completions.
+  const PreferenceCounts& preferences() const { return preferences_; }
 
  private:
   void write_first();
+  void add_preferences(const std::vector<Encoded>& documents, TokenWriter& writer);
   struct Pending {
     std::future<std::vector<Encoded>> answer;
     TokenWriter* writer;
   };
   EncoderPool& pool_;
   std::deque<Pending> pending_;
+  PreferenceCounts preferences_;
 };
 
 /// Documents of a model's tokenizer: gathered into batches for the workers. A long text is cut between lines, where the tokenizer allows
@@ -114,6 +123,66 @@ class ChatDocuments : public Documents {
   SeenKeys& unused_;
   std::vector<ChatLine> batch_;
   std::size_t bytes_ = 0;
+};
+
+/// What the workers found in preferences, as several threads meet it.
+class FoundPreferences {
+ public:
+  void add(const PreferenceNotes& notes) {
+    const std::lock_guard lock(mutex_);
+    notes_.equal += notes.equal, notes_.without_prompt += notes.without_prompt;
+    notes_.too_long += notes.too_long, notes_.truncated += notes.truncated;
+  }
+  const PreferenceNotes& notes() const { return notes_; }  ///< once the work is done
+
+ private:
+  std::mutex mutex_;
+  PreferenceNotes notes_;
+};
+
+/// Preferences, an object of JSON each.
+class PreferenceDocuments : public Documents {
+ public:
+  PreferenceDocuments(TokenWriter& writer, EncodingQueue& queue, PreferenceKeys keys, SeenKeys& unused, FoundPreferences& found)
+      : writer_(writer), queue_(queue), keys_(std::move(keys)), unused_(unused), found_(found) {}
+  void begin(const std::string& place) override { batch_.push_back({place, ""}); }
+  void text(std::string_view piece, bool) override { batch_.back().text += piece, bytes_ += piece.size(); }
+  void end() override;
+  void finish() override;
+
+ private:
+  TokenWriter& writer_;
+  EncodingQueue& queue_;
+  PreferenceKeys keys_;
+  SeenKeys& unused_;
+  FoundPreferences& found_;
+  std::vector<ChatLine> batch_;
+  std::size_t bytes_ = 0;
+};
+
+/// The same in bytes, of texts alone: "prompt" with "chosen" and "rejected", or with a "completion" and its label. The separator ends each.
+class BytePreferences : public Documents {
+ public:
+  BytePreferences(TokenWriter& writer, PreferenceKeys keys, SeenKeys& unused, FoundPreferences& found)
+      : writer_(writer), keys_(std::move(keys)), unused_(unused), found_(found) {}
+  void begin(const std::string& place) override { place_ = place, object_.clear(); }
+  void text(std::string_view piece, bool) override { object_ += piece; }
+  void end() override;
+  void finish() override;
+  /// As EncodingQueue::preferences().
+  const PreferenceCounts& counts() const { return counts_; }
+
+ private:
+  const std::string& text_of(const Json& line, const char* key) const;
+  /// Returns how many tokens count.
+  std::int64_t write(const std::string& prompt, const std::string& completion);
+  TokenWriter& writer_;
+  PreferenceKeys keys_;
+  SeenKeys& unused_;
+  FoundPreferences& found_;
+  std::string place_, object_;
+  PreferenceCounts counts_;
+  PreferenceNotes notes_;
 };
 
 /// Where a text may be cut: the last byte in it that begins a line and no blank, after a line that ends in no blank; 0 where there is none.

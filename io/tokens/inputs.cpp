@@ -32,7 +32,7 @@ std::string name_of(const std::string& path) { return path == "-" ? "standard in
 }  // namespace
 
 Inputs::Inputs(const TokenizeOptions& options, const std::string& spool_folder)
-    : options_(options), spool_folder_(spool_folder), parquet_(options, unused_) {
+    : options_(options), spool_folder_(spool_folder), preferences_(options.ignored), parquet_(options, unused_, preferences_) {
   if (options.inputs.empty()) fail(ExitCode::usage, "there is no INPUT. Name at least one.");
   if (std::ranges::count(options.inputs, "-") > 1)
     fail(ExitCode::usage, "- is among the inputs more than once, but standard input can be read only once. Name it once.");
@@ -52,7 +52,7 @@ void Inputs::add(const std::string& path) {
 }
 
 InputForm Inputs::look_at_form(TextInput& text) const {
-  const InputForm form = form_of(text.head(), options_.format, options_.chat || !options_.field.empty());
+  const InputForm form = form_of(text.head(), options_.format, options_.chat || options_.preferences || !options_.field.empty());
   if (options_.document == 0) return form;
   if (form == InputForm::parquet || options_.format == "text" || options_.format == "jsonl")
     fail(ExitCode::data, "{}: --document takes one of several JSON documents in a file, but this is {}. Leave it out.", text.name(),
@@ -84,6 +84,7 @@ void Inputs::scan_one(Input& input, const TextVisitor& visit) {
                         .guessed = options_.format == "auto",
                         .document = options_.document,
                         .longest = options_.longest_line,
+                        .preferences = options_.preferences ? &preferences_ : nullptr,
                         .unused = &unused_};
   if (input.form == InputForm::text)
     scan_text(text, visit);

@@ -8,6 +8,7 @@
 #include "io/tokens/input_form.hpp"
 #include "io/tokens/json_input.hpp"
 #include "io/tokens/parquet_input.hpp"
+#include "io/tokens/preference_form.hpp"
 #include "io/tokens/text_input.hpp"
 #include "io/tokens/tokens.hpp"
 
@@ -30,6 +31,8 @@ class Inputs {
   std::int64_t documents() const { return total_.documents; }
   /// Keys and columns that no document is made of.
   const std::vector<std::string>& unused() const { return unused_.names(); }
+  /// With `preferences`, after the first scan.
+  const PreferenceForm& preferences() const { return preferences_; }
   /// The first call counts, the second compares.
   void scan(const TextVisitor& visit);
 
@@ -53,6 +56,7 @@ class Inputs {
   std::string spool_folder_, label_;
   std::vector<Input> inputs_;
   UnusedKeys unused_;
+  PreferenceForm preferences_;
   ParquetReader parquet_;
   Count total_;
   bool counted_ = false;

@@ -7,6 +7,7 @@
 #include "base/check.hpp"
 #include "base/types.hpp"
 #include "io/tokens/json_objects.hpp"
+#include "io/tokens/preference_form.hpp"
 
 namespace tessera::io {
 namespace {
@@ -17,7 +18,9 @@ class ObjectReader {
   /// `one`: what of the input is an object, "line" or "object".
   ObjectReader(const JsonRules& rules, std::string one, const TextVisitor& visit) : rules_(rules), one_(std::move(one)), visit_(visit) {
     const auto add = [&](std::string key) { fields_.push_back({.key = std::move(key)}); };
-    if (!rules.field.empty())
+    if (rules.preferences)
+      fields_ = PreferenceForm::fields();
+    else if (!rules.field.empty())
       add(rules.field);
     else
       add("prompt"), add("completion"), add("text"), add("chosen"), add("rejected"), add("label");
@@ -28,7 +31,8 @@ class ObjectReader {
     conversation_.clear();
     if (const std::string fault = read_object(object, fields_, unused_); !fault.empty())
       refuse(place, fault == "no JSON object" ? fmt::format("the {} is {}", one_, fault) : fault);
-    if (rules_.chat) return give(place, "", object);
+    if (rules_.preferences) rules_.preferences->take(place, fields_);
+    if (rules_.chat || rules_.preferences) return give(place, "", object);
     if (!rules_.field.empty()) return give(place, "", text_of(place, fields_[0]));
     JsonField &prompt = fields_[0], &completion = fields_[1], &text = fields_[2];
     refuse_preferences(place, completion.kind != JsonField::Kind::missing);
@@ -45,13 +49,14 @@ class ObjectReader {
   /// What is said of every fault: what an object must be, and where the form was guessed, how to say another.
   std::string wanted() const {
     const std::string be = one_ == "object" ? "have" : "be an object with";
-    std::string text = rules_.chat ? fmt::format("Every {} must be a conversation.", one_)
+    std::string text = rules_.preferences ? fmt::format("Every {} must be a pair, or a completion with a label.", one_)
+                       : rules_.chat      ? fmt::format("Every {} must be a conversation.", one_)
                        : rules_.field.empty()
                            ? fmt::format("Every {} must {} a string \"text\", or strings \"prompt\" and \"completion\".", one_, be)
                            : fmt::format("Every {} must {} a string \"{}\".", one_, be, rules_.field);
     if (rules_.guessed)
-      text += rules_.chat ? " Or name the input's format: --format jsonl or json."
-                          : " Or name the input's format: --format text, jsonl or json.";
+      text += rules_.chat || rules_.preferences ? " Or name the input's format: --format jsonl or json."
+                                                : " Or name the input's format: --format text, jsonl or json.";
     return text;
   }
   [[noreturn]] void refuse(const std::string& place, const std::string& why) const {
@@ -65,13 +70,13 @@ class ObjectReader {
     const bool pairs = chosen.kind != JsonField::Kind::missing || rejected.kind != JsonField::Kind::missing;
     if (pairs && text.kind == JsonField::Kind::missing)
       fail(ExitCode::data,
-           "{}: the object has \"chosen\" or \"rejected\": preference pairs, on which this version does not train. To learn only the "
-           "chosen answers, write each as \"prompt\" and \"completion\", or name one key: --field chosen.",
+           "{}: the object has \"chosen\" or \"rejected\": preference pairs, which --preferences takes. To learn only the chosen answers, "
+           "write each as \"prompt\" and \"completion\", or name one key: --field chosen.",
            place);
     if (label.kind != JsonField::Kind::missing && completes)
       fail(ExitCode::data,
-           "{}: the object has a \"label\" with its \"completion\": preference data for KTO, on which this version does not train. A "
-           "completion whose label is false would be learnt too. Keep the lines whose label is true, and take \"label\" out.",
+           "{}: the object has a \"label\" with its \"completion\": preference data for KTO, which --preferences takes. Without it a "
+           "completion whose label is false would be learnt too: keep the lines whose label is true, and take \"label\" out.",
            place);
     for (const JsonField* field : {&chosen, &rejected, &label})
       if (field->kind != JsonField::Kind::missing && rules_.unused) rules_.unused->add(field->key);
@@ -105,7 +110,7 @@ class ObjectReader {
   std::string conversation_;  ///< a key of the object that says that it is one
   std::function<void(const std::string&)> unused_ = [this](const std::string& key) {
     if (key == "messages" || key == "conversations" || key == "instruction") conversation_ = key;
-    if (rules_.unused && !rules_.chat) rules_.unused->add(key);
+    if (rules_.unused && !rules_.chat && !rules_.preferences) rules_.unused->add(key);
   };
 };
 

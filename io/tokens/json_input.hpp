@@ -19,12 +19,16 @@ class UnusedKeys {
   std::vector<std::string> names_;
 };
 
+class PreferenceForm;
+
 struct JsonRules {
   std::string field;     ///< the key of the text; "": "text", or "prompt", which does not count in the loss, with "completion", which does
   bool chat = false;     ///< an object is a document as it stands
   bool guessed = false;  ///< nobody said that the input is JSON: refusals name the option that decides
-  std::int64_t document = 0;     ///< of several JSON documents in one input the one to take, from 1; 0: there is one
-  std::int64_t longest = 0;      ///< bytes that an object, or a line, may have; 0: any
+  std::int64_t document = 0;  ///< of several JSON documents in one input the one to take, from 1; 0: there is one
+  std::int64_t longest = 0;   ///< bytes that an object, or a line, may have; 0: any
+  PreferenceForm* preferences =
+      nullptr;                   ///< an object is a document as it stands, and is looked at first; null: objects are no preferences
   UnusedKeys* unused = nullptr;  ///< hears of other keys; null: nobody does
 };
 

@@ -13,20 +13,22 @@ namespace {
 /// Hears an object's values one by one, so that none is kept that nobody asks for.
 class FirstLevel : public JsonEvents {
  public:
-  FirstLevel(std::span<JsonField> fields, const std::function<void(const std::string&)>& unused) : fields_(fields), unused_(unused) {}
+  FirstLevel(std::string_view object, std::span<JsonField> fields, const std::function<void(const std::string&)>& unused)
+      : object_(object), fields_(fields), unused_(unused) {}
   const std::string& why() const { return fault_; }
+  const char** taken() { return &taken_; }
 
   bool null() override { return value(JsonField::Kind::null); }
-  bool boolean(bool) override { return value(JsonField::Kind::other); }
-  bool integer(std::int64_t) override { return value(JsonField::Kind::other); }
-  bool natural(std::uint64_t) override { return value(JsonField::Kind::other); }
-  bool real(double) override { return value(JsonField::Kind::other); }
+  bool boolean(bool) override { return value(JsonField::Kind::boolean); }
+  bool integer(std::int64_t) override { return value(JsonField::Kind::number); }
+  bool natural(std::uint64_t) override { return value(JsonField::Kind::number); }
+  bool real(double) override { return value(JsonField::Kind::number); }
   bool text(std::string& text) override {
     if (depth_ == 1 && field_) field_->text.swap(text);
     return value(JsonField::Kind::text);
   }
-  bool begin_object() override { return depth_ == 0 || value(JsonField::Kind::other) ? ++depth_ > 0 : false; }
-  bool begin_list() override { return value(JsonField::Kind::other) ? ++depth_ > 0 : false; }
+  bool begin_object() override { return depth_ == 0 || value(JsonField::Kind::object) ? ++depth_ > 0 : false; }
+  bool begin_list() override { return value(JsonField::Kind::list) ? ++depth_ > 0 : false; }
   bool end_object() override { return --depth_ >= 0; }
   bool end_list() override { return --depth_ >= 0; }
   bool key(std::string& name) override {
@@ -34,7 +36,10 @@ class FirstLevel : public JsonEvents {
     const auto asked = std::ranges::find(fields_, name, &JsonField::key);
     field_ = asked == fields_.end() ? nullptr : &*asked;
     if (!field_) return unused_(name), true;
-    if (field_->kind == JsonField::Kind::missing) return true;
+    if (field_->kind == JsonField::Kind::missing) {
+      field_->byte = std::max<std::int64_t>(1, taken_ - object_.data() - std::ssize(name) - 1);  // before it stands a quotation mark
+      return true;
+    }
     fault_ = fmt::format("{} occurs twice", printable_name(name));
     return false;
   }
@@ -50,6 +55,8 @@ class FirstLevel : public JsonEvents {
     if (depth_ == 1 && field_) field_->kind = kind;
     return depth_ > 0;
   }
+  std::string_view object_;
+  const char* taken_ = nullptr;
   std::span<JsonField> fields_;
   const std::function<void(const std::string&)>& unused_;
   JsonField* field_ = nullptr;  ///< that the value to come is of
@@ -60,8 +67,8 @@ class FirstLevel : public JsonEvents {
 }  // namespace
 
 std::string read_object(std::string_view text, std::span<JsonField> fields, const std::function<void(const std::string& key)>& unused) {
-  FirstLevel heard(fields, unused);
-  read_json_events(text, heard);
+  FirstLevel heard(text, fields, unused);
+  read_json_events(text, heard, heard.taken());
   return heard.why();
 }
 

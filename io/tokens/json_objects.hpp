@@ -44,10 +44,11 @@ class JsonObjects {
 
 /// A key of an object's first level that is asked for.
 struct JsonField {
-  enum class Kind : std::uint8_t { missing, text, null, other };
+  enum class Kind : std::uint8_t { missing, text, null, boolean, number, object, list };
   std::string key;
   Kind kind = Kind::missing;
   std::string text = {};
+  std::int64_t byte = 0;  ///< of the object that the key begins at, from 1; 0: of no use
 };
 
 /// Reads one object: fills in `fields`, and calls `unused` with each other key. "" or what is wrong with it, with a byte from 1 where

@@ -26,13 +26,13 @@ def without_any_nulls(value):
 class Rows:
     """The rows of a file, one after the other: (before, text) of bytes, where `before` does not count."""
 
-    def __init__(self, path, field, chat):
+    def __init__(self, path, field, chat, preferences):
         self.path = path
         with self.faults():
             self.file = pyarrow.parquet.ParquetFile(path, pre_buffer=False, buffer_size=ANSWER_BYTES)
             self.names = self.file.schema_arrow.names
-        self.columns = self.choose_conversation(field) if chat else self.choose_text(field)
-        self.chat, self.number, self.rows = chat, 0, self.file.metadata.num_rows
+        self.columns = self.choose_preferences() if preferences else self.choose_conversation(field) if chat else self.choose_text(field)
+        self.objects, self.number, self.rows = chat or preferences, 0, self.file.metadata.num_rows
         self.left = iter(self.all_rows())
 
     @contextlib.contextmanager
@@ -69,9 +69,9 @@ class Rows:
         if not field and pair and "text" in self.names:
             self.refuse('there is a column "text" and also a "prompt" or "completion"')
         if not field and ("chosen" in self.names or "rejected" in self.names):
-            self.refuse('there is a column "chosen" or "rejected": preference pairs, on which this version does not train')
+            self.refuse('there is a column "chosen" or "rejected": preference pairs, which --preferences takes')
         if not field and pair and "label" in self.names:
-            self.refuse('there is a column "label" with a "completion": preference data for KTO, on which this version does not train')
+            self.refuse('there is a column "label" with a "completion": preference data for KTO, which --preferences takes')
         columns = [field] if field else ["prompt", "completion"] if pair else ["text"]
         for name in columns:
             self.require_column(name, True)
@@ -89,12 +89,21 @@ class Rows:
             self.require_column(name, False)
         return columns + [name for name in self.names if name not in columns and name not in ABOUT_A_LINE]
 
+    def choose_preferences(self):
+        """All that may say something of a pair, or of a completion with a label: which of them is for preferences.py to say."""
+        if not {"chosen", "rejected", "label", "kto_tag"}.intersection(self.names):
+            self.refuse('there are no columns "chosen" and "rejected", and no "label" or "kto_tag"')
+        columns = [name for name in self.names if name not in ABOUT_A_LINE]
+        for name in columns:
+            self.require_column(name, False)
+        return columns
+
     def all_rows(self):
         for k in range(self.file.num_row_groups):
             group = self.file.metadata.row_group(k)
             rows = max(1, min(MOST_ROWS, BATCH_BYTES * group.num_rows // max(1, group.total_byte_size)))
             for batch in self.file.iter_batches(batch_size=rows, row_groups=[k], columns=self.columns, use_threads=False):
-                yield from self.conversations(batch) if self.chat else self.texts(batch)
+                yield from self.conversations(batch) if self.objects else self.texts(batch)
 
     def texts(self, batch):
         columns = []
@@ -139,7 +148,7 @@ def open_rows(request):
     require(pyarrow, "pyarrow", missing, "pyarrow")
     global rows
     asked = json.loads(request.data)
-    rows = Rows(asked["path"], asked["field"], asked["chat"])
+    rows = Rows(asked["path"], asked["field"], asked["chat"], asked["preferences"])
     unused = [name for name in rows.names if name not in rows.columns]
     return json.dumps({"rows": rows.rows, "unused": unused}).encode()
 

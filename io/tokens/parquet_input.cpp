@@ -45,7 +45,8 @@ void check_text(const std::string& place, std::string_view text, std::int64_t lo
 
 }  // namespace
 
-ParquetReader::ParquetReader(const TokenizeOptions& options, UnusedKeys& unused) : options_(options), unused_(unused) {}
+ParquetReader::ParquetReader(const TokenizeOptions& options, UnusedKeys& unused, PreferenceForm& preferences)
+    : options_(options), unused_(unused), preferences_(preferences) {}
 ParquetReader::~ParquetReader() = default;
 
 void ParquetReader::scan(const std::string& path, const TextVisitor& visit) {
@@ -58,9 +59,17 @@ void ParquetReader::scan(const std::string& path, const TextVisitor& visit) {
   }
 }
 
+void ParquetReader::look_at_preference(const std::string& place, std::string_view row) {
+  std::vector<JsonField> fields = PreferenceForm::fields();
+  if (const std::string fault = read_object(row, fields, [](const std::string&) {}); !fault.empty())
+    fail(ExitCode::data, "{}: {}.", place, fault);
+  for (JsonField& field : fields) field.byte = 0;  // the row's text is ours
+  preferences_.take(place, fields);
+}
+
 void ParquetReader::scan_rows(const std::string& path, const TextVisitor& visit) {
   const auto bytes = PosixFile::open(path, ExitCode::data).size();
-  const Json asked{{"path", path}, {"field", options_.field}, {"chat", options_.chat}};
+  const Json asked{{"path", path}, {"field", options_.field}, {"chat", options_.chat}, {"preferences", options_.preferences}};
   const Json opened = Json::parse(ask_worker(*child_, "open", asked.dump()));
   const auto rows = opened.at("rows").get<std::int64_t>();
   for (const Json& name : opened.at("unused")) unused_.add(name.get<std::string>());
@@ -74,6 +83,7 @@ void ParquetReader::scan_rows(const std::string& path, const TextVisitor& visit)
       const std::string_view before = answer.text(), text = answer.text();
       check_text(place, before, options_.longest_line), check_text(place, text, options_.longest_line);
       if (text.empty()) continue;
+      if (options_.preferences) look_at_preference(place, text);
       visit.place(place);
       if (!before.empty()) visit.text(before, false);
       visit.text(text, true), visit.end_document();

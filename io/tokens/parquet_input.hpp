@@ -3,8 +3,10 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "io/tokens/json_input.hpp"
+#include "io/tokens/preference_form.hpp"
 #include "io/tokens/text_input.hpp"
 #include "io/tokens/tokens.hpp"
 
@@ -17,16 +19,18 @@ class Child;
 class ParquetReader {
  public:
   /// `options`: `field` names the column; "": "text", or "prompt" and "completion", and with `chat` those of conversations. `unused` hears
-  /// of the columns that no document is made of. Both outlive it.
-  ParquetReader(const TokenizeOptions& options, UnusedKeys& unused);
+  /// of the columns that no document is made of, and `preferences` of each row where the options ask for them. All outlive it.
+  ParquetReader(const TokenizeOptions& options, UnusedKeys& unused, PreferenceForm& preferences);
   ~ParquetReader();
   /// A row is a document as a line is in scan_lines. Starts the process with the first file.
   void scan(const std::string& path, const TextVisitor& visit);
 
  private:
+  void look_at_preference(const std::string& place, std::string_view row);
   void scan_rows(const std::string& path, const TextVisitor& visit);
   const TokenizeOptions& options_;
   UnusedKeys& unused_;
+  PreferenceForm& preferences_;
   std::unique_ptr<Child> child_;
 };
 

@@ -11,6 +11,8 @@
 namespace tessera::io {
 namespace {
 
+constexpr std::string_view set_names[] = {"documents", "pairs", "labels"};
+
 template <class T>
 T id_at(const char* ids, std::int64_t i) {
   T id;
@@ -83,6 +85,14 @@ TokenSums TokenSums::unpack(std::string_view bytes) {
   return sums;
 }
 
+const char* name_of(TokenSet set) { return set_names[static_cast<std::size_t>(set)].data(); }
+
+std::optional<TokenSet> token_set_of(std::string_view name) {
+  const auto* const found = std::ranges::find(set_names, name);
+  if (found == std::end(set_names)) return std::nullopt;
+  return static_cast<TokenSet>(found - std::begin(set_names));
+}
+
 std::string TokenFacts::text() const {
   Json facts{{"format", "tessera token facts 1"},
              {"tokens", tokens},
@@ -97,6 +107,7 @@ std::string TokenFacts::text() const {
   if (counted >= 0) facts["counted"] = counted;
   if (!digest.empty()) facts["tokenizer_xxh3"] = digest;
   if (end_token >= 0) facts["end_token"] = end_token;
+  if (set != TokenSet::documents) facts["kind"] = name_of(set);
   return facts.dump();
 }
 
@@ -111,6 +122,11 @@ std::optional<TokenFacts> TokenFacts::parse(std::string_view text) {
     if (json.contains("counted")) json.at("counted").get_to(facts.counted);
     if (json.contains("tokenizer_xxh3")) json.at("tokenizer_xxh3").get_to(facts.digest);
     if (json.contains("end_token")) json.at("end_token").get_to(facts.end_token);
+    if (const Json* kind = json.find("kind")) {
+      const std::optional<TokenSet> set = token_set_of(kind->get<std::string>());
+      if (!set) return std::nullopt;
+      facts.set = *set;
+    }
     if (!parse_hash(json.at("content").get<std::string>(), facts.content)) return std::nullopt;
   } catch (const JsonError&) {
     return std::nullopt;

@@ -19,6 +19,9 @@ constexpr std::int64_t block_tokens = 1 << 15;
 
 /// Attribute of the file: the digest of the dataset "documents".
 extern const char* const documents_digest_name;
+/// Datasets of preferences, and the attribute with the digest of one.
+inline constexpr const char *labels_name = "labels", *margins_name = "margins";
+inline std::string digest_name(const char* dataset) { return std::string(dataset) + ".xxh3"; }
 
 /// XXH3 of a block's ids as they lie in the file, little-endian, `token_bytes` each, and after them of its loss mask where there is one.
 std::uint64_t block_checksum(const void* ids, std::size_t bytes, std::span<const std::uint8_t> mask = {});
@@ -41,6 +44,16 @@ struct TokenSums {
   static TokenSums unpack(std::string_view bytes);
 };
 
+/// What the documents of a file are.
+enum class TokenSet : std::uint8_t {
+  documents,  ///< texts, one by one
+  pairs,      ///< 2i is a chosen and 2i + 1 a rejected completion after the same prompt
+  labels,     ///< completions after prompts, of which each is desirable or not
+};
+/// "documents", "pairs", "labels".
+const char* name_of(TokenSet set);
+std::optional<TokenSet> token_set_of(std::string_view name);
+
 struct TokenFacts {
   std::int64_t tokens = 0, token_bytes = 0;
   std::int64_t largest_id = 0, largest_at = 0;
@@ -50,6 +63,7 @@ struct TokenFacts {
   std::string tokenizer;                  ///< "" where unknown
   std::string digest;                     ///< its tokenizer_digest; "" where it has none, or it is unknown
   std::int64_t end_token = -1;            ///< that ends each document; -1: none, or unknown
+  TokenSet set = TokenSet::documents;
   friend bool operator==(const TokenFacts&, const TokenFacts&) = default;
 
   /// One line of JSON, and back; empty where it is of another version or no such line. Who keeps the line keeps a digest of it too.

@@ -1,11 +1,13 @@
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <optional>
 #include <vector>
 
 #include "base/check.hpp"
+#include "base/printable.hpp"
 #include "io/files/posix_file.hpp"
 #include "io/files/utf8.hpp"
 #include "io/hdf5/hdf5.hpp"
@@ -32,13 +34,14 @@ struct TokenFile::Impl {
   std::string path;
   std::int64_t documents = 0, vocab = 0, end_token = -1;
   std::string tokenizer, digest;
-  std::string documents_digest;  // "" where the writer said none
+  std::string documents_digest, labels_digest, margins_digest;  // "" where the writer said none
+  TokenSet set = TokenSet::documents;
   BinLayout layout;
   PosixFile raw;
   FileStamp stamp;                       // when it was opened
   std::optional<hdf5::Dataset> dataset;  // the tokens, where the file is HDF5
   std::optional<hdf5::Dataset> mask;     // which of them count in the loss
-  std::optional<hdf5::Dataset> document_begins;
+  std::optional<hdf5::Dataset> document_begins, labels, margins;
   std::optional<TokenFacts> facts;  // once all tokens have been read
   TokenSums sums;                   // what they were then: nothing of the file is believed later
   bool sums_of_writer = false;      // they came with the file
@@ -88,7 +91,56 @@ struct TokenFile::Impl {
     documents_digest = text_attribute(file, documents_digest_name);
     end_token = file.integer_attribute("end_token").value_or(-1);
     if (file.has(mask_name)) open_mask(file);
+    open_preferences(file);
     if (file.has(checksums_name)) open_checksums(file);
+  }
+
+  /// Of a file with the attribute "kind". What its documents are counted by must be there.
+  void open_preferences(const hdf5::File& file) {
+    const std::string kind = text_attribute(file, "kind");
+    if (kind.empty()) return;
+    const std::optional<TokenSet> found = token_set_of(kind);
+    if (!found)
+      fail(ExitCode::data,
+           "{}: its attribute 'kind' is \"{}\", which this version does not know; it is \"pairs\", \"labels\" or absent. Write the file "
+           "again.",
+           path, printable_name(kind));
+    set = *found;
+    if (set == TokenSet::documents) return;
+    const bool labelled = set == TokenSet::labels;
+    for (const char* name : {"documents", mask_name, labelled ? labels_name : "documents"})
+      if (!file.has(name))
+        fail(ExitCode::data, "{}: it is of kind \"{}\", but has no dataset '{}'. Write the file again.", path, kind, name);
+    if (!labelled && documents % 2 != 0)
+      fail(ExitCode::data, "{}: it is of kind \"pairs\", but has {} documents, an odd number. Write the file again.", path, documents);
+    if (labelled) labels.emplace(open(file, labels_name)), labels_digest = text_attribute(file, digest_name(labels_name).c_str());
+    if (!labelled && file.has(margins_name))
+      margins.emplace(open(file, margins_name)), margins_digest = text_attribute(file, digest_name(margins_name).c_str());
+  }
+
+  struct Column {
+    const hdf5::Dataset& dataset;
+    const char* name;
+    const std::string& digest;  ///< "" where the writer said none
+    std::int64_t count;
+    const char* what;
+  };
+  /// All of a dataset beside the tokens.
+  template <class T>
+  std::vector<T> read_column(const Column& column) const {
+    if (column.dataset.dims().size() != 1 || column.dataset.element() != hdf5::element_of<T>() || column.dataset.elements() != column.count)
+      fail(ExitCode::data, "{}: the dataset '{}' must be one-dimensional, with {} elements of {}.", path, column.name, column.count,
+           column.what);
+    if (const auto missing = column.dataset.missing(); !missing.empty())
+      fail(ExitCode::data, "{}: the dataset '{}' is not whole: {}. Copy the file again, or tokenize again.", path, column.name, missing);
+    std::vector<T> values(static_cast<std::size_t>(column.count));
+    if (!values.empty()) column.dataset.read<T>(0, values);
+    if (!column.digest.empty() && hash_bytes(values.data(), values.size() * sizeof(T)).hex() != column.digest)
+      fail(ExitCode::data,
+           "{}: the dataset '{}' has changed since the file was written: its digest differs, so the file was changed, or it or its disk is "
+           "damaged. Restore the file from a copy, or tokenize again. If it was changed on purpose, remove the attribute '{}'.",
+           path, column.name, digest_name(column.name));
+    return values;
   }
 
   void open_mask(const hdf5::File& file) {
@@ -102,7 +154,7 @@ struct TokenFile::Impl {
 
   bool describes(const TokenFacts& f) const {
     return f.tokens == layout.tokens && f.token_bytes == static_cast<std::int64_t>(layout.token_bytes) && f.documents == documents &&
-           f.vocab == vocab && f.tokenizer == tokenizer && f.digest == digest && f.end_token == end_token &&
+           f.vocab == vocab && f.tokenizer == tokenizer && f.digest == digest && f.end_token == end_token && f.set == set &&
            (f.counted >= 0) == mask.has_value();
   }
 
@@ -231,19 +283,36 @@ std::int64_t TokenFile::bytes() const { return impl_->stamp.bytes; }
 std::int64_t TokenFile::documents() const { return impl_->documents; }
 std::vector<std::int64_t> TokenFile::read_documents() const {
   if (!impl_->document_begins) return {};
-  const hdf5::Dataset& begins = *impl_->document_begins;
-  if (begins.dims().size() != 1 || begins.element() != hdf5::Element::i64)
-    fail(ExitCode::data, "{}: the dataset 'documents' must be one-dimensional and of type int64: the token that each begins with.", path());
-  if (const auto missing = begins.missing(); !missing.empty())
-    fail(ExitCode::data, "{}: the dataset 'documents' is not whole: {}. Copy the file again, or tokenize again.", path(), missing);
-  std::vector<std::int64_t> tokens(static_cast<std::size_t>(documents()));
-  if (!tokens.empty()) begins.read<std::int64_t>(0, tokens);
-  if (!impl_->documents_digest.empty() && hash_bytes(tokens.data(), tokens.size() * sizeof(std::int64_t)).hex() != impl_->documents_digest)
-    fail(ExitCode::data,
-         "{}: the dataset 'documents' has changed since the file was written: its digest differs, so the file was changed, or it or its "
-         "disk is damaged. Restore the file from a copy, or tokenize again. If it was changed on purpose, remove the attribute '{}'.",
-         path(), documents_digest_name);
-  return tokens;
+  return impl_->read_column<std::int64_t>({.dataset = *impl_->document_begins,
+                                           .name = "documents",
+                                           .digest = impl_->documents_digest,
+                                           .count = documents(),
+                                           .what = "type int64: the token that each begins with"});
+}
+TokenSet TokenFile::set() const { return impl_->set; }
+std::vector<std::uint8_t> TokenFile::read_labels() const {
+  TESSERA_REQUIRE(impl_->labels, "{}", path());
+  std::vector<std::uint8_t> labels = impl_->read_column<std::uint8_t>({.dataset = *impl_->labels,
+                                                                       .name = labels_name,
+                                                                       .digest = impl_->labels_digest,
+                                                                       .count = documents(),
+                                                                       .what = "type uint8: 1 or 0 for each document"});
+  if (const auto odd = std::ranges::find_if(labels, [](std::uint8_t label) { return label > 1; }); odd != labels.end())
+    fail(ExitCode::data, "{}: document {} has the label {}, but a label is 1 (desirable) or 0. Write the file again.", path(),
+         odd - labels.begin(), *odd);
+  return labels;
+}
+std::vector<float> TokenFile::read_margins() const {
+  if (!impl_->margins) return {};
+  std::vector<float> margins = impl_->read_column<float>({.dataset = *impl_->margins,
+                                                          .name = margins_name,
+                                                          .digest = impl_->margins_digest,
+                                                          .count = documents() / 2,
+                                                          .what = "type float32: one for each pair"});
+  if (const auto odd = std::ranges::find_if(margins, [](float margin) { return !std::isfinite(margin); }); odd != margins.end())
+    fail(ExitCode::data, "{}: pair {} has the margin {}, which is not a finite number. Write the file again.", path(),
+         odd - margins.begin(), *odd);
+  return margins;
 }
 std::int64_t TokenFile::declared_vocab() const { return impl_->vocab; }
 std::string TokenFile::tokenizer() const { return impl_->tokenizer; }
@@ -283,7 +352,8 @@ void TokenFile::accept(TokenSums all) {
                             .counted = masked() ? all.counted : -1,
                             .tokenizer = impl_->tokenizer,
                             .digest = impl_->digest,
-                            .end_token = impl_->end_token};
+                            .end_token = impl_->end_token,
+                            .set = impl_->set};
   impl_->sums = std::move(all);
   impl_->sums_of_writer = false;
   impl_->blocks = {};

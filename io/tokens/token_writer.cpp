@@ -77,6 +77,13 @@ void TokenWriter::flush_documents() {
   starts_.clear();
 }
 
+template <class T>
+void TokenWriter::write_column(const char* name, const std::vector<T>& values) {
+  file_->create_extendible(name, hdf5::element_of<T>(), std::clamp<std::int64_t>(std::ssize(values), 1, chunk_tokens))
+      .template append<T>(values);
+  file_->set_attribute(digest_name(name), std::string_view(hash_bytes(values.data(), values.size() * sizeof(T)).hex()));
+}
+
 void TokenWriter::write_checks() {
   const TokenFacts facts{.tokens = tokens_->elements(),
                          .token_bytes = element() == hdf5::Element::u16 ? 2 : 4,
@@ -88,7 +95,8 @@ void TokenWriter::write_checks() {
                          .counted = counted(),
                          .tokenizer = kind_.tokenizer,
                          .digest = kind_.digest,
-                         .end_token = kind_.end_token};
+                         .end_token = kind_.end_token,
+                         .set = kind_.set};
   const auto blocks = static_cast<std::int64_t>(sums_.blocks.size());
   file_->create_extendible("tokens.xxh3", hdf5::Element::u64, std::clamp<std::int64_t>(blocks, 1, chunk_tokens))
       .append<std::uint64_t>(sums_.blocks);
@@ -97,6 +105,9 @@ void TokenWriter::write_checks() {
   if (!facts.digest.empty()) file_->set_attribute("tokenizer.xxh3", std::string_view(facts.digest));
   if (facts.end_token >= 0) file_->set_attribute("end_token", facts.end_token);
   file_->set_attribute("documents", facts.documents);
+  if (facts.set != TokenSet::documents) file_->set_attribute("kind", std::string_view(name_of(facts.set)));
+  if (facts.set == TokenSet::labels) write_column(labels_name, labels_);
+  if (facts.set == TokenSet::pairs && kind_.margins) write_column(margins_name, margins_);
   file_->set_attribute(documents_digest_name, std::string_view(documents_hash_.digest().hex()));
   file_->set_attribute("facts", std::string_view(facts.text()));
   file_->set_attribute("facts.xxh3", std::string_view(hash_text(facts.text()).hex()));

@@ -54,8 +54,9 @@ Split plan_split(const Inputs& inputs, const TokenizeOptions& o) {
     if (whole < 2) fail(ExitCode::data, "{}: one byte cannot be split. Give more text or no --validation.", inputs.label());
     return std::clamp<std::int64_t>(std::llround(static_cast<double>(whole) * o.validation), 1, whole - 1);
   };
-  if (documents == 1 && o.chat)
-    fail(ExitCode::data, "{}: one conversation cannot be split. Give more of them or no --validation.", inputs.label());
+  if (documents == 1 && (o.chat || o.preferences))
+    fail(ExitCode::data, "{}: one {} cannot be split. Give more of them or no --validation.", inputs.label(),
+         o.preferences ? "preference" : "conversation");
   if (documents > 1) {
     s.train_documents -= portion(documents);
   } else {
@@ -115,8 +116,18 @@ class Router {
 /// The tokenizer that was asked for, and its files.
 class Outputs {
  public:
-  explicit Outputs(const TokenizeOptions& o) : folder_(o.output_dir), keys_{o.field, o.ignored}, chat_(o.chat), longest_(o.longest_line) {
-    if (o.tokenizer == "byte") return;
+  /// `preferences`: what the inputs hold, where they hold such.
+  Outputs(const TokenizeOptions& o, const PreferenceForm* preferences)
+      : folder_(o.output_dir),
+        keys_{o.field, o.ignored},
+        preferences_{o.chat, o.longest_sequence, o.ignored},
+        chat_(o.chat),
+        longest_(o.longest_line) {
+    if (preferences) kind_.set = preferences->set(), kind_.margins = preferences->margins();
+    if (o.tokenizer == "byte") {
+      if (preferences) kind_.end_token = TokenWriter::separator;
+      return;
+    }
     pool_.emplace(TokenizerSource{.python = o.python,
                                   .folder = o.tokenizer,
                                   .end_token = o.end_token,
@@ -127,13 +138,18 @@ class Outputs {
     queue_.emplace(*pool_);
     const TokenizerFacts& facts = pool_->facts();
     for (const std::string& note : facts.notes) info("{}", note);
-    kind_ = {.tokenizer = facts.name, .digest = facts.digest, .vocab = facts.vocab, .end_token = facts.end};
+    kind_.tokenizer = facts.name, kind_.digest = facts.digest, kind_.vocab = facts.vocab, kind_.end_token = facts.end;
   }
   /// Opens a file for about so many bytes of text.
   void open(const std::string& name, std::int64_t bytes, std::int64_t documents, bool masked) {
     const std::int64_t tokens = documents + (pool_ ? bytes / 4 : bytes);  // a model's has about four bytes a token
     TokenWriter& writer = *writers_.emplace_back(std::make_unique<TokenWriter>(folder_ + name, tokens, documents, masked, kind_));
-    if (chat_)
+    if (kind_.set != TokenSet::documents && !pool_)
+      bytes_.push_back(static_cast<BytePreferences*>(
+          documents_.emplace_back(std::make_unique<BytePreferences>(writer, preferences_, unused_, found_)).get()));
+    else if (kind_.set != TokenSet::documents)
+      documents_.push_back(std::make_unique<PreferenceDocuments>(writer, *queue_, preferences_, unused_, found_));
+    else if (chat_)
       documents_.push_back(std::make_unique<ChatDocuments>(writer, *queue_, keys_, unused_));
     else if (pool_)
       documents_.push_back(std::make_unique<ModelDocuments>(writer, *queue_, masked, longest_));
@@ -144,6 +160,15 @@ class Outputs {
   const TokenWriter& writer(std::size_t file) const { return *writers_[file]; }
   const TokenKind& kind() const { return kind_; }
   const SeenKeys& unused() const { return unused_; }
+  /// What became of preferences, once all are written.
+  PreferenceCounts preferences() const {
+    PreferenceCounts counts = queue_ ? queue_->preferences() : PreferenceCounts{};
+    for (const BytePreferences* of : bytes_) counts.add(of->counts());
+    const PreferenceNotes& notes = found_.notes();
+    counts.equal = notes.equal, counts.without_prompt = notes.without_prompt;
+    counts.too_long = notes.too_long, counts.truncated = notes.truncated;
+    return counts;
+  }
 
   void finish() {
     for (const auto& documents : documents_) documents->finish();
@@ -159,14 +184,17 @@ class Outputs {
  private:
   std::string folder_;
   ChatKeys keys_;
+  PreferenceKeys preferences_;
   bool chat_;
   std::int64_t longest_;
   SeenKeys unused_;
+  FoundPreferences found_;
   TokenKind kind_;
   std::optional<EncoderPool> pool_;
   std::optional<EncodingQueue> queue_;
   std::vector<std::unique_ptr<TokenWriter>> writers_;
   std::vector<std::unique_ptr<Documents>> documents_;
+  std::vector<const BytePreferences*> bytes_;  ///< those of them
 };
 
 /// What --train-bpe goes with.
@@ -179,13 +207,27 @@ void check_training(const TokenizeOptions& o) {
          least_bpe_vocab);
 }
 
+/// What --preferences goes with.
+void check_preferences(const TokenizeOptions& o) {
+  if (!o.preferences && o.longest_sequence != 0)
+    fail(ExitCode::usage, "--longest-sequence works only with --preferences. Give that too, or leave it out.");
+  if (!o.preferences) return;
+  if (o.train_bpe != 0)
+    fail(ExitCode::usage,
+         "--train-bpe learns from texts, and --preferences takes pairs. Learn a tokenizer from texts first, then name it: --tokenizer.");
+  if (!o.field.empty())
+    fail(ExitCode::usage, "--field {} names the key of a text, but --preferences knows its keys. Leave it out.", o.field);
+  if (o.format == "text") fail(ExitCode::usage, "--preferences takes JSON or Parquet, but --format is text. Leave --format out.");
+}
+
 void check_options(const TokenizeOptions& o) {
+  check_preferences(o);
   if (o.train_bpe != 0) check_training(o);
   if (o.tokenizer != "byte" && look_at(o.tokenizer + "/tokenizer.json").nothing())
     fail(ExitCode::usage, "--tokenizer {}: {}/tokenizer.json is missing. Give byte, or the folder of a Hugging Face model.{}", o.tokenizer,
          o.tokenizer, foreign_tokenizer(o.tokenizer) + instead_of_model(o.tokenizer));
-  if (!o.chat && (!o.chat_template.empty() || !o.ignored.empty()))
-    fail(ExitCode::usage, "{} works only with --chat. Give that too, or leave it out.",
+  if (!o.chat && !o.preferences && (!o.chat_template.empty() || !o.ignored.empty()))
+    fail(ExitCode::usage, "{} works only with --chat or --preferences. Give that too, or leave it out.",
          o.chat_template.empty() ? "--ignore" : "--chat-template");
   if (o.tokenizer == "byte" && o.chat)
     fail(ExitCode::usage, "--chat renders conversations with a model's template, but the byte tokenizer has none. Give --tokenizer DIR.");
@@ -220,7 +262,7 @@ TokenizeResult tokenize(const TokenizeOptions& asked) {
   Inputs inputs(asked, nearest_folder(o.output_dir));
   ByteProgress progress("tokenize", inputs.file_bytes(), o.progress, {1, cost_of_writing(o)});
   auto advance = [&](std::int64_t n) { progress.add(n); };
-  bool masked = o.chat;
+  bool masked = o.chat || o.preferences;
   std::optional<BpeTrainer> trainer;
   if (o.train_bpe > 0) trainer.emplace(o.python, o.train_bpe, o.end_token);
   const auto count = [&](std::string_view text, bool counts) {
@@ -236,7 +278,7 @@ TokenizeResult tokenize(const TokenizeOptions& asked) {
   if (trainer) o.tokenizer = o.output_dir + "/tokenizer", trainer->write(o.tokenizer);
   // 2. Write under temporary names.
   progress.next_pass();
-  Outputs outputs(o);
+  Outputs outputs(o, o.preferences ? &inputs.preferences() : nullptr);
   std::error_code e;
   fs::create_directories(o.output_dir, e);
   if (e) fail_storage("create the folder", o.output_dir, e.value());
@@ -252,6 +294,11 @@ TokenizeResult tokenize(const TokenizeOptions& asked) {
                         .inputs = inputs.label(),
                         .documents = documents,
                         .vocab = outputs.kind().vocab};
+  if (o.preferences) result.set = outputs.kind().set, result.preferences = outputs.preferences();
+  if (o.preferences && (result.train_tokens == 0 || (validation && result.validation_tokens == 0)))
+    fail(ExitCode::data,
+         "{}: no preference is left for {}: {} had a prompt of --longest-sequence tokens or more, and {} had no prompt. Give more.",
+         inputs.label(), result.train_tokens == 0 ? "train.h5" : "val.h5", result.preferences.too_long, result.preferences.without_prompt);
   if (validation && (result.validation_tokens == 0 || result.train_tokens == 0))
     fail(ExitCode::data, "{}: too little text to split. Give more text or no --validation.", inputs.label());
   // 3. Give them their names.

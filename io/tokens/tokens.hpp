@@ -1,5 +1,5 @@
 // Token files: HDF5 (dataset "tokens" uint16 or uint32, dataset "documents" int64 offsets, dataset "loss_mask" where not all tokens count
-// in the loss) or little-endian .bin as nanoGPT and llm.c write it.
+// in the loss; of preferences "labels" uint8 or "margins" float32) or little-endian .bin as nanoGPT and llm.c write it.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -33,7 +33,13 @@ class TokenFile {
   std::int64_t declared_vocab() const;
   std::string tokenizer() const;         ///< attribute "tokenizer", "" where unknown
   std::string tokenizer_digest() const;  ///< attribute "tokenizer.xxh3", its tokenizer_digest; "" where it has none, or it is unknown
-  std::int64_t end_token() const;        ///< attribute "end_token", which ends each document; -1: none does, or it is unknown
+  /// Attribute "kind".
+  TokenSet set() const;
+  /// Of TokenSet::labels: of each document 1 where it is desirable, else 0. Of TokenSet::pairs: of each by how much its chosen document is
+  /// better, empty where the file does not say. Fails where the writer's digest differs.
+  std::vector<std::uint8_t> read_labels() const;
+  std::vector<float> read_margins() const;
+  std::int64_t end_token() const;  ///< attribute "end_token", which ends each document; -1: none does, or it is unknown
   std::size_t token_bytes() const;
   /// Some tokens may not count in the loss: dataset "loss_mask", a bit each.
   bool masked() const;
@@ -84,22 +90,42 @@ struct TokenizeOptions {
   bool progress = false;           ///< a progress line on the terminal
   std::string python = "python3";  ///< has the packages that read a model's tokenizer, and Parquet
   // Of a model's tokenizer:
+  /// Objects are preferences: pairs of completions, or completions with labels (preferences.py). With `chat` their texts are turns.
+  bool preferences = false;
+  std::int64_t longest_sequence = 0;      ///< with `preferences`: tokens of a prompt with a completion that are kept; 0: all
   bool chat = false;                      ///< conversations, which the model's template renders; the assistant's turns count in the loss
-  std::string chat_template = {};         ///< with `chat`: TokenizerSource::chat_template
-  std::vector<std::string> ignored = {};  ///< with `chat`: keys of lines and messages that are not for the model
+  std::string chat_template = {};         ///< with `chat` or `preferences`: TokenizerSource::chat_template
+  std::vector<std::string> ignored = {};  ///< with `chat` or `preferences`: keys of lines and messages that are not for the model
   std::string end_token = {};             ///< ends each document; "": the one that the model's files name
   std::int64_t train_bpe = 0;  ///< a byte-level BPE of so many tokens is learnt from the input first, in output_dir/tokenizer; 0: none
   std::int64_t patience_seconds = 600;                  ///< how long a worker may go without an answer, before it is ended
   std::int64_t worker_memory = std::int64_t{16} << 30;  ///< bytes that a worker may take, but for one that learns; 0: any
   int workers = 0;  ///< processes that tokenize beside each other, 0: one a core; what is written does not depend on them
 };
+/// What the lines of preference data came to.
+struct PreferenceCounts {
+  std::int64_t documents = 0;                           ///< pairs, or completions with labels, that were written
+  std::int64_t equal = 0;                               ///< pairs whose completions are the same
+  std::int64_t without_prompt = 0;                      ///< of those, left out: nothing says where their prompt ends
+  std::int64_t too_long = 0;                            ///< left out: the prompt alone is as long as a sequence may be
+  std::int64_t truncated = 0;                           ///< completions
+  std::int64_t desirable = 0;                           ///< completions with the label true
+  std::int64_t chosen_tokens = 0, rejected_tokens = 0;  ///< of completions
+  void add(const PreferenceCounts& more) {
+    documents += more.documents, desirable += more.desirable;
+    chosen_tokens += more.chosen_tokens, rejected_tokens += more.rejected_tokens;
+  }
+};
+
 struct TokenizeResult {
   std::int64_t train_tokens = 0, validation_tokens = 0;
   std::string inputs = {};  ///< the name of the only one, or how many there were
   std::int64_t documents = 0, vocab = 0;
   std::int64_t train_counted = -1, validation_counted = -1;  ///< tokens that count in the loss; -1: all
   std::vector<std::string> unused = {};                      ///< keys and columns that no document is made of
-  std::string tokenizer = "byte", digest = {};               ///< its name, and its tokenizer_digest, "" of bytes
+  TokenSet set = TokenSet::documents;
+  PreferenceCounts preferences = {};
+  std::string tokenizer = "byte", digest = {};  ///< its name, and its tokenizer_digest, "" of bytes
 };
 /// Streams the inputs, files or pipes: memory does not grow with them. Invalid UTF-8 (file, line, byte offset), an empty file, broken JSON
 /// (line) are refused before anything is left in output_dir.

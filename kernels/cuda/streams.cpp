@@ -1,5 +1,7 @@
 #include "kernels/cuda/streams.hpp"
 
+#include <cuda.h>
+
 #include <algorithm>
 #include <string>
 
@@ -13,11 +15,29 @@ cudaEvent_t make_event() {
   TESSERA_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
   return event;
 }
+
+/// The stream goes on once *at has reached `value`. A call of the driver, which the program finds at run time: it also starts without one.
+void wait_for_value(cudaStream_t stream, const std::int64_t* at, std::int64_t value) {
+  using Call = CUresult(CUstream, CUdeviceptr, cuuint64_t, unsigned);
+  static Call* const call = [] {
+    void* address = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+    TESSERA_CUDA_CHECK(cudaGetDriverEntryPointByVersion("cuStreamWaitValue64", &address, 12000, cudaEnableDefault, &found));
+    return found == cudaDriverEntryPointSuccess ? reinterpret_cast<Call*>(address) : nullptr;
+  }();
+  if (!call)
+    throw Error(ExitCode::environment, "this driver has no cuStreamWaitValue64, by which a GPU waits for its host: install a newer one");
+  const CUresult result = call(stream, reinterpret_cast<CUdeviceptr>(at), static_cast<cuuint64_t>(value), CU_STREAM_WAIT_VALUE_GEQ);
+  if (result != CUDA_SUCCESS)
+    throw Error(ExitCode::environment, "cuStreamWaitValue64 failed with the driver's error " + std::to_string(static_cast<int>(result)));
+}
 }  // namespace
 
 Streams::Streams(const std::vector<StreamKind>& lanes) : lanes_(lanes.size()) {
-  TESSERA_CUDA_CHECK(cudaHostAlloc(reinterpret_cast<void**>(&marks_), lanes.size() * sizeof(std::int64_t), cudaHostAllocDefault));
+  TESSERA_CUDA_CHECK(cudaHostAlloc(reinterpret_cast<void**>(&marks_), 2 * lanes.size() * sizeof(std::int64_t), cudaHostAllocDefault));
+  made_ = marks_ + lanes.size();
   clear_marks();
+  forget_calls();
   int least = 0, greatest = 0;  // the greatest priority is the lowest number
   TESSERA_CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
   for (std::size_t l = 0; l < lanes.size(); ++l) {
@@ -35,6 +55,7 @@ Streams::~Streams() {
     for (cudaEvent_t event : lane.events) cudaEventDestroy(event);
     if (lane.joined) cudaEventDestroy(lane.joined);
     if (lane.stream) cudaStreamDestroy(lane.stream);
+    lane.worker.reset();  // it writes to the memory that is freed next
   }
   if (marks_) cudaFreeHost(marks_);
 }
@@ -101,8 +122,21 @@ Graph::~Graph() { cudaGraphExecDestroy(graph_); }
 
 void Graph::launch(cudaStream_t stream) const { TESSERA_CUDA_CHECK(cudaGraphLaunch(graph_, stream)); }
 
-void Streams::call(std::size_t lane, void (*function)(void*), void* data) const {
-  TESSERA_CUDA_CHECK(cudaLaunchHostFunc(lanes_[lane].stream, function, data));
+void Streams::call(std::size_t lane, HostCall& call) {
+  Lane& on = lanes_[lane];
+  if (!on.worker) on.worker = std::make_unique<HostWorker>(made_ + lane);
+  call.worker = on.worker.get(), call.number = ++on.calls;
+  const auto wake = [](void* data) {
+    const auto& woken = *static_cast<const HostCall*>(data);
+    woken.worker->wake(woken);
+  };
+  TESSERA_CUDA_CHECK(cudaLaunchHostFunc(on.stream, wake, &call));
+  wait_for_value(on.stream, made_ + lane, call.number);
+}
+
+void Streams::forget_calls() {
+  for (Lane& lane : lanes_) lane.calls = 0;
+  std::fill_n(made_, lanes_.size(), 0);
 }
 
 void Streams::mark(std::size_t lane, std::int64_t number) const { cuda::mark(lanes_[lane].stream, marks_ + lane, number); }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/cuda/host_worker.hpp"
 #include "kernels/cuda/runtime.hpp"
 
 namespace tessera::cuda {
@@ -52,9 +53,10 @@ class Streams {
   /// where something was given that no graph can hold, and where there would be more nodes than `most`; lanes take work again then.
   std::unique_ptr<Graph> capture(const std::function<void()>& issue, std::size_t most = std::numeric_limits<std::size_t>::max()) const;
 
-  /// When the lane gets there, `function(data)` runs on a thread of the CUDA driver, also inside a graph; the lane goes on after it. It
-  /// must not call CUDA.
-  void call(std::size_t lane, void (*function)(void*), void* data) const;
+  /// When the lane gets there, a thread of its own makes the call, also inside a graph, and the lane goes on after it. The call must not
+  /// call CUDA. Lanes that begin a run, a capture or the launch of a graph forget the calls before it, which have been made.
+  void call(std::size_t lane, HostCall& call);
+  void forget_calls();
 
   /// When the lane gets there, reached(lane) says `number`; also inside a graph.
   void mark(std::size_t lane, std::int64_t number) const;
@@ -71,9 +73,11 @@ class Streams {
     cudaStream_t stream = nullptr;
     std::vector<cudaEvent_t> events;
     cudaEvent_t joined = nullptr;
+    std::int64_t calls = 0;  ///< since forget_calls
+    std::unique_ptr<HostWorker> worker;
   };
   std::vector<Lane> lanes_;
-  std::int64_t* marks_ = nullptr;  ///< in pinned memory, one a lane
+  std::int64_t *marks_ = nullptr, *made_ = nullptr;  ///< in pinned memory, one a lane; made_: calls of the host
 };
 
 }  // namespace tessera::cuda

@@ -15,6 +15,7 @@
 #include "kernels/cuda/runtime.hpp"
 #include "kernels/gemm/gemm_sizes.hpp"
 #include "kernels/gemm/packed_codes.hpp"
+#include "kernels/gemm/room.hpp"
 #include "kernels/gemm/wide_bias.hpp"
 
 namespace tessera::kernels::cuda {
@@ -71,13 +72,14 @@ struct Key {
   std::int64_t M, N, K, a_step, c_step;
   std::uint32_t a_alignment, b_alignment, c_alignment;  ///< of c and addend the lesser
   int flags;
+  int room;  ///< multiprocessors that the product leaves to others
   friend bool operator==(const Key&, const Key&) = default;
 };
 struct KeyHash {
   std::size_t operator()(const Key& k) const {
     std::size_t h = 1469598103934665603u;
     const std::uint32_t alignment = k.a_alignment << 20 | k.b_alignment << 10 | k.c_alignment;
-    for (std::int64_t v : {k.M, k.N, k.K, k.a_step, k.c_step, std::int64_t{alignment}, std::int64_t{k.flags}})
+    for (std::int64_t v : {k.M, k.N, k.K, k.a_step, k.c_step, std::int64_t{alignment}, std::int64_t{k.flags}, std::int64_t{k.room}})
       h = (h ^ static_cast<std::size_t>(v)) * 1099511628211u;
     return h;
   }
@@ -98,16 +100,25 @@ Key key_of(const Context& context, const Gemm& g) {
           std::min(alignment_of(g.c), alignment_of(added_to(g))),
           g.a_transposed | g.b_transposed << 1 | g.accumulate << 2 | (g.bias != nullptr) << 3 | (g.in == DType::bf16) << 4 |
               (g.out == DType::bf16) << 5 | context.reproducible << 6 | (g.addend != nullptr) << 7 | (g.in == DType::f16) << 8 |
-              (g.out == DType::f16) << 9 | flags_of(g.fp8) << 10};
+              (g.out == DType::f16) << 9 | flags_of(g.fp8) << 10,
+          context.reproducible ? 0 : RoomBeside::multiprocessors()};
 }
 
 /// The product's name in the file of a search.
 std::string words_of(const Key& k) {
-  return fmt::format("{} x {} x {}, rows of {} and {}, flags {}, on {} {} {}", k.M, k.N, k.K, k.a_step, k.c_step, k.flags, k.a_alignment,
-                     k.b_alignment, k.c_alignment);
+  return fmt::format("{} x {} x {}, rows of {} and {}, flags {}, on {} {} {}{}", k.M, k.N, k.K, k.a_step, k.c_step, k.flags, k.a_alignment,
+                     k.b_alignment, k.c_alignment, k.room > 0 ? fmt::format(", beside {} blocks", k.room) : "");
 }
 
 constexpr int most_candidates = 16;
+
+/// Of this thread's device.
+int multiprocessors() {
+  int device = 0, count = 0;
+  TESSERA_CUDA_CHECK(cudaGetDevice(&device));
+  TESSERA_CUDA_CHECK(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
+  return count;
+}
 
 /// A product's description and the algorithm that runs it; kept for the life of the process. Operands inside a buffer may lie on any
 /// element: an algorithm that was chosen for better aligned ones would fault.
@@ -117,6 +128,10 @@ class Plan {
     TESSERA_CUBLAS_CHECK(cublasLtMatmulDescCreate(&description_, CUBLAS_COMPUTE_32F, CUDA_R_32F), g);
     set(CUBLASLT_MATMUL_DESC_TRANSA, g.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N, g);
     set(CUBLASLT_MATMUL_DESC_TRANSB, g.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N, g);
+    if (const int room = key_of(context, g).room; room > 0) {
+      const std::int32_t all = multiprocessors();
+      set(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, std::max(all - room, all / 2), g);
+    }
     if (g.bias) {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS, g);
       set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(g.in), g);

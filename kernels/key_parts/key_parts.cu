@@ -15,7 +15,7 @@ __global__ void __launch_bounds__(block_threads)
   const auto [token, unit] = vectors.place();
   if (token >= vectors.rows) return;
   rows[token * places.width() + unit] =
-      unit < places.queries ? made[token * places.made_width() + unit] : parts[places.among_parts(token, unit - places.queries)];
+      unit < places.queries ? made[token * places.own_qkv_width() + unit] : parts[places.among_parts(token, unit - places.queries)];
 }
 
 /// One Unit of a part a thread: rows are counted as (N,M).

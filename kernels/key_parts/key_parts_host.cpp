@@ -29,7 +29,7 @@ void join_key_parts(const Context&, const JoinKeyParts& p) {
   parallel_ranges(p.shape.M, part_grain(places.width()), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t token = begin; token < end; ++token) {
       std::byte* row = static_cast<std::byte*>(p.rows) + token * places.width();
-      copy(row, static_cast<const std::byte*>(p.made) + token * places.made_width(), places.queries);
+      copy(row, static_cast<const std::byte*>(p.made) + token * places.own_qkv_width(), places.queries);
       const auto copy_parts = [&](std::int64_t begin, std::int64_t end, std::int64_t part) {
         for (std::int64_t i = begin; i < end; i += part)
           copy(row + places.queries + i, static_cast<const std::byte*>(p.parts) + places.among_parts(token, i), part);

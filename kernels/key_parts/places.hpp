@@ -11,7 +11,7 @@ struct Places {
   std::int64_t first, sharing;            ///< ranks that have the head
 
   TESSERA_BOTH std::int64_t part() const { return key_part + value_part; }
-  TESSERA_BOTH std::int64_t made_width() const { return queries + part(); }
+  TESSERA_BOTH std::int64_t own_qkv_width() const { return queries + part(); }
   TESSERA_BOTH std::int64_t width() const { return queries + keys + values; }
   /// Of a token's key and value heads, the element `i` lies here among the parts of all ranks.
   TESSERA_BOTH std::int64_t among_parts(std::int64_t token, std::int64_t i) const {

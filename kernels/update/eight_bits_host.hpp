@@ -105,9 +105,6 @@ struct alignas(64) CellLines {
   static constexpr double less = 0.47;  // between 0.2 and 0.75, but for how slopes are rounded
   std::uint32_t word[2][32] = {};       ///< by the exponent's last five bits
 };
-TESSERA_INLINE constexpr std::uint32_t offset_bits(std::uint32_t word) {
-  return std::bit_cast<std::uint32_t>(CellLines::in_low_bits) | (word & 0xffff);
-}
 /// Through the middle of the decade, whose slope is the nearest with such last bits.
 template <bool has_signs>
 constexpr std::uint32_t cell_line(int decade) {

@@ -13,6 +13,7 @@ PLACES = (
     r"tests/train_device$",
     r"training/",                                            # graph on and off, ZeRO's bits, the host's loss
     r"benchmarks/limits$",                                   # what the other numbers are shares of
+    r"speed/room$",                                          # what collectives cost products, and leaving them room
     r"speed/(124m|tiny)$",                                   # one number: tokens/s, MFU
     r"speed/8b-cut$",
     r"speed/",

@@ -12,6 +12,7 @@ SIZES = {"emulated": ["--mib", "1", "--tokens", "64", "--width", "128", "--conte
          "quick": ["--mib", "256", "--repeat", "5", "--search", "1"],
          "full": []}
 SHAPES = {"emulated": ["tiny"], "quick": ["124m"], "full": ["124m", "1.5b", "8b-cut"]}
+ROOM = "room"  # the group of products beside a kernel that holds multiprocessors, which belongs to this part
 # Seconds below which a shape is not started: its longest run, which is PyTorch's with its compiler. What a deadline cuts goes on after the last whole run.
 LEAST = {"tiny": 20, "124m": 90, "1.5b": 150, "8b-cut": 150}
 DATASHEET = 989e12  # FLOP/s: dense bf16 of H100 SXM and H200 SXM by their datasheets, which no product reaches

@@ -59,13 +59,6 @@ void log_anew() {
   logger().set_level(spdlog::level::info);
 }
 
-void log_threshold(LogLevel lowest) {
-  logger().set_level(lowest == LogLevel::debug     ? spdlog::level::debug
-                     : lowest == LogLevel::info    ? spdlog::level::info
-                     : lowest == LogLevel::warning ? spdlog::level::warn
-                                                   : spdlog::level::err);
-}
-
 void put_text(const std::string& text) { fmt::print("{}", printable(text)); }
 
 namespace {

@@ -18,7 +18,6 @@ bool log_knows_rank();
 void log_stamps(const std::string& host);
 /// As at the start of the process: no rank, no stamps, no file that the log goes on in. For a process that runs another command now.
 void log_anew();
-void log_threshold(LogLevel lowest);
 /// Where standard error can no longer be written (whoever read it has ended), the log goes on at the end of this file, which says so. Until
 /// then the file is not touched. Empty: what is said then is lost.
 void log_outlives_its_reader(const std::string& path);

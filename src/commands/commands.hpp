@@ -8,9 +8,9 @@
 namespace tessera {
 
 // One row a command, in the order of the help page.
-#define TESSERA_COMMANDS(row)                                                                                                         \
-  row(tokenize) row(train) row(resume) row(supervise) row(plan) row(report) row(preflight) row(import) row(consolidate) row(generate) \
-      row(evaluate) row(inspect) row(verify) row(runs) row(deck) row(slurm) row(completion) row(version)
+#define TESSERA_COMMANDS(row)                                                                                                     \
+  row(tokenize) row(train) row(resume) row(supervise) row(ends) row(plan) row(report) row(preflight) row(import) row(consolidate) \
+      row(generate) row(evaluate) row(inspect) row(verify) row(runs) row(deck) row(slurm) row(completion) row(version)
 
 #define TESSERA_DECLARE_COMMAND(name) void add_##name(const Command& app);
 TESSERA_COMMANDS(TESSERA_DECLARE_COMMAND)

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/json.hpp"
-#include "deck/schema/schema.hpp"
+#include "deck/schema/value.hpp"
 
 namespace tessera {
 namespace {
@@ -68,8 +68,8 @@ std::string reference_json() {
                     {"auto", key.automatic != Auto::no},
                     {"zero", key.zero},
                     {"limits", limits_json(key.limits)},
-                    {"default", key.fallback},
-                    {"required", key.required()},
+                    {"default", default_text(key)},
+                    {"required", key.required},
                     {"identity", key.identity},
                     {"refused", refused},
                     {"meaning", key.help}});

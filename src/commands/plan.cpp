@@ -141,6 +141,17 @@ void add_advice(Json& prediction, const Planned& p) {
   if (!p.idle.empty()) prediction["idle_limit"] = p.idle;
 }
 
+Json prediction_of_plan(const Planned& p) {
+  Json out = {{"machine", p.machine->name}, {"profile", p.options.machine}};
+  out.update(prediction_json(*p.prediction));
+  out["figures"] = {{"used", p.figures.used}, {"assumed", p.figures.assumed}};
+  add_advice(out, p);
+  for (const Help& h : p.help) out["host_help"].push_back({{"change", h.change}, {"tokens_per_second", h.tokens_per_second}});
+  if (const double price = price_of(p.options, *p.machine); price > 0)
+    out["cost_per_billion_tokens"] = cost_of_billion_tokens(price, p.prediction->ranks, p.prediction->tokens_per_second);
+  return out;
+}
+
 Json plan_json(const Planned& p) {
   const StepCost cost = step_cost(p.schedule);
   const FlopsPerToken flops = flops_per_token(p.request.deck);
@@ -177,14 +188,7 @@ Json plan_json(const Planned& p) {
   if (s.ep > 1)
     out["experts"].update(Json{{"of_rank", s.own_experts()}, {"block_rows", s.expert_block()}, {"arriving_rows", s.arriving_rows()}});
   if (p.prediction) {
-    out["prediction"] = {{"machine", p.machine->name}, {"profile", p.options.machine}};
-    out["prediction"].update(prediction_json(*p.prediction));
-    out["prediction"]["figures"] = {{"used", p.figures.used}, {"assumed", p.figures.assumed}};
-    add_advice(out["prediction"], p);
-    for (const Help& h : p.help)
-      out["prediction"]["host_help"].push_back({{"change", h.change}, {"tokens_per_second", h.tokens_per_second}});
-    if (const double price = price_of(p.options, *p.machine); price > 0)
-      out["prediction"]["cost_per_billion_tokens"] = cost_of_billion_tokens(price, p.prediction->ranks, p.prediction->tokens_per_second);
+    out["prediction"] = prediction_of_plan(p);
     if (!p.options.tokens.empty()) out["run"] = run_json(p.options, *p.machine, p.prediction->ranks, p.prediction->tokens_per_second);
   }
   if (p.options.shape.empty()) out.erase("shape");

@@ -29,7 +29,7 @@ std::string section_of(const ModelKeys& model) {
   for (const Key& key : deck_keys()) {
     if (key.section() != "model") continue;
     const std::string value = value_text(key, deck);
-    if (key.required() || value != value_text(key, plain)) text += fmt::format("{} = {}\n", key.leaf(), value);
+    if (key.required || value != value_text(key, plain)) text += fmt::format("{} = {}\n", key.leaf(), value);
   }
   return text;
 }

@@ -19,6 +19,26 @@ namespace {
 
 constexpr double mebibyte = 1 << 20;
 
+/// More equal pairs than this share are no accident.
+constexpr double many_equal_pairs = 0.01;
+
+void put_preferences(const io::TokenizeResult& result) {
+  const io::PreferenceCounts& of = result.preferences;
+  const double kept = static_cast<double>(of.documents);
+  if (result.set == io::TokenSet::pairs)
+    put("  {} pairs; a completion has {:.1f} tokens if chosen, {:.1f} if rejected\n", of.documents,
+        static_cast<double>(of.chosen_tokens) / kept, static_cast<double>(of.rejected_tokens) / kept);
+  else
+    put("  {} completions, {} desirable and {} not\n", of.documents, of.desirable, of.documents - of.desirable);
+  if (of.too_long > 0) put("  left out: {}, whose prompt alone has --longest-sequence tokens or more\n", of.too_long);
+  if (of.truncated > 0) put("  truncated: {} completions\n", of.truncated);
+  if (of.equal > 0) put("  equal: {} pairs have the same completion twice\n", of.equal);
+  if (of.without_prompt > 0) put("  left out: {} of these, in which nothing says where the prompt ends\n", of.without_prompt);
+  const std::int64_t all = of.documents + of.too_long + of.without_prompt;
+  if (static_cast<double>(of.equal) > many_equal_pairs * static_cast<double>(all))
+    warning("{} of {} pairs have the same completion twice, and teach nothing. Look at how the pairs were made.", of.equal, all);
+}
+
 /// The usage names the folder, which is the last of the words.
 int run_tokenize(const io::TokenizeOptions& o) {
   auto result = io::tokenize(o);
@@ -28,6 +48,7 @@ int run_tokenize(const io::TokenizeOptions& o) {
   const auto counted = [](std::int64_t tokens) { return tokens < 0 ? "" : fmt::format(", {} of which count in the loss", tokens); };
   put("  {}/train.h5: {} tokens{}\n", o.output_dir, result.train_tokens, counted(result.train_counted));
   if (o.validation > 0) put("  {}/val.h5: {} tokens{}\n", o.output_dir, result.validation_tokens, counted(result.validation_counted));
+  if (o.preferences) put_preferences(result);
   if (!result.unused.empty()) put("  not used: {}\n", printable_name(some_of(result.unused, 20)));
   return 0;
 }
@@ -57,20 +78,29 @@ void add_tokenize(const Command& app) {
           "--train-bpe", options->train_bpe,
           "First learn a byte-level BPE tokenizer with this many tokens from INPUT, in FOLDER/tokenizer; other texts use it by --tokenizer")
       .positive();
-  const Option chat =
-      command.flag("--chat", options->chat,
-                   "Lines or rows are conversations (\"messages\" with roles, or \"instruction\" and \"output\", or \"prompt\" and "
-                   "\"completion\"). The model's chat template renders them, and only the assistant's turns count in the loss");
+  command.flag("--chat", options->chat,
+               "Lines or rows are conversations (\"messages\" with roles, or \"instruction\" and \"output\", or \"prompt\" and "
+               "\"completion\"). The model's chat template renders them, and only the assistant's turns count in the loss");
+  command.flag(
+      "--preferences", options->preferences,
+      "Lines or rows are preferences: \"prompt\", \"chosen\" and \"rejected\"; or \"prompt\", \"completion\" and a \"label\", true or "
+      "false; or the forms of UltraFeedback, LLaMA-Factory and Alpaca. The chat template renders lists of messages. Texts are joined; with "
+      "--chat they are turns");
   command
-      .option("--chat-template", options->chat_template,
-              fmt::format("With --chat: a template instead of the model's, or one of several that it has: a name ({}), or a file",
-                          fmt::join(io::chat_template_names(), ", ")))
-      .needs(chat);
+      .option("--longest-sequence", options->longest_sequence,
+              "With --preferences: first tokens of a prompt with a completion that are kept. A line whose prompt alone is as long is left "
+              "out; 0: no limit")
+      .not_negative()
+      .shows_default();
+  command.option(
+      "--chat-template", options->chat_template,
+      fmt::format("With --chat or --preferences: a template instead of the model's, or one of several that it has: a name ({}), or a file",
+                  fmt::join(io::chat_template_names(), ", ")));
   command
       .option("--ignore", options->ignored,
-              "With --chat: keys of lines or messages, separated by commas, that are not for the model; unknown keys are refused")
-      .parted_by(',')
-      .needs(chat);
+              "With --chat or --preferences: keys of lines or messages, separated by commas, that are not for the model; unknown keys are "
+              "refused")
+      .parted_by(',');
   command.option("--end-token", options->end_token, "Token that ends a document, by name; by default the one that the model's files name");
   command.option("--workers", options->workers, "Processes that tokenize in parallel, for the tokenizer of a model; 0: one for each core")
       .between(0, 4096)
@@ -105,11 +135,12 @@ void add_tokenize(const Command& app) {
       "Example:\n  tessera tokenize --tokenizer byte input.txt data/ --validation 0.05\n  tessera tokenize --tokenizer models/SmolLM2-135M "
       "docs.jsonl data/\n  tessera tokenize a.jsonl b.txt 'web/*.parquet' data/\n  tessera tokenize --train-bpe 32000 corpus.txt data/ "
       "--validation 0.01\n  tessera tokenize --tokenizer "
-      "models/Llama-3.2-1B-Instruct chat.jsonl data/ --chat\n  zcat text.jsonl.gz | "
-      "tessera tokenize - data/");
+      "models/Llama-3.2-1B-Instruct chat.jsonl data/ --chat\n  tessera tokenize --tokenizer models/Llama-3.2-1B-Instruct pairs.jsonl data/ "
+      "--preferences\n  zcat text.jsonl.gz | tessera tokenize - data/");
   command.does([options, places, longest] {
     require_one_process("tokenize");
     options->output_dir = places->back();
+    while (options->output_dir.size() > 1 && options->output_dir.ends_with('/')) options->output_dir.pop_back();
     options->inputs.assign(places->begin(), places->end() - 1);
     options->longest_line = static_cast<std::int64_t>(*longest * mebibyte);
     options->python = tokenizer_python();

@@ -1,4 +1,5 @@
-// The deck: everything that a run is told, as typed values. a row of schema_*.cpp declares each key once and binds it to a field here.
+// The deck: everything that a run is told, as typed values. A row of schema_*.cpp declares each key once and binds it to a field here.
+// The initial value of a field is the default of its key, and stands nowhere else. 0 is "auto" where the key takes that word.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -15,19 +16,19 @@
 namespace tessera {
 
 struct RunKeys {
-  std::string name, output_dir, resume;
+  std::string name = "auto", output_dir = "auto", resume = "auto";
   RunDevice device = RunDevice::automatic;
   RunLanes lanes = RunLanes::automatic;
   std::string init;        // folder of a Hugging Face model; empty: weights are drawn
   std::int64_t steps = 0;  // 0: those of epochs
   double epochs = 0;       // passes over the data; 0: steps says how long the run is
-  std::int64_t seed = 0, threads = 0, log_every = 1;
+  std::int64_t seed = 1, threads = 0, log_every = 1;
   std::int64_t breakdown_every = 0;  // steps; 0: no breakdown
   bool profile = false;
-  std::string trace = "0";        // steps to be timed task by task: "12", "3..5"; "0": none
-  std::string machine;            // path of a machine profile, for what is predicted; empty: none
-  std::string notify;             // a command of the shell; empty: none
-  std::int64_t notify_limit = 0;  // seconds
+  std::string trace = "0";         // steps to be timed task by task: "12", "3..5"; "0": none
+  std::string machine;             // path of a machine profile, for what is predicted; empty: none
+  std::string notify;              // a command of the shell; empty: none
+  std::int64_t notify_limit = 10;  // seconds
   bool reproducible = false, overwrite = false;
   friend bool operator==(const RunKeys&, const RunKeys&) = default;
 };
@@ -88,7 +89,7 @@ struct ModelKeys {
   double rope_attention_factor = 0;                                     // 0: by the factor
   std::vector<double> rope_short_factors = {}, rope_long_factors = {};  // of longrope, for each pair of features
   bool rope_truncate = true;
-  double rotary_fraction = 1;  // of a head's features, those that are turned
+  double rotary_fraction = 1;  // share of a head's features that is rotated
   RopePairs rope_pairs = RopePairs::halves;
   std::int64_t window = 0;  // keys that a query sees at most; 0: all before it
   PositionMode positions = PositionMode::rope;
@@ -193,7 +194,7 @@ struct OptimizerGroup {
 };
 
 struct OptimizerKeys : UpdateKeys {
-  double learning_rate = 0, weight_decay = 0, gradient_clipping = 0;
+  double learning_rate = 0, weight_decay = 0.1, gradient_clipping = 1;
   std::vector<OptimizerGroup> groups = {};  // the first that has a tensor
   friend bool operator==(const OptimizerKeys&, const OptimizerKeys&) = default;
 };
@@ -286,13 +287,10 @@ struct ZeroKeys {
   std::int64_t stage = 0;
   OverlapComm overlap_comm = OverlapComm::automatic;
   bool contiguous_gradients = true, reduce_scatter = true, round_robin_gradients = false;
-  std::int64_t reduce_bucket_size = 0;           // elements
-  std::int64_t allgather_bucket_size = 0;        // elements
-  std::int64_t prefetch_bucket_size = 0;         // elements
-  std::int64_t param_persistence_threshold = 0;  // elements
-  std::int64_t max_live_parameters = 0;          // elements
-  std::int64_t max_reuse_distance = 0;           // elements
-  std::int64_t sub_group_size = 0;               // elements
+  // Of elements.
+  std::int64_t reduce_bucket_size = 500'000'000, allgather_bucket_size = 500'000'000, prefetch_bucket_size = 0;
+  std::int64_t param_persistence_threshold = 100'000, max_live_parameters = 1'000'000'000, max_reuse_distance = 1'000'000'000;
+  std::int64_t sub_group_size = 1'000'000'000;
   std::int64_t hpz_partition_size = 1;
   bool quantized_weights = false, quantized_gradients = false;
   ErrorFeedbackKeys error_feedback;
@@ -357,13 +355,13 @@ struct TopologyKeys {
   bool share_gpu = false;                               // several ranks on one GPU
   bool mixed_processors = false;                        // ranks may compute with other instructions
   Hierarchical hierarchical = Hierarchical::automatic;  // of groups over several nodes
-  std::int64_t start_timeout = 0;                       // seconds
-  std::int64_t collective_timeout = 0;                  // seconds
+  std::int64_t start_timeout = 300;                     // seconds
+  std::int64_t collective_timeout = 300;                // seconds
   friend bool operator==(const TopologyKeys&, const TopologyKeys&) = default;
 };
 
 struct CheckpointKeys {
-  std::int64_t every = 0, keep = 0, keep_every = 0;  // steps; checkpoints; steps
+  std::int64_t every = 0, keep = 2, keep_every = 0;  // steps; checkpoints; steps
   bool keep_best = false;                            // that of the lowest validation loss is saved, and stays
   std::int64_t weights_every = 0;                    // steps between saves of weights alone; 0: none
   bool async = false;                                // saves are written beside the steps
@@ -393,9 +391,9 @@ struct GuardKeys {
 };
 
 struct EvaluateKeys {
-  std::int64_t every = 0, batches = 0;  // steps; micro-batches
-  std::int64_t patience = 0;            // evaluations in a row without an improvement that end the run; 0: none do
-  double min_improvement = 0;           // of the loss
+  std::int64_t every = 0, batches = 16;  // steps; micro-batches
+  std::int64_t patience = 0;             // evaluations in a row without an improvement that end the run; 0: none do
+  double min_improvement = 0;            // of the loss
   /// Whether the step is evaluated, of a run of so many.
   bool due(std::int64_t step, std::int64_t steps) const { return every > 0 && (step % every == 0 || step == steps); }
   friend bool operator==(const EvaluateKeys&, const EvaluateKeys&) = default;
@@ -415,7 +413,7 @@ struct MetricsKeys {
 
 /// Texts that a run makes on its way, for people to read.
 struct SampleKeys {
-  std::int64_t every = 0, tokens = 0;  // steps; tokens of a text, its prompt included
+  std::int64_t every = 0, tokens = 128;  // steps; tokens of a text, its prompt included
   std::vector<std::string> prompts = {};
   std::string file;  // of prompts, one a line
   double temperature = 0;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "io/checkpoint/checkpoint.hpp"
 #include "train/engine/device.hpp"
 #include "train/engine/fit.hpp"
 

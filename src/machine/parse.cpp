@@ -315,6 +315,8 @@ class Reader {
             fmt::format("of {:g} W is above power.rated of {:g} W, at which the rates were measured", power.limit, power.rated));
     if (profile_.contention >= 1 && !mentioned_.contains("contention.compute"))
       fault(place("contention.compute"), "contention.compute", "is 1: compute would stop during collectives; give less");
+    if (profile_.sharing.second_wave >= 1 && !mentioned_.contains("contention.second_wave"))
+      fault(place("contention.second_wave"), "contention.second_wave", "is 1: products would stop during collectives; give less");
   }
 
   std::string file_;

@@ -59,7 +59,13 @@ struct MachineProfile {
     double slowdown() const;
   } power;
   double contention = 0;  ///< share of compute's rate that a collective beside it takes
-  double jitter = 0;      ///< standard deviation of the compute time of ranks, as a share of it
+  /// How kernels of products and of collectives share a GPU. 0: as any other kernels.
+  struct {
+    std::int64_t multiprocessors = 0;  ///< of the GPU
+    double second_wave = 0;            ///< share of its rate that a product loses beside a collective that it leaves no multiprocessors
+    double block = 0;                  ///< bytes/s that a block of a gather or reduction moves
+  } sharing;
+  double jitter = 0;  ///< standard deviation of the compute time of ranks, as a share of it
   /// Shares of the rates above that programs reach in a step. 0: the rates are what a program reaches.
   struct {
     double low = 0, likely = 0, high = 0;

@@ -19,6 +19,7 @@ namespace tessera {
 struct RunPass {
   int pass = 0;  ///< of Schedule::passes
   PassKind kind = PassKind::forward;
+  std::size_t beside = 0;  ///< of its calls so many, from the first, run beside a gather or a reduction: their products leave it room
 };
 /// Over the ranks that differ along `axes`: see Communicator for counts and strides.
 /// all_gather: whole (write), shard (read). reduce_scatter: shard (write or add), whole (read), workspace (write; of no bytes where sums

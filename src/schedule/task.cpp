@@ -19,7 +19,7 @@ int Schedule::find_buffer(const std::string& name) const {
 namespace {
 
 /// What ranks must agree on of an op besides its kind: collectives must match to the element.
-std::string collective_text(const Op& op) {
+std::string agreed_text(const Op& op) {
   if (const auto* c = std::get_if<Collective>(&op))
     return fmt::format("{},{},{},{},{},{}{}", static_cast<int>(c->kind), describe(c->axes), c->count, c->stride, name_of(c->dtype),
                        c->accumulate, c->times == 1 ? "" : fmt::format(",{}", c->times)) +
@@ -27,6 +27,7 @@ std::string collective_text(const Op& op) {
   if (const auto* t = std::get_if<Transfer>(&op))
     return fmt::format("{},{},{},{}{}", t->sends, t->count, name_of(t->dtype), t->ahead,
                        t->border == 0 ? "" : fmt::format(",{}", t->border));
+  if (const auto* run = std::get_if<RunPass>(&op); run && run->beside > 0) return fmt::format("{} beside", run->beside);
   return "";
 }
 
@@ -34,6 +35,7 @@ std::string collective_text(const Op& op) {
 
 std::vector<std::string> Schedule::lines() const {
   std::vector<std::string> lines;
+  if (collective_blocks > 0) lines.push_back(fmt::format("{} blocks;", collective_blocks));
   // Workspace depends on a rank's threads, which may differ where cores do not divide by ranks.
   auto agreed_bytes = [&](const Buffer& b, std::int64_t bytes) { return b.category == Category::workspace ? 0 : bytes; };
   for (const Buffer& b : buffers)
@@ -44,7 +46,7 @@ std::vector<std::string> Schedule::lines() const {
   for (const Section& section : sections) {
     lines.push_back(section.name);
     for (const Task& task : section.tasks) {
-      std::string line = fmt::format("{}|{}|{}|{}|", task.name, name_of(task.lane), task.op.index(), collective_text(task.op));
+      std::string line = fmt::format("{}|{}|{}|{}|", task.name, name_of(task.lane), task.op.index(), agreed_text(task.op));
       // Offsets say which shard is this rank's: they differ.
       for (const Use& use : task.uses)
         line += fmt::format("{},{},{},{};", use.buffer, agreed_bytes(buffers[static_cast<std::size_t>(use.buffer)], use.bytes),
@@ -66,7 +68,7 @@ std::vector<std::string> Schedule::collectives_along(Axis axis) const {
   for (const Section& section : sections)
     for (const Task& task : section.tasks)
       if (const auto* c = std::get_if<Collective>(&task.op); c && contains(c->axes, axis))
-        lines.push_back(fmt::format("{}|{}|{}", task.name, name_of(task.lane), collective_text(task.op)));
+        lines.push_back(fmt::format("{}|{}|{}", task.name, name_of(task.lane), agreed_text(task.op)));
   return lines;
 }
 
@@ -94,8 +96,12 @@ std::string print_schedule(const Schedule& schedule) {
       out += fmt::format("  section {} x {}\n", section.name, phase.repeat);
       for (std::size_t i = 0; i < section.tasks.size(); ++i) {
         const Task& task = section.tasks[i];
-        out += fmt::format("    {:4} {:8} {:44} reads {}  writes {}\n", i, name_of(task.lane), task.name, print_uses(schedule, task, false),
-                           print_uses(schedule, task, true));
+        const auto* run = std::get_if<RunPass>(&task.op);
+        const std::string room = run && run->beside > 0 ? fmt::format("  products of the first {} calls leave {} multiprocessors",
+                                                                      run->beside, schedule.collective_blocks)
+                                                        : "";
+        out += fmt::format("    {:4} {:8} {:44} reads {}  writes {}{}\n", i, name_of(task.lane), task.name,
+                           print_uses(schedule, task, false), print_uses(schedule, task, true), room);
       }
     }
   }

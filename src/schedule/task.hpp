@@ -65,6 +65,8 @@ inline constexpr LaneInfo lanes[] = {
 inline constexpr int lane_count = static_cast<int>(std::size(lanes));
 constexpr const LaneInfo& info_of(Lane lane) { return lanes[static_cast<std::size_t>(lane)]; }
 inline const char* name_of(Lane lane) { return info_of(lane).name; }
+/// Whether a lane's collectives move weights or gradients: on a GPU they take few multiprocessors, and products beside them leave those.
+constexpr bool travels_beside_products(Lane lane) { return lane == Lane::gather || lane == Lane::reduce; }
 static_assert([] {
   for (int i = 0; i < lane_count; ++i)
     if (lanes[i].lane != static_cast<Lane>(i)) return false;
@@ -234,6 +236,8 @@ struct Schedule {
   std::vector<Tower> towers;                    ///< the model's first
   std::vector<SegmentPass> passes;              ///< one task each
   ModelShape shape;
+  /// Multiprocessors of a GPU that a gather or a reduction may take, and that products beside it leave; 0: on the host.
+  int collective_blocks = 0;
 
   /// What all ranks of a role must have in common: buffers, sections, tasks, lanes, collectives and their sizes. Shard ownership is left
   /// out.

@@ -17,14 +17,14 @@ using Names = std::vector<std::string>;
 
 bool holds(const Names& names, const std::string& name) { return std::find(names.begin(), names.end(), name) != names.end(); }
 
-/// "n2.cluster" -> "n2": launchers and hosts do not always say the same.
+/// "n2.cluster" -> "n2"
 std::string short_of(const std::string& host) { return host.substr(0, host.find('.')); }
 
 /// The node of these that is meant; empty where there is none.
 std::string node_among(const Names& nodes, const std::string& said) {
   if (holds(nodes, said)) return said;
   for (const std::string& node : nodes)
-    if (!said.empty() && short_of(node) == short_of(said)) return node;
+    if (is_same_node(node, said)) return node;
   return "";
 }
 
@@ -112,11 +112,8 @@ class NextPlaces {
 
 /// The node of these at which at least two starts ended; empty where there is none.
 std::string node_that_ends_starts(const Names& nodes, std::span<const StartEnd> ends) {
-  for (const std::string& node : nodes)
-    if (std::count_if(ends.begin(), ends.end(),
-                      [&](const StartEnd& end) { return end.lost && node_among({node}, end.lost->node) == node; }) >= 2)
-      return node;
-  return "";
+  const auto found = std::ranges::find_if(nodes, [&](const std::string& node) { return ends_starts(node, ends); });
+  return found == nodes.end() ? "" : *found;
 }
 
 /// Leaves a node out at which two starts ended: for a spare, or for fewer ranks where both of the last starts, which came no further, ended
@@ -124,7 +121,7 @@ std::string node_that_ends_starts(const Names& nodes, std::span<const StartEnd> 
 void leave_out_breaking_node(NextPlaces& places, std::span<const StartEnd> ends, int tries) {
   const std::string node = node_that_ends_starts(places.next_.nodes, ends);
   if (node.empty()) return;
-  const auto ended_there = [&](const StartEnd& end) { return end.lost && node_among({node}, end.lost->node) == node; };
+  const auto ended_there = [&](const StartEnd& end) { return end.lost && is_same_node(node, end.lost->node); };
   const std::string twice = fmt::format("two starts ended at {}", node);
   if (!ended_there(ends.back())) return;  // it was said then
   places.say(twice);
@@ -140,20 +137,11 @@ Decision ends_with(int status, bool given_up, const RankPlaces& now, const std::
 
 Decision after_loss(const SuperviseRules& rules, const RankPlaces& now, std::span<const StartEnd> ends, const Questions& ask) {
   const StartEnd& end = ends.back();
-  const std::string at = end.lost ? name_of(*end.lost) : "";
-  const std::string what = "the run lost " + (at.empty() ? "a rank or a node, or waited too long" : at);
+  const std::string what = describe_end(end);
   if (end.asked)
     return ends_with(end.status, false, now,
                      what + ", and was asked to stop: it does not start again. The next start resumes from the last checkpoint");
-  const int tries = starts_without_progress(ends);
-  if (goes_with_rank(ends, tries))
-    return ends_with(static_cast<int>(ExitCode::do_not_requeue), true, now,
-                     what + "; the last two starts lost the same rank in the same way on two nodes, so the fault would repeat");
-  if (tries >= rules.tries)
-    return ends_with(static_cast<int>(ExitCode::no_progress), true, now,
-                     fmt::format("{}; the last {} starts saved no newer step: look at how each ended, or save more often "
-                                 "(checkpoint.every)",
-                                 what, tries));
+  if (const auto hopeless = hopeless_after(ends, rules.tries)) return ends_with(hopeless->status, true, now, what + "; " + hopeless->words);
   NextPlaces places(now, rules, ask);
   Names homeless;
   for (const std::string& node : places.lost_nodes(end.lost)) {
@@ -165,7 +153,7 @@ Decision after_loss(const SuperviseRules& rules, const RankPlaces& now, std::spa
                      fmt::format("{}; {}; the nodes that are left ({}) have no spare, and from {} ranks up the deck runs on no number of "
                                  "ranks that they have space for: start the same command on other nodes, or allow fewer ranks (--least)",
                                  what, named(places.said_), now.nodes.size() - homeless.size(), rules.least));
-  leave_out_breaking_node(places, ends, tries);
+  leave_out_breaking_node(places, ends, starts_without_progress(ends));
   std::string words = what;
   for (const std::string& said : places.said_) words += "; " + said;
   if (places.said_.empty() && !now.nodes.empty())
@@ -182,8 +170,42 @@ int starts_without_progress(std::span<const StartEnd> ends) {
     const std::optional<std::int64_t> came_to = std::max(end.saved, end.copied);  // nothing is less than any step
     tries = came_to && (!last || *came_to > *last) ? 0 : tries + 1;
     if (came_to) last = came_to;
+    if (end.given_up) tries = 0;
   }
   return tries;
+}
+
+bool is_same_node(const std::string& a, const std::string& b) { return !a.empty() && !b.empty() && short_of(a) == short_of(b); }
+
+bool ends_starts(const std::string& node, std::span<const StartEnd> ends) {
+  return std::ranges::count_if(ends, [&](const StartEnd& end) { return end.lost && is_same_node(node, end.lost->node); }) >= 2;
+}
+
+std::optional<Hopeless> hopeless_after(std::span<const StartEnd> ends, int tries) {
+  const int without = starts_without_progress(ends);
+  if (ends.back().status == static_cast<int>(ExitCode::lost) && goes_with_rank(ends, without))
+    return Hopeless{static_cast<int>(ExitCode::do_not_requeue),
+                    "the last two starts lost the same rank in the same way on two nodes, so the fault would repeat"};
+  if (without < tries) return std::nullopt;
+  return Hopeless{
+      static_cast<int>(ExitCode::no_progress),
+      fmt::format("the last {} starts saved no newer step: look at how each ended, or save more often (checkpoint.every)", without)};
+}
+
+std::string describe_end(const StartEnd& end) {
+  const std::string at = end.lost ? name_of(*end.lost) : "";
+  switch (static_cast<ExitCode>(end.status)) {
+    case ExitCode::ok:
+      return "the run is done";
+    case ExitCode::interrupted:
+      return end.saved ? "the run was asked to stop, and its state is saved" : "the run was asked to stop, with nothing to save";
+    case ExitCode::lost:
+      return "the run lost " + (at.empty() ? "a rank or a node, or waited too long" : at);
+    default:
+      return fmt::format(
+          "tessera ended with status {} (docs/operations.md has the table), which would repeat: the messages of the ranks are above",
+          end.status);
+  }
 }
 
 std::string name_of(const LostPlace& lost) {
@@ -194,21 +216,9 @@ std::string name_of(const LostPlace& lost) {
 
 Decision decide(const SuperviseRules& rules, const RankPlaces& now, std::span<const StartEnd> ends, const Questions& ask) {
   const StartEnd& end = ends.back();
-  switch (static_cast<ExitCode>(end.status)) {
-    case ExitCode::ok:
-      return ends_with(end.status, false, now, "the run is done");
-    case ExitCode::interrupted:
-      return ends_with(end.status, false, now,
-                       end.saved ? "the run was asked to stop, and its state is saved" : "the run was asked to stop, with nothing to save");
-    case ExitCode::lost:
-      return after_loss(rules, now, ends, ask);
-    default:
-      return ends_with(
-          end.status, true, now,
-          fmt::format(
-              "tessera ended with status {} (docs/operations.md has the table), which would repeat: the messages of the ranks are above",
-              end.status));
-  }
+  const bool done = end.status == static_cast<int>(ExitCode::ok), stopped = end.status == static_cast<int>(ExitCode::interrupted);
+  if (end.status == static_cast<int>(ExitCode::lost)) return after_loss(rules, now, ends, ask);
+  return ends_with(end.status, !done && !stopped, now, describe_end(end));
 }
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
-// What follows where the ranks of a run have ended: the rules of slurm/ends.sh, inside an allocation. Pure: no process, clock or file is
-// asked but by Questions.
+// What follows where the ranks of a run have ended, inside an allocation. job_end.hpp says it of a job that its scheduler starts again, by
+// the same rules. Pure: no process, clock or file is asked but by Questions.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -26,6 +26,7 @@ struct StartEnd {
   bool stepped = false;                     ///< it made a step
   bool asked = false;                       ///< somebody has asked to stop, during it or since
   std::optional<LostPlace> lost = {};
+  bool given_up = false;  ///< after it somebody had to mend something: starts are counted from there
 };
 
 /// Which ranks run where. Survivors keep their nodes and places: what they have kept in memory lies there.
@@ -62,6 +63,19 @@ Decision decide(const SuperviseRules& rules, const RankPlaces& now, std::span<co
 
 /// Starts in a row, up to the last, that came no further: they saved or copied nothing, or no newer step than the last that did.
 int starts_without_progress(std::span<const StartEnd> ends);
+/// Launchers and hosts do not always say the domain of a node.
+bool is_same_node(const std::string& a, const std::string& b);
+/// At least two of the starts ended at the node.
+bool ends_starts(const std::string& node, std::span<const StartEnd> ends);
+/// Why a run that lost something, or was asked to stop, is given up.
+struct Hopeless {
+  int status = 0;
+  std::string words = {};
+};
+/// Nothing while another start may come further. `tries`: starts that saved no newer step.
+std::optional<Hopeless> hopeless_after(std::span<const StartEnd> ends, int tries);
+/// What an end was: "the run lost rank 2 on n3 (Killed)".
+std::string describe_end(const StartEnd& end);
 /// "rank 2 on n3 (Killed)"; empty where nothing is known.
 std::string name_of(const LostPlace& lost);
 

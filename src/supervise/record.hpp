@@ -1,4 +1,4 @@
-// What is told of the starts of a run: lines of the record beside it, which slurm/ends.sh writes in the same words, and the table.
+// What is told of the starts of a run: lines of the record beside it, and the table.
 #pragma once
 #include <cstdint>
 #include <optional>

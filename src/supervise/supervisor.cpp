@@ -33,12 +33,6 @@ constexpr double ask_again_seconds = 10;  // a launcher drops a signal to ranks 
 constexpr double report_look_seconds = 0.2, leave_seconds = 1.7, after_signal_seconds = 0.5;
 constexpr double ask_ahead_seconds = 0.7;  // before that the end of ranks is under way, and Slurm would end them later for it
 constexpr std::size_t nodes_beside = 4;
-constexpr std::int64_t most_report_bytes = 4096;
-
-std::string read_small(const std::string& path) {
-  std::string text, why;
-  return read_regular(path, most_report_bytes, text, why) ? text : "";
-}
 
 std::vector<std::string> first_of(const std::vector<std::string>& names, std::size_t most) {
   return {names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(most, names.size()))};
@@ -214,7 +208,7 @@ class RunSupervisor {
   /// is gone.
   void end_what_is_left(LauncherProcess& ranks, Leaving& leaving) {
     if (leaving.since == 0) {
-      if (read_end(read_small(report_)).status == static_cast<int>(ExitCode::lost)) leaving.since = now_seconds();
+      if (read_end_of(report_).status == static_cast<int>(ExitCode::lost)) leaving.since = now_seconds();
     } else if (!leaving.nodes_asked && now_seconds() - leaving.since > ask_ahead_seconds) {
       leaving.nodes_asked = true, ask_ahead();
     } else if (!leaving.asked && now_seconds() - leaving.since > leave_seconds) {
@@ -248,13 +242,9 @@ class RunSupervisor {
     StartEnd end;
     try {
       run_ranks();
-      // NFS may remember that the file was not there: a look into the folder asks it again.
-      std::error_code error;
-      for ([[maybe_unused]] const auto& entry : fs::directory_iterator(fs::path(report_).parent_path(), error)) break;
-      ReportedEnd reported = read_end(read_small(report_));
-      const ReportedEnd told = read_end(read_small(report_ + ".saved"));
-      if (!reported.status) reported.saved = told.saved;
-      end.copied = told.copied;
+      look_again(report_);
+      const ReportedEnd reported = read_end_of(report_);
+      end.copied = reported.copied;
       end.status = cause_of_end(reported, launcher_status_, run_.first.launcher.way == LaunchWay::slurm, asked_);
       end.saved = reported.saved;
       if (!reported.status) say(words_of_no_report(words_.lost(), launcher_status_));

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 
 #include "base/error.hpp"
+#include "base/regular_file.hpp"
 
 namespace tessera {
 namespace {
@@ -127,16 +129,36 @@ ReportedEnd read_end(std::string_view text) {
   return end;
 }
 
+bool is_of_ranks(int launcher_status, bool srun) {
+  constexpr int cannot_be_run = 126, not_found = 127;
+  return launcher_status == 0 || launcher_status == static_cast<int>(ExitCode::interrupted) ||
+         launcher_status == static_cast<int>(ExitCode::lost) || launcher_status == static_cast<int>(ExitCode::do_not_requeue) ||
+         launcher_status == cannot_be_run || launcher_status == not_found ||
+         (srun && launcher_status >= static_cast<int>(ExitCode::usage) && launcher_status <= static_cast<int>(ExitCode::numerics));
+}
+
 int cause_of_end(const ReportedEnd& end, int launcher_status, bool srun, bool asked) {
   if (end.status) return *end.status;
-  constexpr int cannot_be_run = 126, not_found = 127;
-  const bool trusted =
-      launcher_status == 0 || launcher_status == static_cast<int>(ExitCode::interrupted) ||
-      launcher_status == static_cast<int>(ExitCode::lost) || launcher_status == static_cast<int>(ExitCode::do_not_requeue) ||
-      launcher_status == cannot_be_run || launcher_status == not_found ||
-      (srun && launcher_status >= static_cast<int>(ExitCode::usage) && launcher_status <= static_cast<int>(ExitCode::numerics));
-  if (trusted) return launcher_status;
+  if (is_of_ranks(launcher_status, srun)) return launcher_status;
   return static_cast<int>(asked ? ExitCode::interrupted : ExitCode::lost);
+}
+
+ReportedEnd read_end_of(const std::string& report) {
+  const auto read = [](const std::string& path) {
+    constexpr std::int64_t most_bytes = 4096;
+    std::string text, why;
+    return read_end(read_regular(path, most_bytes, text, why) ? text : "");
+  };
+  ReportedEnd end = read(report);
+  const ReportedEnd told = read(report + ".saved");
+  if (!end.status) end.saved = told.saved;
+  end.copied = told.copied;
+  return end;
+}
+
+void look_again(const std::string& path) {
+  std::error_code error;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(path).parent_path(), error)) break;
 }
 
 std::string words_of_no_report(const std::optional<LostPlace>& lost, int launcher_status) {

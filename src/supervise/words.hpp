@@ -13,7 +13,7 @@ namespace tessera {
 class RankWords {
  public:
   void hear(std::string_view line);
-  /// By the launcher's word, else by that of the ranks that were left; as lost_node of slurm/ends.sh finds it.
+  /// By the launcher's word, else by that of the ranks that were left; the first that each named.
   std::optional<LostPlace> lost() const;
   bool stepped() const { return stepped_; }
 
@@ -34,6 +34,12 @@ ReportedEnd read_end(std::string_view text);
 /// the first of them reported counts. Where none could speak, all were killed or none came up. MPICH's mpiexec returns bare numbers of
 /// signals.
 int cause_of_end(const ReportedEnd& end, int launcher_status, bool srun, bool asked);
+/// Whether the launcher's status is that of the ranks, where none reported one.
+bool is_of_ranks(int launcher_status, bool srun);
+/// The report in a file, and what the ranks told beside it while they ran.
+ReportedEnd read_end_of(const std::string& report);
+/// NFS may remember that a file was not there: asks the folder again.
+void look_again(const std::string& path);
 
 /// What there is to say where no rank reported a status: whom its words or the launcher named, or that nobody could speak.
 std::string words_of_no_report(const std::optional<LostPlace>& lost, int launcher_status);

@@ -19,6 +19,30 @@ bool in_last_share(const Layout& layout, int unit, double share) {
   return after < share * all;
 }
 
+/// The way of a unit's gradient from where it is computed to where its optimizer reads it. `held`: what of it this rank keeps.
+GradientPath gradient_path(const Unit& u, const UnitPlan& plan, const UnitRules& rules, const UnitGroups& groups, bool offloaded,
+                           Range held) {
+  using enum GradientPath::Reduced;
+  const int owners = plan.owners.size;
+  const bool whole = plan.storage.gradients_whole, scattered = !plan.storage.optimizer_whole, rounded = rules.gradients == DType::bf16;
+  TESSERA_REQUIRE(!rules.own_gradients || (whole && !offloaded), "unit {} keeps its own gradients at stage {}", u.name, rules.stage);
+  const Wire wire = rules.quantized_gradients && scattered && !u.persistent && owners > 1 ? Wire::int4_blocks : Wire::plain;
+  const DType sum = rules.reproducible ? DType::i64 : wire != Wire::plain ? DType::f32 : rules.gradients;
+  return {.sum = sum,
+          .kept = rounded ? rules.gradients : sum,
+          .direct = whole && sum == DType::f32 && !rounded,
+          .scattered = scattered,
+          .wire = wire,
+          .own = rules.own_gradients && owners > 1,
+          .keeps_error = rules.error_feedback && wire != Wire::plain,
+          .reduced = owners == 1 || rules.own_gradients ? never
+                     : whole                            ? once
+                                                        : every_micro_batch,
+          .replicas = groups.replicas.size,
+          .held = held,
+          .offloaded = offloaded};
+}
+
 }  // namespace
 
 UnitGroups groups_of_unit(const Mesh& mesh, Axes owners, int world_rank) {
@@ -79,26 +103,7 @@ UnitPlan plan_unit(const Layout& layout, int unit, const UnitRules& rules, const
   const bool codes = rules.fp8 && rules.fp8->of_tensors() && rules.training && u.tower.empty() && rules.stage == 3 && u.trained;
   if (codes && !plan.storage.parameters_whole && plan.wire == Wire::plain && plan.copies.size > 1)
     plan.coded = coded_parts(layout, unit, plan.copies.size, *rules.fp8);
-  if (!u.learns()) return plan;
-  using enum GradientPath::Reduced;
-  const bool whole = plan.storage.gradients_whole;
-  const bool scattered = !plan.storage.optimizer_whole, rounded = rules.gradients == DType::bf16;
-  TESSERA_REQUIRE(!rules.own_gradients || (whole && !offloaded), "unit {} keeps its own gradients at stage {}", u.name, rules.stage);
-  const Wire wire = rules.quantized_gradients && scattered && !u.persistent && owners.size > 1 ? Wire::int4_blocks : Wire::plain;
-  const DType sum = rules.reproducible ? DType::i64 : wire != Wire::plain ? DType::f32 : rules.gradients;
-  plan.gradient = {.sum = sum,
-                   .kept = rounded ? rules.gradients : sum,
-                   .direct = whole && sum == DType::f32 && !rounded,
-                   .scattered = scattered,
-                   .wire = wire,
-                   .own = rules.own_gradients && owners.size > 1,
-                   .keeps_error = rules.error_feedback && wire != Wire::plain,
-                   .reduced = owners.size == 1 || rules.own_gradients ? never
-                              : whole                                 ? once
-                                                                      : every_micro_batch,
-                   .replicas = groups.replicas.size,
-                   .held = here(whole),
-                   .offloaded = offloaded};
+  if (u.learns()) plan.gradient = gradient_path(u, plan, rules, groups, offloaded, here(plan.storage.gradients_whole));
   return plan;
 }
 

@@ -156,7 +156,7 @@ void print(const Json& rows, bool json) {
 
 std::vector<Group> groups_of(const Settings& settings) {
   std::vector<Group> groups;
-  for (auto* some : {memory_bound_groups, product_groups, decode_groups, attention_groups})
+  for (auto* some : {memory_bound_groups, product_groups, room_groups, decode_groups, attention_groups})
     for (Group& group : some())
       if (settings.group.empty() || group.name == settings.group) groups.push_back(std::move(group));
   if (groups.empty()) fail(ExitCode::usage, "there is no group {}: device_benchmark --list names them", settings.group);

@@ -93,6 +93,9 @@ std::vector<Group> decode_groups();
 /// Attention against the fastest product of matrices, and against cuDNN's.
 std::vector<Group> attention_groups();
 
+/// Products beside blocks that hold multiprocessors as a gather's do.
+std::vector<Group> room_groups();
+
 /// Seconds of one call, between two events on the stream.
 double time_once(cudaStream_t stream, const std::function<void(cudaStream_t)>& run);
 

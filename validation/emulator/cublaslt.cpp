@@ -23,6 +23,7 @@ struct Description {
   cudaDataType_t bias_type = CUDA_R_32F;
   const void* bias = nullptr;
   const float *first_scales = nullptr, *second_scales = nullptr;  // of codes
+  std::int32_t multiprocessors = 0;                               // that the product may take; 0: all
   int first_mode = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F, second_mode = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
 };
 struct Layout {
@@ -38,10 +39,12 @@ struct Promise {
   std::uint32_t number = 0;   // of the algorithm
   std::uint32_t slow = 0;     // where several were asked for: all but the third
   std::uint32_t refuses = 0;  // where several were asked for: the first, when it is started
+  std::int32_t multiprocessors = 0;
 };
 static_assert(sizeof(Promise) <= sizeof(cublasLtMatmulAlgo_t));
 constexpr int algorithms = 4;
 int g_products[algorithms] = {};
+int g_multiprocessors = 0;  // of the last product
 bool lies_on(const void* p, std::uint32_t alignment) { return reinterpret_cast<std::uintptr_t>(p) % alignment == 0; }
 
 bool is_code(cudaDataType_t type) { return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2; }
@@ -135,6 +138,7 @@ void assign(T& to, const void* from) {
 
 namespace tessera::emulator {
 int products_of_algorithm(int number) { return g_products[number]; }
+int multiprocessors_of_product() { return g_multiprocessors; }
 }  // namespace tessera::emulator
 
 extern "C" {
@@ -170,6 +174,12 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description, 
       return assign(d.first_mode, value), CUBLAS_STATUS_SUCCESS;
     case CUBLASLT_MATMUL_DESC_B_SCALE_MODE:
       return assign(d.second_mode, value), CUBLAS_STATUS_SUCCESS;
+    case CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET: {
+      int all = 0;
+      cudaDeviceGetAttribute(&all, cudaDevAttrMultiProcessorCount, 0);
+      assign(d.multiprocessors, value);
+      return d.multiprocessors > 0 && d.multiprocessors <= all ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+    }
     default:
       return CUBLAS_STATUS_NOT_SUPPORTED;
   }
@@ -216,6 +226,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   *count = 0;
   if (what.epilogue == CUBLASLT_EPILOGUE_BIAS && (!what.bias || !lies_on(what.bias, 16))) return CUBLAS_STATUS_INVALID_VALUE;
   if (reinterpret_cast<const Layout*>(c_layout)->type != CUDA_R_32F && lossy) return CUBLAS_STATUS_NOT_SUPPORTED;
+  promise.multiprocessors = what.multiprocessors;
   *count = std::min(asked, algorithms);
   for (int i = 0; i < *count; ++i) {
     found[i] = {};
@@ -226,13 +237,14 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   }
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t description, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
                                        cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, const cublasLtMatmulAlgo_t* algorithm,
                                        cublasLtMatmulHeuristicResult_t* result) {
   Promise promise;
   assign(promise, algorithm);
   *result = {};
-  return promise.number < algorithms && !promise.refuses ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+  const bool fits = promise.multiprocessors == reinterpret_cast<const Description*>(description)->multiprocessors;
+  return fits && promise.number < algorithms && !promise.refuses ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t description, const void* alpha, const void* first,
                               cublasLtMatrixLayout_t first_layout, const void* second, cublasLtMatrixLayout_t second_layout,
@@ -243,7 +255,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t description
   if (!lies_on(first, promise.first) || !lies_on(second, promise.second) || !lies_on(c, promise.c) || !lies_on(d, promise.d) ||
       !lies_on(workspace, 256) || promise.number >= algorithms)
     return CUBLAS_STATUS_INVALID_VALUE;
+  // An algorithm is chosen for the multiprocessors that the product may take.
+  if (promise.multiprocessors != reinterpret_cast<const Description*>(description)->multiprocessors) return CUBLAS_STATUS_INVALID_VALUE;
   if (promise.refuses) return CUBLAS_STATUS_NOT_SUPPORTED;
+  g_multiprocessors = promise.multiprocessors;
   ++g_products[promise.number];
   const Product product{.what = *reinterpret_cast<const Description*>(description),
                         .x = *reinterpret_cast<const Layout*>(first_layout),

@@ -8,11 +8,13 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -48,6 +50,8 @@ std::size_t shared_memory_limit();
 
 /// Products that the stand-in for cuBLASLt has run with its algorithm `number`, 0 to 3. Of several that it offers the third is the fastest.
 int products_of_algorithm(int number);
+/// Multiprocessors that the product given to it last may take; 0: all.
+int multiprocessors_of_product();
 
 /// The device's place on the bus. With TESSERA_EMULATED_INSTANCES=n in the environment so many devices in a row are instances of one GPU.
 int bus_of(int device);
@@ -89,6 +93,11 @@ void enqueue(cudaStream_t stream, Work work, std::function<void()> launched = {}
 /// The same for what runs on the host in a stream's order.
 void enqueue_on_host(cudaStream_t stream, Work work);
 bool is_captured(cudaStream_t stream);
+/// Whether a function has been called.
+using Called = std::shared_ptr<const std::atomic<bool>>;
+/// Calls it on the only thread that this GPU's driver has for host functions, those of NCCL's graphs too, behind all that it was given
+/// before. CUDA promises no more.
+Called call_on_host_thread(std::function<void()> function);
 /// From now on every NCCL communicator of this process reports this error (an ncclResult_t); 0: none.
 void set_nccl_error(int error);
 /// From now on ncclCommRegister fails, or no longer.

@@ -1,6 +1,7 @@
 // The emulator itself: barriers, warp functions, and that it finds what it is there to find.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <thread>
@@ -274,11 +275,34 @@ TEST(Emulator, WhatAStreamCallsOnTheHostIsTheHost) {
   cudaStream_t stream = nullptr;
   ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&data), sizeof(int)), cudaSuccess);
   ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
-  EXPECT_DEATH(cudaLaunchHostFunc(
-                   stream, [](void* p) { *static_cast<volatile int*>(p) = 2; }, data),
-               "");
+  const auto write = [](void* p) { *static_cast<volatile int*>(p) = 2; };
+  EXPECT_DEATH(cudaLaunchHostFunc(stream, write, data) == cudaSuccess ? cudaStreamSynchronize(stream) : cudaSuccess, "");
   cudaStreamDestroy(stream);
   EXPECT_EQ(cudaFree(data), cudaSuccess);
+}
+
+// A host function that waits for what another stream's host function says waits in vain: the driver may have one thread for all.
+TEST(Emulator, HostFunctionsOfAllStreamsShareAThread) {
+  struct Pair {
+    std::atomic<bool> said = false, heard = false;
+  } pair;
+  cudaStream_t first = nullptr, second = nullptr;
+  for (cudaStream_t* stream : {&first, &second}) ASSERT_EQ(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking), cudaSuccess);
+  const auto hear = [](void* p) {
+    auto& of = *static_cast<Pair*>(p);
+    for (int i = 0; i < 100 && !of.said; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    of.heard = of.said.load();
+  };
+  ASSERT_EQ(cudaLaunchHostFunc(first, hear, &pair), cudaSuccess);
+  ASSERT_EQ(cudaLaunchHostFunc(
+                second, [](void* p) { static_cast<Pair*>(p)->said = true; }, &pair),
+            cudaSuccess);
+  for (cudaStream_t stream : {first, second}) {
+    ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+    cudaStreamDestroy(stream);
+  }
+  EXPECT_TRUE(pair.said);
+  EXPECT_FALSE(pair.heard);
 }
 
 TEST(Emulator, ACopyInTheWrongDirectionIsRefused) {

@@ -250,6 +250,7 @@ struct Group {
   std::shared_ptr<ncclComm::Life> life;
   std::vector<MPI_Request> requests;
   std::vector<Transfer> transfers;
+  tessera::emulator::Called called;  // the host function that NCCL has in a graph, which tells its proxy thread what is sent
   bool captured = false, asked = false, begun = false;
 
   /// In a graph it is done again and again.
@@ -257,8 +258,10 @@ struct Group {
     if (life->aborted) return true;
     if (!asked) {
       asked = true;
+      if (captured) called = tessera::emulator::call_on_host_thread([] {});
       return false;
     }
+    if (captured && !*called) return false;
     if (!begun) {
       begun = true;
       for (const Call& call : calls) transfers.emplace_back(call, requests);

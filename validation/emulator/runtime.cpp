@@ -2,12 +2,14 @@
 // thread runs.
 #include "emulator.hpp"
 
+#include <cuda.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -16,6 +18,8 @@
 #include <mutex>
 #include <set>
 #include <stdexcept>
+#include <string>
+#include <thread>
 #include <vector>
 
 /// What an event was recorded as last.
@@ -198,6 +202,52 @@ cudaError_t do_on(cudaStream_t stream, F f) {
   return cudaSuccess;
 }
 
+/// The driver's thread for host functions. It lives as long as the process; a process that was forked has one of its own.
+class HostThread {
+ public:
+  static HostThread& of_this_process() {
+    static HostThread* made = nullptr;
+    static pid_t owner = 0;
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
+    if (!made || owner != ::getpid()) made = new HostThread, owner = ::getpid();
+    return *made;
+  }
+  tessera::emulator::Called give(std::function<void()> function) {
+    auto called = std::make_shared<std::atomic<bool>>(false);
+    {
+      const std::lock_guard lock(mutex_);
+      functions_.emplace_back(std::move(function), called);
+    }
+    given_.notify_one();
+    return called;
+  }
+  void wait_until_idle() {
+    while (!*give([] {})) sched_yield();
+  }
+
+ private:
+  HostThread() {
+    std::thread([this] { run(); }).detach();
+  }
+  [[noreturn]] void run() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      given_.wait(lock, [this] { return !functions_.empty(); });
+      const auto [function, called] = std::move(functions_.front());
+      functions_.pop_front();
+      lock.unlock();
+      function();
+      *called = true;
+      lock.lock();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable given_;
+  std::deque<std::pair<std::function<void()>, std::shared_ptr<std::atomic<bool>>>> functions_;
+};
+
 /// GPUs of the machine: TESSERA_EMULATED_GPUS, or one for each of eight ranks.
 int device_count() {
   const char* count = std::getenv("TESSERA_EMULATED_GPUS");
@@ -244,6 +294,8 @@ void let_go(const void* memory) {
   const auto found = std::find_if(g_held.begin(), g_held.end(), [=](const auto& range) { return range.first == memory; });
   if (found != g_held.end()) g_held.erase(found);
 }
+
+Called call_on_host_thread(std::function<void()> function) { return HostThread::of_this_process().give(std::move(function)); }
 
 bool is_captured(cudaStream_t stream) { return stream && stream->capturing; }
 
@@ -315,7 +367,28 @@ cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t
   return do_on(stream, [=] { cudaMemset(to, value, bytes); });
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
-  return do_on(stream, [=] { function(data); });
+  tessera::emulator::enqueue_on_host(stream, [=, called = tessera::emulator::Called()]() mutable {
+    if (!called) called = tessera::emulator::call_on_host_thread([=] { function(data); });
+    if (!*called) return false;
+    called.reset();  // in a graph it is called again and again
+    return true;
+  });
+  return cudaSuccess;
+}
+/// What our code looks up in the driver.
+static CUresult wait_for_value(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned flags) {
+  if (flags != CU_STREAM_WAIT_VALUE_GEQ) return CUDA_ERROR_NOT_SUPPORTED;
+  auto* at = reinterpret_cast<std::int64_t*>(address);
+  tessera::emulator::enqueue_on_host(
+      stream, [=] { return std::atomic_ref(*at).load(std::memory_order_acquire) - static_cast<std::int64_t>(value) >= 0; });
+  return CUDA_SUCCESS;
+}
+cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** address, unsigned, unsigned long long,
+                                             cudaDriverEntryPointQueryResult* found) {
+  const bool known = std::string(name) == "cuStreamWaitValue64";
+  *address = known ? reinterpret_cast<void*>(wait_for_value) : nullptr;
+  *found = known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+  return cudaSuccess;
 }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = g_streams.emplace_back(new CUstream_st);
@@ -335,6 +408,7 @@ cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  HostThread::of_this_process().wait_until_idle();  // a function that has been given may use what is freed next
   std::erase(g_streams, stream);
   delete stream;
   return cudaSuccess;

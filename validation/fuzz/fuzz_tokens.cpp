@@ -18,6 +18,8 @@ void read_input(std::string_view bytes) {
   file.read(file.tokens() - std::ssize(ids), ids, vocab);
   if (std::ranges::any_of(ids, [](std::int32_t id) { return id < 0 || id >= vocab; })) defect("an id that is none of the vocabulary");
   std::vector<float> weights(ids.size(), 1);
+  if (file.set() == io::TokenSet::labels) file.read_labels();
+  if (file.set() == io::TokenSet::pairs) file.read_margins();
   if (file.masked()) file.drop_uncounted(file.tokens() - std::ssize(ids), weights);
 }
 

@@ -32,7 +32,8 @@ class Worker:
     def __init__(self):
         self.names = {"__name__": "worker"}
         self.edges, self.messages, self.said, self.traced, self.last = set(), set(), [], set(), None
-        for name in ("channel.py", "model_files.py", "class_pipeline.py", "conversation.py", "chat_template.py", "worker.py"):
+        for name in ("channel.py", "model_files.py", "class_pipeline.py", "conversation.py", "chat_template.py", "preferences.py",
+                     "worker.py"):
             with open(os.path.join(SOURCES, name), encoding="utf-8") as file:
                 exec(compile(file.read(), name, "exec"), self.names)
             self.traced.add(name)

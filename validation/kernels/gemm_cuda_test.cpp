@@ -9,6 +9,7 @@
 #include "base/check.hpp"
 #include "device_array.hpp"
 #include "kernels/cuda/kernel_search.hpp"
+#include "kernels/gemm/room.hpp"
 
 namespace tessera::kernels::testing::gemm_cuda_test {
 namespace {
@@ -221,6 +222,42 @@ TEST_F(GemmCuda, SearchReadsWhatItWrote) {
 }
 
 #ifdef TESSERA_EMULATED_GPU
+// The emulated GPU has four multiprocessors.
+TEST_F(GemmCuda, LeavesMultiprocessorsToWhatRunsBesideIt) {
+  const Trial<float> t({31, 37, 41}, false, false);
+  const auto taken = [&](int room) {
+    const RoomBeside beside(room);
+    EXPECT_LT(norm_error(t.on_device<float>(false, false), t.on_host<float>(false, false)), 1e-5);
+    return emulator::multiprocessors_of_product();
+  };
+  EXPECT_EQ(taken(0), 0) << "all";
+  EXPECT_EQ(taken(1), 3);
+  EXPECT_EQ(taken(0), 0) << "the room is a part of the product's key";
+  EXPECT_EQ(taken(16), 2) << "no more than half";
+  EXPECT_EQ(RoomBeside::multiprocessors(), 0);
+}
+
+TEST_F(GemmCuda, LeavesNoneInReproducibleRuns) {
+  const Trial<float> t({31, 37, 43}, false, false);
+  DeviceArray<float> a(t.a, 0), b(t.b, 0), c(std::vector<float>(31 * 37), 0);
+  const Gemm g = t.product(c.data(), a.data(), b.data(), nullptr, false, DType::f32);
+  DeviceBytes workspace(cuda::gemm_workspace_bytes(g));
+  Context context = workspace.context();
+  context.reproducible = true;
+  const RoomBeside beside(1);
+  cuda::gemm(context, g);
+  EXPECT_EQ(emulator::multiprocessors_of_product(), 0);
+}
+
+TEST_F(GemmCuda, ASearchKnowsProductsWithRoomFromThoseWithout) {
+  cuda::KernelSearch search("");
+  const Trial<float> t({59, 53, 61}, false, false);
+  t.on_device<float>(false, false);
+  const RoomBeside beside(1);
+  t.on_device<float>(false, false);
+  EXPECT_EQ(search.searched(), 2);
+}
+
 TEST_F(GemmCuda, SearchTakesTheFastest) {
   const std::string file = ::testing::TempDir() + fmt::format("gemm-{}.json", getpid());
   const Trial<float> t({53, 59, 61}, false, false);

@@ -2,6 +2,7 @@
 // export can be compared with what PyTorch computed for the same weights.
 #include <cstdio>
 
+#include "io/checkpoint/checkpoint.hpp"
 #include "memory/runtime.hpp"
 #include "train/engine/engine.hpp"
 #include "validation/parity/fixture.hpp"

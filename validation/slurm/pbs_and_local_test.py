@@ -32,7 +32,8 @@ while [ $# -gt 0 ]; do case $1 in -n | --ppn | --depth | --cpu-bind) shift 2 ;; 
 exec "$@"
 """
 # As ranks end: "75 40" reports status and step; "76 - WORDS" says WORDS before; "hang" waits for a signal, and saves on USR1.
-RANKS = """[ "$1" = train ] || exit 0
+RANKS = """[ "$1" != ends ] || [ -n "${SILENT:-}" ] || exec "$REAL" "$@"
+[ "$1" = train ] || exit 0
 read -r status step words <"$CALLS.how"
 [ -z "$words" ] || echo "$words"
 if [ "$status" = hang ]; then
@@ -87,6 +88,7 @@ class Scratch(unittest.TestCase):
     def environment(self, **more):
         kept = {name: value for name, value in os.environ.items() if not re.match("SLURM|PBS|TESSERA|DECK|OVERRIDES", name)}
         return {**kept, "PATH": f"{self.folder}:{os.environ['PATH']}", "CALLS": self.path("calls"), "JOB": self.path("job"), "TESSERA": self.path("tessera"),
+                "REAL": TESSERA,
                 "DECK": "deck.toml", **more}
 
     def clear_calls(self):
@@ -168,6 +170,18 @@ class Pbs(Scratch):
             text = self.start("76 -", TESSERA_LOG=self.path("pbs-7"), TESSERA_LOST_PAUSE="1")
         self.assertEqual((self.status, self.read("calls.qsub")), (79, ""), text)
 
+    def test_a_program_that_does_not_answer(self):
+        """One more start, and no second: nobody counts what they save."""
+        text = self.start("76 40", SILENT="yes", TESSERA_LOG=self.path("pbs-7"))
+        self.assertEqual(self.status, 76)
+        self.assertIn("does not say what follows this end", text)
+        self.assertIn("job 8.server follows this one", text)
+        self.start("76 40", SILENT="yes", TESSERA_LOG=self.path("pbs-7"))
+        self.assertEqual((self.status, self.read("calls.qsub")), (76, ""))
+        for how, status in (("0 9", 0), ("3 -", 3)):
+            self.start(how, SILENT="yes", TESSERA_LOG=self.path("other"))
+            self.assertEqual((self.status, self.read("calls.qsub")), (status, ""))
+
     def test_a_spare_node_takes_the_place_of_one_that_failed_twice(self):
         self.write("nodes", "n1\nn1\nn2\nn2\nn3\nn3\n")
         hosts = []
@@ -189,7 +203,7 @@ class Pbs(Scratch):
         job.send_signal(signal.SIGTERM)
         job.wait(timeout=300)
         text = self.read("pbs-7.log")
-        self.assertIn("the state is saved; the job does not queue itself: it was deleted, or preempted", text)
+        self.assertIn("its state is saved; the job does not queue itself: it was deleted, or preempted", text)
         self.assertEqual((job.returncode, self.read("calls.qsub")), (75, ""))
 
     def test_sites(self):

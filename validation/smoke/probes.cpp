@@ -261,8 +261,9 @@ std::string nccl() {
 std::string capture() {
   constexpr std::int64_t tasks = Streams::ring + 44;
   const DeviceValues<float> one({1.0f}), x({0.0f}), y({0.0f});
-  const Streams streams({StreamKind::usual, StreamKind::usual, StreamKind::urgent});
+  Streams streams({StreamKind::usual, StreamKind::usual, StreamKind::urgent});
   int calls = 0;
+  cuda::HostCall call{.function = [](void* count) { ++*static_cast<int*>(count); }, .data = &calls};
   stage("its making");
   const std::unique_ptr<cuda::Graph> graph = streams.capture([&] {
     streams.fork();
@@ -272,14 +273,14 @@ std::string capture() {
       streams.wait(2, 1, n);
     }
     kernels::copy(on(streams[2]), y.data(), x.data(), sizeof(float));
-    streams.call(
-        2, [](void* count) { ++*static_cast<int*>(count); }, &calls);
+    streams.call(2, call);
     streams.mark(2, 7);
     streams.join();
   });
   stage("its launches");
   for (int times = 1; times <= 2; ++times) {
     streams.clear_marks();
+    streams.forget_calls();
     graph->launch(streams[0]);
     cuda::synchronize(streams[0]);
     const auto sum = static_cast<float>(times * tasks);

@@ -82,13 +82,14 @@ expect_fault docs/a.md 1 "carriage return" 'a\r\n'
 expect_fault docs/a.md 2 "no newline at the end" 'a\nb'
 expect_fault docs/a.md 1 "a path of one machine" 'see /ho''me/me/x\n'
 expect_fault docs/a.md 1 "a host that is not an upstream" 'see https:''//mirror.example.net/x\n'
+expect_fault scripts/a 2 "a pipe into grep -q" '#!/usr/bin/env bash\nprintf yes | grep -q yes\n'
 expect_fault scripts/a 1 "syntax error" '#!/usr/bin/env bash\nif true\n'
 
 # Two types of one name. Another namespace makes another type, and so does a .cpp file's own.
 sound_tree
 mkdir -p "$tree/src/deck"
 printf 'namespace tessera {\nstruct Watch {\n  int a;\n};\n}  // namespace tessera\n' | tee "$tree/src/base/a.hpp" >"$tree/src/deck/b.hpp"
-if "$root/scripts/style" --tree "$tree" | grep -q 'src/deck/b.hpp:2: Watch is a type of src/base/a.hpp:2 too'; then :; else
+if grep -q 'src/deck/b.hpp:2: Watch is a type of src/base/a.hpp:2 too' <<<"$("$root/scripts/style" --tree "$tree")"; then :; else
   echo "FAIL: two types of one name were not refused"; failed=1
 fi
 sed -i 's/namespace tessera {/namespace tessera::io {/; s/namespace tessera$/namespace tessera::io/' "$tree/src/deck/b.hpp"
@@ -102,7 +103,7 @@ mkdir -p "$tree/inputs" "$tree/docs"
 printf 'int  f( ){return 1 ;}\n' >"$tree/src/base/a.cpp"
 printf '[run]\nsteps = 2\n' >"$tree/inputs/quickstart.toml"
 printf 'head\n```toml\n[run]\nsteps = 1\nold = 1\n```\ntail\n' >"$tree/docs/quickstart.md"
-if "$root/scripts/style" --tree "$tree" | grep -q 'docs/quickstart.md:1: its toml block'; then :; else
+if grep -q 'docs/quickstart.md:1: its toml block' <<<"$("$root/scripts/style" --tree "$tree")"; then :; else
   echo "FAIL: another deck in docs/quickstart.md was not refused"; failed=1
 fi
 if ! "$root/scripts/style" --fix --tree "$tree" >/dev/null || [ "$(cat "$tree/src/base/a.cpp")" != 'int f() { return 1; }' ] ||

@@ -27,8 +27,8 @@ void Importer::put_model(const ModelSource& source) {
   for (const Key& key : deck_keys()) {
     if (key.section() != "model") continue;
     const std::string value = value_text(key, deck);
-    const bool shape = key.required() || key.automatic == Auto::resolved;
-    if (shape || value != fallback_literal(key).str()) lines_.emplace(key.name, ImportedLine{value, "", "", "", {}});
+    const bool shape = key.required || key.automatic == Auto::resolved;
+    if (shape || value != default_text(key)) lines_.emplace(key.name, ImportedLine{value, "", "", "", {}});
   }
   if (request_.tuning.data) return;  // whose length is a matter of the data
   // Longer sequences than the model was made for are legal: it is a guess, and marked as one.
@@ -110,7 +110,7 @@ void Importer::take_faults(const ParsedDeck& parsed) {
       faults_.push_back(fault);  // an override
     } else if (from && !from->from.empty()) {
       faults_.push_back({from->file, from->place.line, from->place.column, from->from, fmt::format("as {}: {}", fault.key, fault.message)});
-    } else if (from || (key && !key->required())) {
+    } else if (from || (key && !key->required)) {
       add({}, fault.key, fmt::format("{} (set it on the command line: {}=VALUE)", fault.message, fault.key));
     }
     // A key that must be given and is not: what it lacks has been said.

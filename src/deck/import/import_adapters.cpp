@@ -20,7 +20,12 @@ std::string names_in(const JsonNode& node) {
 
 void import_adapters(Importer& in) {
   constexpr std::string_view use = "use_peft", rank = "lora_r", alpha = "lora_alpha", dropout = "lora_dropout",
-                             targets = "lora_target_modules", modules = "lora_modules_to_save", rslora = "use_rslora";
+                             targets = "lora_target_modules", modules = "lora_modules_to_save", rslora = "use_rslora",
+                             disable = "disable_dropout";
+  // TRL's trainers of preferences take dropout out of adapters too, unless this key is false.
+  const bool disables = has_preferences(in) && (!in.given(disable) || in.is_true(disable));
+  if (in.given(disable) && (!in.is_true(use) || !disables))
+    in.note(disable, in.is_true(use) ? "lora_dropout counts" : "only adapters have dropout here");
   if (!in.is_true(use)) {
     for (const std::string_view key : {rank, alpha, dropout, targets, modules, rslora})
       if (in.given(key)) in.note(key, "use_peft is not true, so that TRL trains the whole model");
@@ -34,7 +39,12 @@ void import_adapters(Importer& in) {
   };
   put(rank, "lora.rank", "16", "TRL's default");
   put(alpha, "lora.alpha", "32.0", "TRL's default");
-  put(dropout, "lora.dropout", "0.05", "TRL's default");
+  if (!disables) {
+    put(dropout, "lora.dropout", "0.05", "TRL's default");
+  } else {
+    in.put("lora.dropout", "0.0", in.given(disable) ? disable : use, "TRL's disable_dropout, which is true if it is missing");
+    if (in.given(dropout)) in.note(dropout, "disable_dropout replaces it, as in TRL");
+  }
   put(targets, "lora.targets", "[\"q_proj\", \"v_proj\"]", "PEFT's default of most families");
   if (in.given(modules)) put(modules, "lora.modules_to_save", "", "");
   if (in.given(rslora)) in.put("lora.scaling", in.is_true(rslora) ? "\"rslora\"" : "\"standard\"", rslora);

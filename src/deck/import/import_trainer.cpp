@@ -156,7 +156,8 @@ void put_interval(Importer& in, std::string_view strategy, std::string_view step
 
 void put_events(Importer& in) {
   constexpr std::string_view log = "logging_steps", old = "evaluation_strategy";
-  const double every = number(in, log, 500);
+  const ImportedLine* assumed = in.line("run.log_every");
+  const double every = number(in, log, assumed ? std::strtod(assumed->value.c_str(), nullptr) : 500);
   put_interval(in, "save_strategy", "save_steps", 500, "checkpoint.every");
   in.assume("checkpoint.keep", "0", "the Trainer keeps all if save_total_limit is missing");
   if (every < 1 && !in.overridden("run.log_every"))
@@ -251,6 +252,8 @@ void import_shards(Importer& in, const ShardNames& names) {
 }
 
 void import_trainer_keys(Importer& in) {
+  import_preferences(in);
+  import_lengths(in);
   put_length(in);
   put_batch(in);
   put_names(in);

@@ -131,6 +131,7 @@ void Importer::walk_section(const JsonNode& object, const std::string& path) {
     }
     if (node.kind == JsonNode::Kind::null) {
       note(name, "null: as if the key were missing");
+      nulls_.emplace(name, node.place);
       continue;
     }
     if (!places_.emplace(name, node.place).second) {
@@ -308,8 +309,8 @@ const ImportedLine* Importer::line(std::string_view ours) const {
 }
 
 void Importer::fault(std::string_view theirs, const std::string& message) {
-  const auto it = places_.find(theirs);
-  add(it == places_.end() ? JsonPlace{} : it->second, std::string(theirs), message);
+  const auto it = places_.find(theirs), null = nulls_.find(theirs);
+  add(it != places_.end() ? it->second : null != nulls_.end() ? null->second : JsonPlace{}, std::string(theirs), message);
 }
 
 void Importer::note(std::string_view theirs, std::string_view why) { notes_.emplace_back(theirs, why); }

@@ -43,6 +43,8 @@ class Importer {
   std::string word_of(std::string_view theirs) const;
   /// The configuration has this key or section.
   bool met(std::string_view theirs) const { return places_.contains(theirs); }
+  /// The same, or it has it as null.
+  bool named(std::string_view theirs) const { return met(theirs) || nulls_.contains(theirs); }
   /// The value of one of our keys comes from the command line.
   bool overridden(std::string_view ours) const { return overridden_.contains(std::string(ours)); }
   /// The value that the command line gives one of our keys, as it was written; empty where it gives none.
@@ -82,6 +84,7 @@ class Importer {
   std::map<std::string, std::string> overridden_;
   std::map<std::string, const JsonNode*, std::less<>> given_;
   std::map<std::string, JsonPlace, std::less<>> places_;  // of every key that was met
+  std::map<std::string, JsonPlace, std::less<>> nulls_;   // of every key that is null
   std::map<std::string, ImportedLine, std::less<>> lines_;
   std::vector<std::pair<std::string, std::string>> notes_;
   std::vector<Fault> faults_;
@@ -123,6 +126,11 @@ void import_wandb(Importer& in);
 /// The Trainer's `report_to`: a word or a list of some.
 void import_reports(Importer& in);
 void import_shards(Importer& in, const ShardNames& names);
+/// The loss of pairs, where TRL's arguments say one.
+void import_preferences(Importer& in);
+bool has_preferences(const Importer& in);
+/// TRL's lengths of texts: a sequence holds one, or both of a pair.
+void import_lengths(Importer& in);
 /// TRL's `use_peft` and what goes with it.
 void import_adapters(Importer& in);
 bool is_of_accelerate(const JsonNode& root);

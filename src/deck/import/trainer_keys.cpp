@@ -47,8 +47,8 @@ Rows length_and_batch() {
       mapped("full_determinism", boolean, "run.reproducible"),
       with_words(mapped("use_cpu", boolean, "run.device", "true is \"host\""), {{"true", "host"}, {"false", "auto"}}),
       with_words(mapped("no_cuda", boolean, "run.device", "true is \"host\""), {{"true", "host"}, {"false", "auto"}}),
-      mapped("max_length", integer, "batch.sequence_length", "tokens; of TRL's arguments"),
-      mapped("max_seq_length", integer, "batch.sequence_length", "tokens; of TRL's arguments"),
+      together(mapped("max_length", integer, "batch.sequence_length", "tokens; of TRL's arguments; twice that for pairs of texts")),
+      together(mapped("max_seq_length", integer, "batch.sequence_length", "the older name of max_length")),
       refused("packing", boolean, "false",
               "for TRL: set it to false and set data.packing=documents data.document_mask=true on the command line"),
       refused("padding_free", boolean, "false",
@@ -74,6 +74,54 @@ Rows length_and_batch() {
               "for Unsloth: set 'optimizer.groups=[{ tensors = [\"embedding.*\", \"head.*\"], learning_rate = R }]' on the command line, "
               "and leave it out"),
   };
+}
+
+/// TRL's DPOConfig, CPOConfig, ORPOConfig, KTOConfig and RewardConfig, and what SFTConfig shares with them.
+Rows trl() {
+  Rows all = {
+      together(mapped("loss_type", any, "preference.objective",
+                      "\"sigmoid\" is \"dpo\", and \"cpo\" of CPOConfig; \"nll\" of SFTConfig is the loss of tokens; a list is added up")),
+      together(mapped("loss_weights", list, "preference.weights")),
+      together(mapped("beta", real, "preference.beta", "with loss_type, or as ORPOConfig's")),
+      together(mapped("label_smoothing", real, "preference.label_smoothing",
+                      "with \"sigmoid\" the loss is cDPO's; TRL ignores it there silently")),
+      together(mapped("cpo_alpha", real, "preference.alpha", "with \"simpo\" it is the weight of \"sft\"; 1.0 if it is missing")),
+      together(mapped("simpo_gamma", real, "preference.gamma")),
+      together(mapped("disable_dropout", boolean, "lora.dropout", "true, and if it is missing with a loss of pairs, is 0.0")),
+      refused("alpha", real, "0", "AlphaPO's rewards are not in this version; set it to 0.0"),
+      refused("ld_alpha", real, "1", "LD-DPO's weights of long texts are not in this version; leave it out"),
+      refused("f_divergence_type", text, "reverse_kl", "other divergences are not in this version; set \"reverse_kl\""),
+      unneeded("f_alpha_divergence_coef", real, "f_divergence_type \"alpha_divergence\", to which it belongs, is refused"),
+      refused("use_weighting", boolean, "false", "WPO's weights are not in this version; set it to false"),
+      unneeded("discopop_tau", real, "loss_type \"discopop\", to which it belongs, is refused"),
+      refused("rpo_alpha", real, "", "set loss_type to [\"sigmoid\", \"sft\"] and loss_weights to [1.0, rpo_alpha], and leave it out"),
+      refused("reference_free", boolean, "false", "losses without a reference are \"simpo\" and CPOConfig's \"sigmoid\"; set it to false"),
+      refused("desirable_weight", real, "1", "KTO is not in this version; leave it out"),
+      refused("undesirable_weight", real, "1", "KTO is not in this version; leave it out"),
+      refused("center_rewards_coefficient", real, "", "reward models are not in this version; leave it out"),
+      refused("sync_ref_model", boolean, "false", "the reference stays as the run begins; set it to false"),
+      refused("truncation_mode", text, "keep_start", "a text keeps its first tokens; set \"keep_start\""),
+      refused("max_prompt_length", integer, "", "`tessera tokenize` leaves out prompts that fill the length; leave it out"),
+      refused("is_encoder_decoder", boolean, "false", "models are decoders; set it to false"),
+      refused("generate_during_eval", boolean, "false", "[samples] prints texts while a run trains; set it to false"),
+      refused("chat_template_path", text, "", "`tessera tokenize` reads the template of the tokenizer's folder; leave it out"),
+      with_words(mapped("activation_offloading", boolean, "activation.offload", "true is \"host\""), {{"true", "host"}, {"false", "none"}}),
+  };
+  const auto add = [&](const Rows& rows) { all.insert(all.end(), rows.begin(), rows.end()); };
+  add(unneeded_rows("the reference's log-probabilities are the same; preference.reference = \"file\" reads stored ones",
+                    {{"precompute_ref_log_probs", boolean}, {"precompute_ref_batch_size", integer}}));
+  add(unneeded_rows("sync_ref_model, to which it belongs, is refused if it is true",
+                    {{"ref_model_mixup_alpha", real}, {"ref_model_sync_steps", integer}}));
+  add(unneeded_rows("--model, or run.init, names the folder of the model, which runs no code of its own",
+                    {{"model_init_kwargs", any}, {"ref_model_init_kwargs", any}, {"trust_remote_code", boolean}}));
+  add(unneeded_rows("padding counts in no loss", {{"pad_to_multiple_of", any}, {"pad_token", text}, {"padding_value", integer}}));
+  add(unneeded_rows("it belongs to models of an encoder and a decoder", {{"max_completion_length", integer}}));
+  add(unneeded_rows("`tessera tokenize` reads the texts before a run", {{"dataset_num_proc", integer},
+                                                                        {"dataset_text_field", text},
+                                                                        {"dataset_kwargs", any},
+                                                                        {"shuffle_dataset", boolean},
+                                                                        {"eval_packing", boolean}}));
+  return all;
 }
 
 Rows optimizer_and_schedule() {
@@ -315,8 +363,8 @@ const ForeignTable& trainer_table() {
                      .command = "tessera deck import --keys",
                      .rows = {},
                      .renamed = {{"fsdp_config.fsdp_", "fsdp_config."}, {"per_gpu_train_batch_size", "per_device_train_batch_size"}}};
-    for (const Rows& some :
-         {length_and_batch(), optimizer_and_schedule(), precision_and_memory(), logging_and_evaluation(), saving(), data_and_launch()})
+    for (const Rows& some : {length_and_batch(), trl(), optimizer_and_schedule(), precision_and_memory(), logging_and_evaluation(),
+                             saving(), data_and_launch()})
       all.rows.insert(all.rows.end(), some.begin(), some.end());
     return all;
   }();

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "deck/schema/traits.hpp"
+
 namespace tessera {
 
 bool Draft::good(std::initializer_list<std::string_view> keys) const {
@@ -14,11 +16,7 @@ bool Draft::differs(std::string_view key) const {
   const Entry& e = entry(key);
   if (!e.given || e.faulty) return false;
   const Key& row = *find_key(key);
-  if (row.required()) return true;
-  Deck standard;
-  bool is_auto = false;
-  assign(row, fallback_literal(row), standard, is_auto);
-  return e.is_auto != is_auto || value_text(row, deck) != value_text(row, standard);
+  return row.required || e.is_auto != is_auto_by_default(row) || value_text(row, deck) != value_text(row, default_deck());
 }
 
 void Draft::fault(std::initializer_list<std::string_view> keys, const std::string& message) {
@@ -40,9 +38,9 @@ void Draft::idle(std::string_view key, std::string_view choice, const std::strin
   Entry& unused = entries.find(key)->second;
   resolved.push_back(fmt::format("{} = {} of {} is dropped: the override {} = {} leaves it without effect", key, unused.literal.str(),
                                  unused.place.file, choice, entry(choice).literal.str()));
-  unused.given = false;
-  unused.literal = fallback_literal(*find_key(key));
-  assign(*find_key(key), unused.literal, deck, unused.is_auto);  // a default is never refused
+  const Key& row = *find_key(key);
+  unused = {}, unused.is_auto = is_auto_by_default(row);
+  copy_key(row, default_deck(), deck);
 }
 
 void Draft::choose_one(std::string_view key, std::string_view other, std::string_view what) {

@@ -166,11 +166,11 @@ void apply_override(Draft& draft, const std::string& text) {
   entry.literal = override_value(*key, value), entry.place = at, entry.given = true;
 }
 
-/// Converts every given value and every default; reports keys that are missing.
+/// Converts every given value; reports keys that are missing.
 void convert(Draft& draft, bool whole) {
   for (const Key& key : deck_keys()) {
     Entry& entry = draft.entries.find(key.name)->second;
-    if (!entry.given && (key.required() || entry.faulty)) {
+    if (!entry.given && (key.required || entry.faulty)) {
       if (whole && !entry.faulty) {
         std::string help(key.help.substr(0, key.help.size() - 1));
         draft.faults.push_back({draft.file, 0, 0, std::string(key.name),
@@ -180,9 +180,11 @@ void convert(Draft& draft, bool whole) {
       entry.faulty = true;
       continue;
     }
-    std::string message = !is_valid_text(entry.literal)
-                              ? "is not valid UTF-8 text"
-                              : assign(key, entry.given ? entry.literal : fallback_literal(key), draft.deck, entry.is_auto);
+    if (!entry.given) {  // the deck began with the default
+      entry.is_auto = is_auto_by_default(key);
+      continue;
+    }
+    std::string message = is_valid_text(entry.literal) ? assign(key, entry.literal, draft.deck, entry.is_auto) : "is not valid UTF-8 text";
     entry.faulty = !message.empty();
     if (entry.faulty) draft.faults.push_back({entry.place.file, entry.place.line, entry.place.column, std::string(key.name), message});
   }

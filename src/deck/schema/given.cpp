@@ -9,13 +9,7 @@
 namespace tessera {
 namespace {
 
-bool has_its_default(const Key& key, const Deck& deck) {
-  if (key.required()) return false;
-  Deck standard;
-  bool is_auto = false;
-  assign(key, fallback_literal(key), standard, is_auto);
-  return value_text(key, deck) == value_text(key, standard);
-}
+bool has_its_default(const Key& key, const Deck& deck) { return !key.required && value_text(key, deck) == value_text(key, default_deck()); }
 
 bool is_resolved(const ParsedDeck& parsed, std::string_view key) {
   return std::ranges::any_of(parsed.resolved, [&](const std::string& line) { return line.starts_with(fmt::format("{} = ", key)); });

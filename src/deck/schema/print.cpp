@@ -93,7 +93,7 @@ std::string deck_reference() {
       out += fmt::format("\n## [{}]\n\n| key | type | unit | values | default | meaning |\n|---|---|---|---|---|---|\n", section);
     }
     // The default as `tessera deck print` shows it; "auto" and quotes included.
-    std::string standard = key.required() ? "required" : fmt::format("`{}`", key.fallback);
+    std::string standard = key.required ? "required" : fmt::format("`{}`", default_text(key));
     out += fmt::format("| `{}` | {} | {} | {} | {} | {} |\n", key.leaf(), type_text(key), key.unit, values_text(key), standard,
                        std::string(key.help) + of_optimizers(key));
   }
@@ -106,7 +106,7 @@ Hash128 deck_identity(const Deck& deck) {
   std::string text;
   for (const Key& key : deck_keys()) {
     const std::string value = value_text(key, deck);
-    if (key.identity && !(key.silent && value == key.fallback)) text += fmt::format("{} = {}\n", key.name, value);
+    if (key.identity && !(key.silent && value == default_text(key))) text += fmt::format("{} = {}\n", key.name, value);
   }
   return hash_text(text);
 }

@@ -21,8 +21,10 @@ void add_choices(std::vector<Key>& keys) {
 std::vector<Key> all_keys() {
   using namespace schema;
   std::vector<Key> keys;
-  for (const auto& of_sections : {run_keys, model_keys, data_keys, optimizer_keys, precision_keys, zero_keys, layout_keys, saves_keys,
-                                  guard_keys, machine_keys, preflight_keys, watchdog_keys})
+  for (const auto& of_sections :
+       {run_keys,      model_keys,   data_keys,       optimizer_keys, learning_rate_keys, cycle_keys,     precision_keys, zero_keys,
+        zeropp_keys,   offload_keys, activation_keys, mesh_keys,      context_keys,       pipeline_keys,  topology_keys,  checkpoint_keys,
+        evaluate_keys, samples_keys, metrics_keys,    guard_keys,     machine_keys,       preflight_keys, watchdog_keys})
     for (Key& key : of_sections()) keys.push_back(std::move(key));
   add_choices(keys);
   return keys;

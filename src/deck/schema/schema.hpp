@@ -76,11 +76,11 @@ struct Key {
   ReadBy read_by = ReadBy::none;  ///< of a key of [model]
   std::string_view theirs = "";   ///< of a trait: what files of other programs call the same
   KeyType type;
+  bool required = false;  ///< the key must be given; else its default is the initial value of its field (deck.hpp)
   std::string_view unit = "";
   Limits limits = {};
   std::vector<std::string_view> choices = {};  ///< of a mode: its words, and the table leaves them out
   std::string_view zero = "";                  ///< of a real: the word that stands for 0
-  std::string_view fallback = "";              ///< the default as it would be written after `=`; empty: the key must be given
   Auto automatic = Auto::no;
   bool identity = false;  ///< part of deck_identity
   bool silent = false;    ///< of identity: no part of it where it has its default, so that runs from before the key keep theirs
@@ -91,7 +91,6 @@ struct Key {
 
   std::string_view section() const { return name.substr(0, name.rfind('.')); }
   std::string_view leaf() const { return name.substr(name.rfind('.') + 1); }
-  bool required() const { return fallback.empty(); }
 };
 
 /// All keys, in the order in which a deck is printed; the keys of a section are neighbours.

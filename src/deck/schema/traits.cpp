@@ -59,11 +59,12 @@ bool same_function(const ModelKeys& mine, const ModelKeys& other) {
          attention_of_layers(mine) == attention_of_layers(other);
 }
 
-void copy_key(const Key& key, Deck& from, Deck& to) {
+void copy_key(const Key& key, const Deck& from, Deck& to) {
   if (const auto* mode = std::get_if<ModeField>(&key.field)) return mode->write(to, mode->read(from));
   std::visit(
       [&](const auto& field) {
-        if constexpr (!std::is_same_v<std::decay_t<decltype(field)>, ModeField>) field(to) = field(from);
+        if constexpr (!std::is_same_v<std::decay_t<decltype(field)>, ModeField>)
+          field(to) = field(const_cast<Deck&>(from));  // which is only read
       },
       key.field);
 }

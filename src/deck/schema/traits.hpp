@@ -26,6 +26,6 @@ std::vector<LayerKeys> attention_of_layers(const ModelKeys& model);
 bool same_function(const ModelKeys& mine, const ModelKeys& other);
 
 /// Puts a key's value of one model into another.
-void copy_key(const Key& key, Deck& from, Deck& to);
+void copy_key(const Key& key, const Deck& from, Deck& to);
 
 }  // namespace tessera

@@ -198,6 +198,18 @@ std::string assign_text(const Key& key, const std::string& text, Deck& deck) {
   return {};
 }
 
+std::string assign_count(const Key& key, const Literal& literal, Deck& deck) {
+  std::int64_t count = 0;
+  std::string fault = assign_integer(key, literal, count);
+  if (fault.empty()) field<std::string>(key, deck) = std::to_string(count);
+  return fault;
+}
+
+std::string assign_quantity_of(const Key& key, const std::string& text, std::int64_t& value) {
+  const std::string fault = assign_quantity(key, text, value);
+  return fault.empty() ? check_limits(key, static_cast<double>(value), toml_string(text)) : fault;
+}
+
 void assign_auto(const Key& key, Deck& deck) {
   if (std::holds_alternative<std::int64_t& (*)(Deck&)>(key.field)) {
     field<std::int64_t>(key, deck) = 0;
@@ -233,13 +245,8 @@ std::string assign(const Key& key, const Literal& literal, Deck& deck, bool& is_
       std::get<ModeField>(key.field).write(deck, *truth ? "true" : "false");
       return {};
     }
-    case KeyType::counted: {
-      if (text) return assign_text(key, *text, deck);
-      std::int64_t count = 0;
-      std::string fault = assign_integer(key, literal, count);
-      if (fault.empty()) field<std::string>(key, deck) = std::to_string(count);
-      return fault;
-    }
+    case KeyType::counted:
+      return text ? assign_text(key, *text, deck) : assign_count(key, literal, deck);
     case KeyType::text:
       return text ? assign_text(key, *text, deck) : wrong_type(key, literal);
     case KeyType::texts: {
@@ -265,12 +272,8 @@ std::string assign(const Key& key, const Literal& literal, Deck& deck, bool& is_
     case KeyType::reals:
       return assign_reals(key, literal, field<std::vector<double>>(key, deck));
     case KeyType::bytes:
-    case KeyType::duration: {
-      if (!text) return wrong_type(key, literal);
-      std::int64_t& value = field<std::int64_t>(key, deck);
-      const std::string fault = assign_quantity(key, *text, value);
-      return fault.empty() ? check_limits(key, static_cast<double>(value), toml_string(*text)) : fault;
-    }
+    case KeyType::duration:
+      return text ? assign_quantity_of(key, *text, field<std::int64_t>(key, deck)) : wrong_type(key, literal);
   }
   return {};
 }
@@ -319,29 +322,22 @@ std::string value_text(const Key& key, const Deck& deck) {
   return {};
 }
 
-Literal fallback_literal(const Key& key) {
-  std::string_view t = key.fallback;
-  if (t.starts_with('"')) return {std::string(t.substr(1, t.size() - 2)), ""};
-  if (t == "true" || t == "false") return {t == "true", ""};
-  if (t == "[]" && key.type == KeyType::integers) return {std::vector<std::int64_t>{}, ""};
-  if (t == "[]" && key.type == KeyType::reals) return {std::vector<double>{}, ""};
-  if (t.starts_with('[')) {  // of texts without quotes in them
-    std::vector<std::string> texts;
-    for (std::size_t from = t.find('"'); from != t.npos; from = t.find('"', from)) {
-      const std::size_t to = t.find('"', from + 1);
-      texts.emplace_back(t.substr(from + 1, to - from - 1));
-      from = to + 1;
-    }
-    return {texts, ""};
-  }
-  if (key.type == KeyType::real) {
-    double v = 0;
-    std::from_chars(t.data(), t.data() + t.size(), v);
-    return {v, ""};
-  }
-  std::int64_t v = 0;
-  std::from_chars(t.data(), t.data() + t.size(), v);
-  return {v, ""};
+const Deck& default_deck() {
+  static const Deck deck;
+  return deck;
+}
+
+bool is_auto_by_default(const Key& key) {
+  if (key.required || key.automatic == Auto::no) return false;
+  const Literal initial = read_value(key, default_deck());
+  const auto* number = std::get_if<std::int64_t>(&initial.value);
+  const auto* text = std::get_if<std::string>(&initial.value);
+  return (number && *number == 0) || (text && *text == "auto");
+}
+
+std::string default_text(const Key& key) {
+  if (key.required) return "";
+  return is_auto_by_default(key) ? "\"auto\"" : value_text(key, default_deck());
 }
 
 }  // namespace tessera

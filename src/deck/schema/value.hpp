@@ -23,8 +23,12 @@ std::string assign(const Key& key, const Literal& literal, Deck& deck, bool& is_
 Literal read_value(const Key& key, const Deck& deck);
 /// The field as the text after `=` in a deck. assign() of this text gives the same bits.
 std::string value_text(const Key& key, const Deck& deck);
-/// The literal of a key's default.
-Literal fallback_literal(const Key& key);
+/// A deck that names no key.
+const Deck& default_deck();
+/// What a deck has that leaves the key out, as it would be written after `=`; empty where the key is required.
+std::string default_text(const Key& key);
+/// That is the word "auto".
+bool is_auto_by_default(const Key& key);
 
 /// "at least 1", "above 0 and below 1"; empty where the key has no limits.
 std::string limits_text(const Limits& limits);

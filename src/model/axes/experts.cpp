@@ -48,7 +48,7 @@ Value counts_of_all(Recorder& r, const Dispatch& to) {
                counts);
     counts = all, parts *= ranks;
   };
-  gather(Axis::tp, s.apart, "counts_over_tp");
+  gather(Axis::tp, s.row_ranks, "counts_over_tp");
   gather(Axis::cp, s.cp, "counts_over_cp");
   return counts;
 }

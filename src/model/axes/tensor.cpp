@@ -112,8 +112,8 @@ void scatter_rows(Recorder& r, Value part, Value sums) {
 
 Value sums_of(Recorder& r, Value part, const char* name, std::int64_t N) { return r.s.tp == 1 ? part : r.value(name, {r.s.tokens(), N}); }
 
-Value made_of(Recorder& r, Value rows, const char* name) {
-  return r.s.shares_keys() ? r.remade(name, {r.s.tokens(), r.s.made_width()}) : rows;
+Value own_qkv(Recorder& r, Value rows, const char* name) {
+  return r.s.shares_keys() ? r.remade(name, {r.s.tokens(), r.s.own_qkv_width()}) : rows;
 }
 
 void linear_to_stream(Recorder& r, Value out, const std::vector<LeavingProduct>& leaving, Value residual) {

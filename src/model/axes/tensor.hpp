@@ -40,10 +40,10 @@ void linear_backward_to_part(Recorder& r, Value d_part, const std::vector<Enteri
 void softmax_loss(Recorder& r, Value losses, Value d_logits, Value logits, const LossRows& at);
 
 // Of fewer key heads than ranks, neighbours have the same one (kernels/key_parts): a rank's product makes a part of its features, beside
-// queries of whole heads, (M, made_width) in all. Else that is what attention reads, and nothing is called.
+// queries of whole heads, (M, own_qkv_width) in all. Else that is what attention reads, and nothing is called.
 
 /// What the product makes of rows (M, (H+2G) D).
-Value made_of(Recorder& r, Value rows, const char* name);
+Value own_qkv(Recorder& r, Value rows, const char* name);
 /// rows from what the products of the ranks have made.
 void gather_keys(Recorder& r, Value rows, Value made);
 /// The gradient of what this rank has made, from those of rows: of keys and values the sum over the ranks that have them.

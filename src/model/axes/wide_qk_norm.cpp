@@ -12,7 +12,7 @@ kernels::WideQkShape wide_shape(const ModelShape& s) {
   return {.M = s.tokens(),
           .Q = s.attention.H * s.attention.D,
           .K = s.attention.G * s.attention.D / s.keys_shared,
-          .stride = s.made_width(),
+          .stride = s.own_qkv_width(),
           .parts = s.tp,
           .dtype = s.dtype,
           .eps = s.block.norm_eps,

@@ -5,7 +5,7 @@
 
 namespace tessera {
 
-/// out and x (M, made_width), sums (tp,M,2) fp32; the weights are those of this rank's features.
+/// out and x (M, own_qkv_width), sums (tp,M,2) fp32; the weights are those of this rank's features.
 void wide_qk_norm(Recorder& r, Value out, Value sums, Value x, const std::string& q_norm, const std::string& k_norm);
 /// In place on d.
 void wide_qk_norm_backward(Recorder& r, Value d, Value x, Value sums, const std::string& q_norm, const std::string& k_norm);

@@ -139,7 +139,7 @@ void dropout(Recorder& r, const AdaptedColumns& columns, Value y, Value x, std::
                                .dtype = s.dtype};
   r.call({.name = "dropout " + r.name_of(y),
           .touches = {{y, adds ? Access::add : write}, {x, read}, {tokens, read}},
-          .run = [=, first = s.apart_index * s.tokens()](const At& at) {
+          .run = [=, first = s.row_rank * s.tokens()](const At& at) {
             kernels::Dropout d = shape;
             d.y = at.get(y), d.x = at.get(x), d.tokens = at.get<std::int64_t>(tokens) + first;
             kernels::dropout(at.context, d);

@@ -76,17 +76,16 @@ void router(Recorder& r, Value experts, Value weights, Value logits, Value bias)
   std::vector<Touch> touches = {{experts, write}, {weights, write}, {logits, read}};
   for (const Value optional : {bias, padding})
     if (optional) touches.push_back({optional, read});
-  r.call({.name = "router",
-          .touches = std::move(touches),
-          .run = [=, shape = router_shape(s), first = s.apart_index * s.tokens()](const At& at) {
-            const auto* padded = at.get<std::int32_t>(padding);
-            kernels::router_forward(at.context, {.experts = at.get<std::int32_t>(experts),
-                                                 .weights = at.get<float>(weights),
-                                                 .logits = at.get<float>(logits),
-                                                 .bias = at.get<float>(bias),
-                                                 .padding = padded ? padded + first : nullptr,
-                                                 .shape = shape});
-          }});
+  r.call(
+      {.name = "router", .touches = std::move(touches), .run = [=, shape = router_shape(s), first = s.row_rank * s.tokens()](const At& at) {
+         const auto* padded = at.get<std::int32_t>(padding);
+         kernels::router_forward(at.context, {.experts = at.get<std::int32_t>(experts),
+                                              .weights = at.get<float>(weights),
+                                              .logits = at.get<float>(logits),
+                                              .bias = at.get<float>(bias),
+                                              .padding = padded ? padded + first : nullptr,
+                                              .shape = shape});
+       }});
 }
 
 void router_backward(Recorder& r, Value d_logits, Value d_weights, Value weights, Value experts, Value logits, Value counts) {

@@ -111,7 +111,7 @@ void positions(Recorder& r) {
                                              .table = at.get(table),
                                              .tokens = at.get<std::int32_t>(position),
                                              .M = s.tokens(),
-                                             .C = s.turned(),
+                                             .C = s.rotated_features(),
                                              .dtype = DType::f32});
             }});
   }

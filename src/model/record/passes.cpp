@@ -7,6 +7,7 @@
 #include <bitset>
 
 #include "base/clock.hpp"
+#include "kernels/gemm/room.hpp"
 
 namespace tessera {
 namespace {
@@ -159,7 +160,7 @@ SegmentPass pass_of_calls(const Segment& segment, int number, PassKind kind, con
 const Call& call_of(const Segment& segment, const CallRef& ref) { return (ref.backward ? segment.backward : segment.forward)[ref.index]; }
 
 void SegmentPass::run(const Segment& record, std::span<void* const> addresses, std::span<const Access> access, kernels::Context context,
-                      std::span<double> seconds) const {
+                      std::span<double> seconds, RoomOfPass room) const {
   std::array<void*, max_values> at{};
   std::array<bool, max_values> adds{};
   for (std::size_t i = 0; i < operands.size(); ++i)
@@ -169,6 +170,7 @@ void SegmentPass::run(const Segment& record, std::span<void* const> addresses, s
     const Call& call = call_of(record, calls[i]);
     context.workspace = workspace.first(call.workspace);
     const double begin = seconds.empty() ? 0 : now_seconds();
+    const kernels::RoomBeside beside(i < room.calls ? room.multiprocessors : 0);
     call.run(At(at, adds, context));
     if (!seconds.empty()) seconds[i] += now_seconds() - begin;
     for (const Touch& touch : call.touches) adds[index(touch.value)] = true;  // a sum that a call has begun goes on

@@ -41,6 +41,12 @@ struct SegmentNumber {
   friend auto operator<=>(const SegmentNumber&, const SegmentNumber&) = default;
 };
 
+/// Of a pass on a GPU that begins beside a collective: products among its first `calls` leave it so many multiprocessors.
+struct RoomOfPass {
+  std::size_t calls = 0;
+  int multiprocessors = 0;
+};
+
 /// A run of calls that is one task.
 struct SegmentPass {
   SegmentNumber segment;
@@ -55,7 +61,7 @@ struct SegmentPass {
   /// Makes the calls of `record`, whose reading this is. `addresses` and `access` are those of the operands, in their order. `seconds` has
   /// a sum for each call, to which is added how long the call took; empty: nobody asks.
   void run(const Segment& record, std::span<void* const> addresses, std::span<const Access> access, kernels::Context context,
-           std::span<double> seconds = {}) const;
+           std::span<double> seconds = {}, RoomOfPass room = {}) const;
 };
 
 /// The collective of a pass that is nothing else; else null.

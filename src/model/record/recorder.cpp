@@ -46,7 +46,7 @@ Value Recorder::rotations(int rotation) {
   if (s.feed != Feed::token) return rope_table(rotation);
   return declare({.kind = ValueKind::rotations,
                   .name = name_of_rotation("rotations", rotation),
-                  .bytes = s.turned() * static_cast<std::int64_t>(sizeof(float))});
+                  .bytes = s.rotated_features() * static_cast<std::int64_t>(sizeof(float))});
 }
 
 void Recorder::call(Call call) {

@@ -313,7 +313,7 @@ ModelShape in_layer(const ModelShape& shape, int layer) {
 
 ModelShape on_own_rows(const ModelShape& shape) {
   ModelShape s = shape;
-  s.apart = s.tp, s.apart_index = s.tp_index, s.tp = 1, s.tp_index = 0, s.keys_shared = 1;
+  s.row_ranks = s.tp, s.row_rank = s.tp_index, s.tp = 1, s.tp_index = 0, s.keys_shared = 1;
   return s;
 }
 

@@ -100,7 +100,7 @@ struct Angles {
 
 /// How layers rotate queries and keys.
 struct Rotation {
-  std::int64_t rotated = 0;  ///< features of a head that are turned, as in kernels::Rope
+  std::int64_t rotated = 0;  ///< features of a head that are rotated, as in kernels::Rope
   bool neighbours = false;   ///< in pairs (2i, 2i+1), as there
   bool by_longest = false;   ///< with ModelShape::documents: tables are those of the longest one of a batch
   std::vector<Angles> tables = {};
@@ -158,13 +158,13 @@ struct ModelShape {
   std::int64_t gap = 0;      ///< inside attention of a ring: tokens of the sequence between the first half of the rows and the second
   int ep = 1, ep_index = 0;  ///< expert-parallel ranks, of which this one has E / ep experts of each layer
 
-  std::int64_t apart = 1;        ///< tensor-parallel ranks that each do all of a segment with their own rows of the stream, as if alone
-  std::int64_t apart_index = 0;  ///< of this one among them
+  std::int64_t row_ranks = 1;  ///< tensor-parallel ranks that each do all of a segment with their own rows of the stream, as if alone
+  std::int64_t row_rank = 0;   ///< of this one among them
 
-  std::int64_t tokens() const { return B * T / cp / apart; }  ///< M, of a micro-batch on this rank
+  std::int64_t tokens() const { return B * T / cp / row_ranks; }  ///< M, of a micro-batch on this rank
   /// Most texts of pairs in a micro-batch, over all parts: each has two tokens at least.
   std::int64_t sequences() const { return 2 * ceil_div(B * T, 4); }
-  std::int64_t parts() const { return cp * apart; }  ///< of a micro-batch's tokens, of which this rank has one
+  std::int64_t parts() const { return cp * row_ranks; }  ///< of a micro-batch's tokens, of which this rank has one
   bool exchanges_heads() const { return cp > 1 && !ring; }
   /// Tokens that an expert takes of a pass at most; a token goes to an expert once.
   std::int64_t expert_capacity() const;
@@ -184,11 +184,11 @@ struct ModelShape {
   std::int64_t rows() const { return tokens() / tp; }
   /// Tokens of the vocabulary whose rows of embedding and head this rank holds.
   Range vocabulary() const { return part_of(V, tp, tp_index); }
-  /// Features of a head that rotations turn: numbers in a row of their tables.
-  std::int64_t turned() const { return rotation.rotated == 0 ? attention.D : rotation.rotated; }
+  /// Features of a head that are rotated: numbers in a row of their tables.
+  std::int64_t rotated_features() const { return rotation.rotated == 0 ? attention.D : rotation.rotated; }
   bool shares_keys() const { return keys_shared > 1; }
   /// Elements of a token's queries, keys and values that this rank's product makes.
-  std::int64_t made_width() const { return attention.H * attention.D + attention.kv_width() / keys_shared; }
+  std::int64_t own_qkv_width() const { return attention.H * attention.D + attention.kv_width() / keys_shared; }
   std::int64_t bytes_of(std::int64_t elements) const { return elements * static_cast<std::int64_t>(size_of(dtype)); }
 };
 

@@ -16,7 +16,7 @@ AttentionInside attention_inside(Recorder& r, Value whole) {
   const Attention &a = s.attention, &own = h.attention;
   const std::int64_t M = h.tokens(), W = own.qkv_width();
   AttentionInside v{.whole = whole,
-                    .unnormed = a.wide_qk_norm ? r.value("qkv_before_norm", {s.tokens(), s.made_width()}) : Value{},
+                    .unnormed = a.wide_qk_norm ? r.value("qkv_before_norm", {s.tokens(), s.own_qkv_width()}) : Value{},
                     .qk_sums = a.wide_qk_norm ? r.value("qk_sums", {s.tp, s.tokens(), 2}, DType::f32) : Value{},
                     .raw = a.qk_norm ? r.value("qkv_before_norm", {M, W}) : Value{},
                     .qk_rstd = a.qk_norm ? r.value("qk_rstd", {M, own.H + own.G}, DType::f32) : Value{},
@@ -28,14 +28,14 @@ AttentionInside attention_inside(Recorder& r, Value whole) {
                     .made = {}};
   v.context_rows = rows_of(r, v.context, "context_rows", a.context_width());
   v.rows = rows_of(r, a.qk_norm ? v.raw : v.qkv, "qkv_rows", a.qkv_width());
-  v.made = made_of(r, v.rows, "qkv_made");
+  v.made = own_qkv(r, v.rows, "qkv_made");
   return v;
 }
 
 void attend(Recorder& r, const std::string& w, const AttentionInside& v) {
   const ModelShape& s = r.s;
   const Attention& a = s.attention;
-  linear(r, a.wide_qk_norm ? v.unnormed : v.made, v.whole, w + "wq", s.made_width(), s.C, {.bias = a.qkv_bias ? w + "bq" : ""});
+  linear(r, a.wide_qk_norm ? v.unnormed : v.made, v.whole, w + "wq", s.own_qkv_width(), s.C, {.bias = a.qkv_bias ? w + "bq" : ""});
   if (a.wide_qk_norm) wide_qk_norm(r, v.made, v.qk_sums, v.unnormed, w + "q_norm", w + "k_norm");
   gather_keys(r, v.rows, v.made);
   rows_to_heads(r, a.qk_norm ? v.raw : v.qkv, v.rows, HeadRow::qkv);
@@ -55,10 +55,10 @@ LeavingProduct attention_leaving(const Recorder& r, const std::string& w, const 
 EnteringProduct attend_backward(Recorder& r, const std::string& w, const AttentionInside& v, Value d_out) {
   const ModelShape &s = r.s, &h = r.inside;
   const Attention& a = s.attention;
-  const std::int64_t M = s.tokens(), C = s.C, K = a.context_width(), W = s.made_width();
+  const std::int64_t M = s.tokens(), C = s.C, K = a.context_width(), W = s.own_qkv_width();
   const Value d_rows = r.value("d_context", {M, K}), d_context = heads_of(r, d_rows, "d_context_heads", K);
   const Value d_qkv = r.value("d_qkv", {h.tokens(), h.attention.qkv_width()}), d_qkv_rows = rows_of(r, d_qkv, "d_qkv_rows", a.qkv_width());
-  const Value d_made = made_of(r, d_qkv_rows, "d_qkv_made");
+  const Value d_made = own_qkv(r, d_qkv_rows, "d_qkv_made");
   linear_backward_to_heads(r, d_context, d_rows, d_out, v.context_rows, w + "wo", C, K);
   if (a.sinks) sinks_backward(r, d_context, v.context, v.lse, w + "sinks");
   attention_backward(r, d_qkv, d_context, v.qkv, v.context, v.lse);

@@ -7,7 +7,7 @@ namespace tessera {
 
 struct AttentionInside {
   Value whole;         ///< (M,C): all ranks' rows of what it reads
-  Value unnormed;      ///< (M, made_width): rows before QK-norm of the whole width, where there is one
+  Value unnormed;      ///< (M, own_qkv_width): rows before QK-norm of the whole width, where there is one
   Value qk_sums;       ///< (tp,M,2) fp32, the same
   Value raw;           ///< (B T, h D + g (D+Dv)) of this rank's h and g heads: rows before QK-norm, where there is one
   Value qk_rstd;       ///< (B T, h+g) fp32, the same

@@ -8,6 +8,7 @@
 
 #include "schedule/build/fp8_scales.hpp"
 #include "schedule/build/micro_batches.hpp"
+#include "schedule/build/room.hpp"
 #include "schedule/build/schedule_builder.hpp"
 #include "schedule/build/step_ends.hpp"
 #include "schedule/build/tower_sums.hpp"
@@ -42,6 +43,7 @@ Schedule ScheduleBuilder::build() {
   if (frame_.training() && frame_.deck.checkpoint.copies_state()) build_saving();
   if (frame_.request.text.capacity > 0) build_text();
   free_idle_requests();
+  leave_room(schedule_, frame_.request);
   return std::move(schedule_);
 }
 

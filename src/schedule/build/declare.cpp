@@ -35,7 +35,7 @@ void ScheduleBuilder::declare_all() {
   // A text may be longer than the samples that a model learns from.
   for (int rotation = 0; rotation < static_cast<int>(s.rotation.tables.size()); ++rotation)
     buffers_.input(name_of_rotation("rope", rotation), Category::inputs,
-                   4 * std::max(rows_of_rotations, frame_.request.text.capacity) * s.turned());
+                   4 * std::max(rows_of_rotations, frame_.request.text.capacity) * s.rotated_features());
   buffers_.declare("scalars", Category::scalars, frame_.local_tier, sizeof(kernels::StepScalars), Life::run);
   buffers_.input("inputs", Category::scalars, sizeof(kernels::StepInputs));
   if (s.loss_groups > 0) buffers_.input("group_losses", Category::scalars, 8 * kernels::group_sums * s.loss_groups);

@@ -34,17 +34,17 @@ Use tensor_sums(Emitter& out, int unit, UpdateOperand::Kind kind, Access access)
 void emit_all_reduce_of_sums(Emitter& out, int unit, UpdateOperand::Kind kind) {
   const UnitPlan& p = out.frame.plan(unit);
   const Unit& u = out.frame.unit_at(unit);
-  Axes apart = p.storage.optimizer_whole ? Axes{0} : p.owners.axes;
+  Axes summed_over = p.storage.optimizer_whole ? Axes{0} : p.owners.axes;
   for (const Slot& slot : u.slots)
-    if (slot.elements < out.frame.layout.table[index(slot.parameter)].shape.elements()) apart |= axes({Axis::tp});
-  if (out.frame.request.group(apart).size == 1) return;
+    if (slot.elements < out.frame.layout.table[index(slot.parameter)].shape.elements()) summed_over |= axes({Axis::tp});
+  if (out.frame.request.group(summed_over).size == 1) return;
   const std::string name = name_of_sums(out, unit, kind);
   const Use mine = tensor_sums(out, unit, kind, Access::add);
   const bool elsewhere = p.gradient.offloaded && out.frame.on_gpu();
   const Use sums = elsewhere ? out.buffers.first_of(name, Category::workspace, out.frame.local_tier, mine.bytes, Access::add) : mine;
   if (elsewhere) emit_copy(out, "upload", name, Buffers::host_side(name));
   out.emit({.name = "all-reduce sums of " + u.name,
-            .op = Collective{CollectiveKind::all_reduce, apart, sums.bytes / 8, 0, DType::i64},
+            .op = Collective{CollectiveKind::all_reduce, summed_over, sums.bytes / 8, 0, DType::i64},
             .lane = Lane::reduce,
             .uses = {sums}});
   if (elsewhere) emit_copy(out, "download", Buffers::host_side(name), name);

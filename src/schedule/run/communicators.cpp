@@ -5,11 +5,6 @@
 #include <algorithm>
 
 namespace tessera {
-namespace {
-/// Weights and gradients travel beside products, which need the other multiprocessors: 16 blocks fill the links of a node (NCCL's own
-/// choice is up to 32). Not measured here.
-constexpr int blocks_beside_products = 16;
-}  // namespace
 
 Communicator& Communicators::at(Lane lane, Axes axes) const {
   const auto& found = by_lane_[static_cast<std::size_t>(lane)][axes];
@@ -47,6 +42,7 @@ std::string Communicators::path() const {
 
 WantedCommunicators wanted_communicators(const Schedule& schedule) {
   WantedCommunicators wanted;
+  wanted.blocks = schedule.collective_blocks;
   for (const Section& section : schedule.sections)
     for (const Task& task : section.tasks)
       if (const auto* collective = std::get_if<Collective>(&task.op))
@@ -61,15 +57,17 @@ WantedCommunicators wanted_communicators(std::span<const Schedule* const> schedu
   for (const Schedule* schedule : schedules) {
     WantedCommunicators wanted = wanted_communicators(*schedule);
     all.groups.merge(wanted.groups), all.links.merge(wanted.links);
+    all.blocks = std::max(all.blocks, wanted.blocks);
   }
   return all;
 }
 
 Communicators make_communicators(const World& world, const Mesh& mesh, const WantedCommunicators& wanted, CommunicatorOptions options) {
   Communicators made;
+  made.set_blocks(wanted.blocks);
   for (const auto& [lane, axes] : wanted.groups) {
     options.lane = name_of(lane);
-    options.most_blocks = lane == Lane::gather || lane == Lane::reduce ? blocks_beside_products : 0;
+    options.most_blocks = travels_beside_products(lane) ? wanted.blocks : 0;
     made.set(lane, axes, make_communicator(world, group_of(mesh, axes, world.rank()), options));
   }
   options.most_blocks = 0;

@@ -20,16 +20,21 @@ class Communicators {
   std::vector<Communicator*> all() const;
   /// "nccl", or "none" for a rank alone.
   std::string path() const;
+  /// Blocks of a GPU that gathers and reductions may take, which products beside them leave.
+  int blocks() const { return blocks_; }
+  void set_blocks(int blocks) { blocks_ = blocks; }
 
  private:
   std::array<std::array<std::unique_ptr<Communicator>, axes_sets>, lane_count> by_lane_;
   std::map<std::pair<Lane, int>, std::unique_ptr<Communicator>> links_;  ///< by lane and peer
+  int blocks_ = 0;
 };
 
 /// What a schedule's collectives and transfers run on, in an order that all ranks of a group share.
 struct WantedCommunicators {
   std::set<std::pair<Lane, Axes>> groups;
   std::set<std::pair<Lane, int>> links;  ///< by peer: with the stage before first, so that no ring of stages waits
+  int blocks = 0;                        ///< of a GPU that gathers and reductions may take; 0: as NCCL likes
 };
 WantedCommunicators wanted_communicators(const Schedule& schedule);
 

@@ -44,7 +44,8 @@ struct Runner {
     for (std::size_t i = 0; i < r.task.uses.size(); ++i) access[i] = r.task.uses[i].access;
     const std::size_t last = pass.operands.size();
     pass.run(backend.schedule->segment_of(pass), r.at, {access.data(), last}, context({at<std::byte>(r, last), pass.workspace}),
-             backend.calls ? std::span<double>((*backend.calls)[static_cast<std::size_t>(op.pass)]) : std::span<double>{});
+             backend.calls ? std::span<double>((*backend.calls)[static_cast<std::size_t>(op.pass)]) : std::span<double>{},
+             {.calls = op.beside, .multiprocessors = backend.communicators ? backend.communicators->blocks() : 0});
   }
 
   void operator()(const Collective& op) const {

@@ -119,6 +119,7 @@ void StreamExecutor::run_graph(const Recorded& program) {
   const double begin = now_seconds();
   issued_ = done_ = start_ = {};
   streams_->clear_marks();
+  streams_->forget_calls();
   marks_ = 0;
   program.graph->launch((*streams_)[0]);
   record(0, program.whole);
@@ -134,6 +135,7 @@ void StreamExecutor::run_tasks(ProgramKind kind) {
 }
 
 void StreamExecutor::issue_all(ProgramKind kind) {
+  streams_->forget_calls();
   streams_->fork();
   for (const OrderedPhase& phase : table_.program(kind))
     for (std::int64_t repetition = 0; repetition < phase.repeat; ++repetition) issue(phase, repetition);
@@ -208,7 +210,9 @@ void StreamExecutor::call(const OrderedPhase& phase, int task, std::int64_t repe
   const std::int64_t micro = phase.micro_of(repetition).value_or(0);
   if (!info_of(lane).on_host) return table_.run(phase.section, task, micro);
   std::deque<HostCall>& calls = capturing_ ? capturing_->host_calls : host_calls_;
-  streams_->call(static_cast<std::size_t>(lane), call_on_host, &calls.emplace_back(this, phase.section, task, micro));
+  HostCall& made = calls.emplace_back(this, phase.section, task, micro);
+  made.call = {.function = call_on_host, .data = &made};
+  streams_->call(static_cast<std::size_t>(lane), made.call);
 }
 
 void StreamExecutor::call_on_host(void* host_call) noexcept {

@@ -15,6 +15,8 @@ class StreamExecutor final : public Executor {
  public:
   /// `streams` has one stream a lane, which the table's tasks work on.
   StreamExecutor(TaskTable table, std::unique_ptr<cuda::Streams> streams, GraphMode graphs, LaneWatch watch = {});
+  /// Waits for host code that is under way.
+  ~StreamExecutor() override { streams_.reset(); }
 
   /// Issues a program and waits until the device has done it.
   void run(ProgramKind kind) override;
@@ -30,6 +32,7 @@ class StreamExecutor final : public Executor {
     StreamExecutor* executor;
     int section, task;
     std::int64_t micro;
+    cuda::HostCall call = {};
   };
   /// What is known of a program beside its tasks.
   struct Recorded {

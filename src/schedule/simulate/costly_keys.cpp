@@ -13,10 +13,9 @@
 namespace tessera {
 namespace {
 
-constexpr double least_share = 0.02;                // of a step
-constexpr std::int64_t usual_bucket = 500'000'000;  // the default of zero.reduce_bucket_size and allgather_bucket_size
-constexpr std::int64_t usual_live = 1'000'000'000;  // of zero.max_live_parameters
-constexpr std::size_t most_micro_sizes = 4;         // that are tried
+constexpr double least_share = 0.02;         // of a step
+constexpr std::size_t most_micro_sizes = 4;  // that are tried
+const std::int64_t usual_bucket = ZeroKeys{}.reduce_bucket_size, usual_live = ZeroKeys{}.max_live_parameters;
 
 /// A key with another value.
 struct Candidate {
@@ -91,10 +90,11 @@ std::vector<Candidate> candidates(const Deck& deck, const Placement& placement, 
         elements("zero.max_live_parameters", z.max_live_parameters, live, fmt::format("{}", live), &ZeroKeys::max_live_parameters));
   const bool cut = deck.run.device != RunDevice::cuda;  // on GPUs buckets are as large as they can be
   if (cut && z.reduce_bucket_size < usual_bucket)
-    found.push_back(elements("zero.reduce_bucket_size", z.reduce_bucket_size, usual_bucket, "500000000", &ZeroKeys::reduce_bucket_size));
+    found.push_back(elements("zero.reduce_bucket_size", z.reduce_bucket_size, usual_bucket, fmt::format("{}", usual_bucket),
+                             &ZeroKeys::reduce_bucket_size));
   if (cut && (z.stage == 1 || z.stage == 2) && z.allgather_bucket_size < usual_bucket)
-    found.push_back(
-        elements("zero.allgather_bucket_size", z.allgather_bucket_size, usual_bucket, "500000000", &ZeroKeys::allgather_bucket_size));
+    found.push_back(elements("zero.allgather_bucket_size", z.allgather_bucket_size, usual_bucket, fmt::format("{}", usual_bucket),
+                             &ZeroKeys::allgather_bucket_size));
   if (z.overlap_comm == OverlapComm::no)
     found.push_back({"zero.overlap_comm = false", "zero.overlap_comm=auto", [](Deck& d) { d.zero.overlap_comm = OverlapComm::automatic; }});
   const int ranks = batch_group(placement.mesh, 0).size;

@@ -65,8 +65,9 @@ Figures figures_of(const Schedule& schedule, const MachineProfile& machine, cons
   for (const MachineKey& key : machine_keys()) {
     MachineProfile other = machine;
     if (!worsen(key, other)) continue;
-    const bool counts = key.name == "contention.compute" ? shares_compute(schedule, seconds, machine, placement)
-                                                         : task_seconds(schedule, other, placement) != seconds;
+    const bool between_tasks = key.value == MachineValue::share && key.section() == "contention";
+    const bool counts =
+        between_tasks ? shares_compute(schedule, seconds, machine, placement) : task_seconds(schedule, other, placement) != seconds;
     if (!counts) continue;
     figures.used.push_back(key.name);
     if (std::ranges::any_of(machine.assumed, [&](const std::string& pattern) { return matches_glob(pattern, key.name); }))

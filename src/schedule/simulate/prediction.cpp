@@ -52,12 +52,18 @@ Prediction predict(const BuildRequest& request, const Schedule& schedule, const 
 
 Prediction predict(const BuildRequest& request, const Schedule& schedule, const MemoryPlan& memory, const TaskSeconds& seconds,
                    const MachineProfile& machine, const Placement& placement, bool timeline) {
-  Prediction p{
-      .step = simulate(schedule, order(schedule, memory, schedule.program(ProgramKind::train)), seconds,
-                       {.lanes_side_by_side = placement.lanes_side_by_side, .timeline = timeline, .contention = machine.contention}),
-      .tokens = request.deck.batch.global * request.deck.batch.sequence_length,
-      .ranks = placement.ranks(),
-      .nodes = static_cast<int>(ceil_div(placement.ranks(), placement.ranks_per_node))};
+  const Contention contention = contention_of(schedule, machine, placement);
+  Prediction p{.step = simulate(schedule, order(schedule, memory, schedule.program(ProgramKind::train)), seconds,
+                                {.lanes_side_by_side = placement.lanes_side_by_side,
+                                 .timeline = timeline,
+                                 .contention = machine.contention,
+                                 .parts = &contention}),
+               .tokens = request.deck.batch.global * request.deck.batch.sequence_length,
+               .ranks = placement.ranks(),
+               .nodes = static_cast<int>(ceil_div(placement.ranks(), placement.ranks_per_node)),
+               .collective_blocks = schedule.collective_blocks};
+  for (const Program::Phase& phase : schedule.program(ProgramKind::train).phases)
+    p.room_seconds += static_cast<double>(phase.repeat) * contention.room[static_cast<std::size_t>(phase.section)];
   set_rates(p, request.deck, machine);
   // Of one stage alone there is no such bound: it has a part of the model's FLOPs.
   TESSERA_REQUIRE(request.stage.count > 1 || p.mfu_causal <= 1, "a step of {} s would take {} of the machine's peak", p.step.seconds,
@@ -103,6 +109,12 @@ std::string print_prediction(const Prediction& p, std::size_t most_critical) {
                                                  100 * s.share(s.exposed[l])));
   }
   if (p.bubble_seconds > 0) row("bubble", p.bubble_seconds, "waits for other stages of the pipeline");
+  if (s.contended + p.room_seconds > 0)
+    row("contention", s.contended + p.room_seconds,
+        fmt::format("of compute: {} lost to collectives beside it{}", time_text(s.contended),
+                    p.room_seconds > 0 ? fmt::format(", {} because products beside them leave {} multiprocessors",
+                                                     time_text(p.room_seconds), p.collective_blocks)
+                                       : ""));
   const double waited = std::accumulate(s.waited.begin(), s.waited.end(), 0.0);
   if (waited > 0) row("exposed", waited, "compute waits for: " + waits_text(s));
   text += "\n  the tasks that set its length";
@@ -138,6 +150,8 @@ Json prediction_json(const Prediction& p, std::size_t most_critical) {
               {"lanes", std::move(lane_rows)},
               {"exposed_seconds", std::move(waited)},
               {"critical", std::move(critical)}};
+  if (s.contended + p.room_seconds > 0)
+    row["contention"] = {{"lost_seconds", s.contended}, {"room_seconds", p.room_seconds}, {"collective_blocks", p.collective_blocks}};
   if (p.bubble_seconds > 0) row["bubble_seconds"] = p.bubble_seconds;
   return row;
 }

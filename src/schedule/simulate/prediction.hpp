@@ -18,6 +18,8 @@ struct Prediction {
   std::int64_t tokens = 0;            ///< of a step
   int ranks = 1, nodes = 1;
   double bubble_seconds = 0;  ///< of the step: what this stage waits for others of a pipeline
+  double room_seconds = 0;    ///< of the step: by which products are longer that leave multiprocessors to collectives
+  int collective_blocks = 0;  ///< so many
 };
 
 /// The first rank's step, since all ranks run the same. Throws Error(usage) where the profile does not know what the plan does.

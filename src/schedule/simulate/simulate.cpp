@@ -89,12 +89,6 @@ class Spans {
     if (begin < end) parts.emplace_back(begin, end);
     return parts;
   }
-  double overlap(double begin, double end) const {
-    double seconds = 0;
-    for (auto it = first_after(begin); it != spans_.end() && it->first < end; ++it)
-      seconds += std::min(end, it->second) - std::max(begin, it->first);
-    return seconds;
-  }
   void add(double begin, double end) {
     for (const auto& [from, to] : missing(begin, end)) spans_[from] = to;
   }
@@ -121,6 +115,27 @@ class Spans {
     return it;
   }
   Map spans_;  ///< begin and end, apart from each other
+};
+
+/// Compute's work in order, and the share of its rate that each piece loses beside a collective.
+class ComputeStretches {
+ public:
+  void add(double begin, double end, double loss) {
+    if (end > begin) stretches_.push_back({begin, end, loss});
+  }
+  /// What compute loses to a collective in [begin, end).
+  double lost(double begin, double end) const {
+    double seconds = 0;
+    auto it = std::ranges::upper_bound(stretches_, begin, {}, &Stretch::end);
+    for (; it != stretches_.end() && it->begin < end; ++it) seconds += it->loss * (std::min(end, it->end) - std::max(begin, it->begin));
+    return seconds;
+  }
+
+ private:
+  struct Stretch {
+    double begin, end, loss;
+  };
+  std::vector<Stretch> stretches_;
 };
 
 class Player {
@@ -173,7 +188,7 @@ class Player {
       for (std::size_t other = 0; options_.lanes_side_by_side && other < lane_count; ++other)
         if (waits[t][other] && start[other] + *waits[t][other] > 0) after(now, other, start[other] + *waits[t][other] - 1);
       const bool shared = options_.lanes_side_by_side && wait_kind(tasks[t]) == WaitKind::disk;
-      now.end = shared ? disk_.end_of(now.begin, seconds_[s][t]) : end_of(now.begin, seconds_[s][t], tasks[t]);
+      now.end = shared ? disk_.end_of(now.begin, seconds_[s][t]) : end_of(now.begin, seconds_[s][t], tasks[t], parts_of(s, t));
       totals_.busy[lane] += shared ? seconds_[s][t] : now.end - now.begin;
       if (tasks[t].lane == Lane::compute) close_gap({now.begin, now.before_lane, now.before});
       note(now, tasks[t], queue, phase.micro_of(number));
@@ -182,20 +197,28 @@ class Player {
 
   /// Kernels of collectives take a share of a GPU. Where a collective stands behind the compute in the list that it slows down, the next
   /// task of compute makes up for it.
-  double end_of(double begin, double seconds, const Task& task) {
+  double end_of(double begin, double seconds, const Task& task, std::span<const LossPart> parts) {
     const double plain = begin + seconds;
-    if (options_.contention <= 0 || !options_.lanes_side_by_side || seconds <= 0) return plain;
+    if ((options_.contention <= 0 && !options_.parts) || !options_.lanes_side_by_side || seconds <= 0) return plain;
     if (task.lane == Lane::compute) {
-      const double end = collectives_.end_of(begin, seconds + std::exchange(owed_, 0), options_.contention);
-      compute_.add(begin, end);
+      double end = begin + std::exchange(owed_, 0);
+      for (const LossPart& part : parts) {
+        const double from = end;
+        end = collectives_.end_of(from, seconds * part.share, part.loss);
+        compute_.add(from, end, part.loss);
+      }
       totals_.contended += end - plain;
       return end;
     }
     if (info_of(task.lane).collective) {
-      for (const auto& [from, to] : collectives_.missing(begin, plain)) owed_ += options_.contention * compute_.overlap(from, to);
+      for (const auto& [from, to] : collectives_.missing(begin, plain)) owed_ += compute_.lost(from, to);
       collectives_.add(begin, plain);
     }
     return plain;
+  }
+  std::span<const LossPart> parts_of(std::size_t section, std::size_t task) const {
+    if (!options_.parts || options_.parts->losses[section][task].empty()) return {&plain_, 1};
+    return options_.parts->losses[section][task];
   }
 
   void note(const Played& now, const Task& task, std::size_t queue, const std::optional<std::int64_t>& micro) {
@@ -274,7 +297,9 @@ class Player {
   std::array<std::vector<Played>, lane_count> lanes_;  ///< by queue: where lanes are not side by side, all are on the first
   Totals totals_, skipped_;
   DiskTime disk_;
-  Spans collectives_, compute_;
+  Spans collectives_;
+  ComputeStretches compute_;
+  LossPart plain_{.share = 1, .loss = options_.contention};
   double owed_ = 0;  ///< work of compute that collectives kept it from
   double ends_ = 0, compute_end_ = 0;
   std::int64_t counts_for_ = 1, left_out_ = 0;

@@ -3,6 +3,7 @@
 #pragma once
 #include "schedule/plan/order.hpp"
 #include "schedule/run/timeline.hpp"
+#include "schedule/simulate/task_seconds.hpp"
 
 namespace tessera {
 
@@ -17,9 +18,10 @@ inline constexpr std::size_t wait_kind_count = std::size(wait_kinds);
 WaitKind wait_kind(const Task& task);
 
 struct SimulationOptions {
-  bool lanes_side_by_side = true;  ///< else one thread runs all tasks in the order of the list
-  bool timeline = false;           ///< every task's begin and end is kept
-  double contention = 0;           ///< share of its rate that compute loses while a collective runs beside it
+  bool lanes_side_by_side = true;     ///< else one thread runs all tasks in the order of the list
+  bool timeline = false;              ///< every task's begin and end is kept
+  double contention = 0;              ///< share of its rate that compute loses while a collective runs beside it
+  const Contention* parts = nullptr;  ///< of tasks whose parts lose different shares
   /// Of a section that repeats more often, so many repetitions are played, and one in their middle counts for the others.
   std::int64_t most_repetitions = 256;
 };

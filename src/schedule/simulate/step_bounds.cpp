@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "schedule/build/micro_batches.hpp"
+#include "schedule/build/room.hpp"
 #include "schedule/plan/limits.hpp"
 
 namespace tessera {
@@ -183,7 +184,8 @@ SearchBounds::SearchBounds(const std::vector<SearchPoint>& points, const Machine
 SearchBounds::OfLayout SearchBounds::look_at_layout(const Deck& deck) const {
   BuildRequest request = request_for(deck, placement_.mesh, 0, Purpose::training);
   request.evaluation_micro_batches = 0;
-  const Schedule schedule = build_schedule(request);
+  Schedule schedule = build_schedule(request);
+  leave_no_room(schedule);  // other points may have faster collectives, and other products beside them
   const TaskSeconds seconds = task_seconds(schedule, machine_, placement_);
   OfLayout found{.steps = accumulation_steps(deck, batch_ranks(placement_.mesh)), .kernels = kernel_tier(deck)};
   for (const Buffer& buffer : schedule.buffers)
@@ -210,7 +212,8 @@ SearchBounds::OfActivation SearchBounds::look_at_activation(Deck deck) const {
   deck.zero.prefetch_bucket_size = deck.zero.max_reuse_distance = 0;
   BuildRequest request = request_for(deck, placement_.mesh, 0, Purpose::training);
   request.evaluation_micro_batches = 0;
-  const Schedule schedule = build_schedule(request);
+  Schedule schedule = build_schedule(request);
+  leave_no_room(schedule);  // other points may have faster collectives, and other products beside them
   const TaskSeconds seconds = task_seconds(schedule, machine_, placement_);
   const auto live = live_activations(schedule);
   const std::size_t here = index(kernel_tier(deck));

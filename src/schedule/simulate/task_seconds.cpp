@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.hpp"
+#include "schedule/build/room.hpp"
 #include "schedule/plan/memory_passes.hpp"
 
 namespace tessera {
@@ -40,13 +41,41 @@ class Estimator {
     return machine_.task_overhead + (touches_disk() ? disk() : std::visit(*this, task.op));
   }
 
-  double operator()(const RunPass& op) { return passes_[static_cast<std::size_t>(op.pass)] + cleared_tables(op); }
+  double operator()(const RunPass& op) { return passes_[static_cast<std::size_t>(op.pass)] + cleared_tables(op) + room_of(op); }
+  /// Seconds by which the pass is longer because its products leave multiprocessors to collectives.
+  double room_of(const RunPass& op) const {
+    double seconds = 0;
+    for (std::size_t c = 0; c < op.beside; ++c)
+      if (const Call& call = call_at(op, c); std::holds_alternative<ProductWork>(call.work))
+        seconds += product_seconds(call) * (room() - 1);
+    return seconds;
+  }
+  /// Its calls as parts, those beside each other with the same loss as one. None where the profile does not tell products from others.
+  std::vector<LossPart> losses_of(const RunPass& op) const {
+    std::vector<LossPart> parts;
+    if (schedule_.shape.backend != kernels::Backend::cuda || machine_.sharing.second_wave <= 0) return parts;
+    double all = 0;
+    for (std::size_t c = 0; c < schedule_.passes[static_cast<std::size_t>(op.pass)].calls.size(); ++c) {
+      const Call& call = call_at(op, c);
+      const bool is_product = std::holds_alternative<ProductWork>(call.work), leaves = is_product && c < op.beside;
+      // The profile's share of others is that of most blocks: fewer take fewer multiprocessors and less bandwidth.
+      const double others = machine_.contention * schedule_.collective_blocks / most_collective_blocks,
+                   products = leaves ? 0 : machine_.sharing.second_wave, loss = is_product ? products : others,
+                   seconds = seconds_of(call) + (leaves ? product_seconds(call) * (room() - 1) : 0);
+      if (parts.empty() || parts.back().loss != loss) parts.push_back({.share = 0, .loss = loss});
+      parts.back().share += seconds, all += seconds;
+    }
+    for (LossPart& part : parts) part.share /= all;
+    return parts;
+  }
   double operator()(const Collective& op) {
     auto [group, fresh] = groups_.try_emplace(op.axes);
     if (fresh) group->second = group_of(placement_.mesh, op.axes, 0);
     if (group->second.size == 1) return 0;
     const double bytes = task_->bytes_moved > 0 ? task_->bytes_moved : 2.0 * static_cast<double>(task_->uses.front().bytes);
-    return collective_seconds(op.kind, bytes, group->second, placement_.ranks_per_node, machine_, op.by);
+    const double by_links = collective_seconds(op.kind, bytes, group->second, placement_.ranks_per_node, machine_, op.by);
+    const bool by_blocks = schedule_.collective_blocks > 0 && machine_.sharing.block > 0 && travels_beside_products(task_->lane);
+    return by_blocks ? std::max(by_links, bytes / (schedule_.collective_blocks * machine_.sharing.block)) : by_links;
   }
   /// As a piece that two ranks gather. Where they stand is that of the first rank and its neighbour along the pipeline.
   double operator()(const Transfer& op) {
@@ -131,7 +160,20 @@ class Estimator {
     if (const auto* memory = std::get_if<MemoryWork>(&call.work)) return kernel_seconds(call.kernel(), memory->bytes);
     const auto* product = std::get_if<ProductWork>(&call.work);
     const double quantised = product && product->quantised_bytes > 0 ? kernel_seconds("stream", product->quantised_bytes) : 0;
-    return quantised + std::max(machine_.least_call, throttled_ * call.flops * seconds_per_flop(call.work));
+    return quantised + product_seconds(call);
+  }
+  /// Of a product or of attention.
+  double product_seconds(const Call& call) const {
+    return std::max(machine_.least_call, throttled_ * call.flops * seconds_per_flop(call.work));
+  }
+  const Call& call_at(const RunPass& op, std::size_t c) const {
+    const SegmentPass& pass = schedule_.passes[static_cast<std::size_t>(op.pass)];
+    return call_of(schedule_.segment_of(pass), pass.calls[c]);
+  }
+  /// How much longer a product takes that leaves room.
+  double room() const {
+    const auto all = static_cast<double>(machine_.sharing.multiprocessors);
+    return all > 0 ? all / std::max(all - schedule_.collective_blocks, all / 2) : 1;
   }
 
   double seconds_per_flop(const Work& work) const {
@@ -226,6 +268,20 @@ double collective_seconds(CollectiveKind kind, double bytes, const Group& group,
     seconds = std::max(seconds, entering * groups / machine.network.bandwidth);
   }
   return latency + seconds;
+}
+
+Contention contention_of(const Schedule& schedule, const MachineProfile& machine, const Placement& placement) {
+  const Estimator estimator(schedule, machine, placement);
+  Contention found;
+  for (const Section& section : schedule.sections) {
+    auto& losses = found.losses.emplace_back();
+    double& room = found.room.emplace_back();
+    for (const Task& task : section.tasks) {
+      losses.emplace_back();
+      if (const auto* run = std::get_if<RunPass>(&task.op)) losses.back() = estimator.losses_of(*run), room += estimator.room_of(*run);
+    }
+  }
+  return found;
 }
 
 std::vector<std::vector<double>> task_seconds(const Schedule& schedule, const MachineProfile& machine, const Placement& placement) {

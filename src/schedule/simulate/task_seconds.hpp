@@ -10,6 +10,18 @@ namespace tessera {
 /// time. Throws Error(usage) that names the missing section where the profile does not say how fast something goes that a task does.
 std::vector<std::vector<double>> task_seconds(const Schedule& schedule, const MachineProfile& machine, const Placement& placement);
 
+/// A part of a task, in order: its share of the task's seconds, and the share of its rate that it loses while a collective runs beside it.
+struct LossPart {
+  double share = 1, loss = 0;
+};
+/// What a schedule's compute loses to collectives beside it.
+struct Contention {
+  std::vector<std::vector<std::vector<LossPart>>> losses;  ///< by section and task; of no parts: contention.compute of the profile
+  std::vector<double> room;                                ///< by section: seconds by which products are longer that leave room
+};
+/// Products that leave room (RunPass::beside) lose nothing more beside a collective, other products contention.second_wave.
+Contention contention_of(const Schedule& schedule, const MachineProfile& machine, const Placement& placement);
+
 /// Of a collective by which each rank takes in `bytes`. Inside a node bytes go at the node's rate, between nodes through all adapters of a
 /// node at once, whichever takes longer; gathers and scattered sums pass a ring of ranks, whole sums a tree.
 double collective_seconds(CollectiveKind kind, double bytes, const Group& group, int ranks_per_node, const MachineProfile& machine,

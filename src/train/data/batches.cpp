@@ -24,6 +24,27 @@ void require_rows(const io::TokenFile& file, std::int64_t vocab) {
        of_model ? ", so that a model of run.init gets rows for new tokens, or remove that token from the texts" : "");
 }
 
+/// What a run cannot take for preferences.
+void require_preferences(const io::TokenFile& file, io::TokenSet wanted) {
+  if (file.set() == wanted) return;
+  const auto named = [](io::TokenSet set) {
+    return set == io::TokenSet::pairs ? "preference pairs" : set == io::TokenSet::labels ? "completions with labels" : "texts";
+  };
+  fail(ExitCode::data, "{} holds {}, but the objective of this run takes {}. Make a file of them: tessera tokenize --preferences.",
+       file.path(), named(file.set()), named(wanted));
+}
+
+/// Learnt as texts, rejected and undesirable completions would be learnt like the others.
+void refuse_preferences(const io::TokenFile& file) {
+  if (file.set() == io::TokenSet::documents) return;
+  const bool pairs = file.set() == io::TokenSet::pairs;
+  fail(ExitCode::data,
+       "{} holds {} (its kind is \"{}\"), which this run would learn as texts, {} ones too. Tokenize the {} completions alone, each as a "
+       "\"prompt\" and a \"completion\", without --preferences.",
+       file.path(), pairs ? "preference pairs" : "completions with labels", io::name_of(file.set()), pairs ? "rejected" : "undesirable",
+       pairs ? "chosen" : "desirable");
+}
+
 std::int64_t places_of(std::span<const Range> positions) {
   std::int64_t places = 0;
   for (const Range& part : positions) places += part.size();
@@ -40,13 +61,23 @@ void put_starts(std::span<const std::int32_t> starts, std::span<const Range> pos
 
 }  // namespace
 
-SampleFile::SampleFile(const std::string& path, std::int64_t sequence_length, std::int64_t vocab, const DataKeys& data, std::int64_t seed)
+SampleFile::SampleFile(const std::string& path, std::int64_t sequence_length, std::int64_t vocab, const DataKeys& data, std::int64_t seed,
+                       const PreferenceUse& use)
     : file_(path, data.bin_ids), T_(sequence_length), vocab_(vocab) {
   if (file_.declared_vocab() > vocab) require_rows(file_, vocab);
+  const bool preferences = use.set != io::TokenSet::documents;
+  preferences ? require_preferences(file_, use.set) : refuse_preferences(file_);
+  TESSERA_REQUIRE(!preferences || (data.document_mask && data.too_long != TooLong::split), "{}: preferences are masked and never split",
+                  path);
   if (data.document_mask) documents_.emplace(file_);
-  if (data.packing == Packing::documents)
-    packed_.emplace(*documents_, file_.tokens(), path,
-                    PackingOptions{.places = T_, .too_long = data.too_long, .seed = static_cast<std::uint64_t>(seed)});
+  if (use.set == io::TokenSet::pairs) margins_ = file_.read_margins();
+  if (use.set == io::TokenSet::labels) labels_ = file_.read_labels();
+  if (data.packing == Packing::documents || preferences)
+    packed_.emplace(*documents_, file_,
+                    PackingOptions{.places = T_,
+                                   .too_long = data.too_long,
+                                   .seed = static_cast<std::uint64_t>(seed),
+                                   .one_a_row = preferences && data.packing != Packing::documents});
   samples_ = packed_ ? packed_->rows() : (file_.tokens() - 1) / T_;
   if (samples_ < 1)
     fail(ExitCode::data, "{} has {} tokens, fewer than one sample of batch.sequence_length + 1 = {}. Use more text or a shorter sequence.",
@@ -56,7 +87,7 @@ SampleFile::SampleFile(const std::string& path, std::int64_t sequence_length, st
 
 void SampleFile::check(const World* world) {
   check_tokens(file_, vocab_, world);
-  if (world && documents_) world->require_same("documents of " + file_.path(), documents_->hash());
+  if (world && documents_) world->require_same("documents of " + file_.path(), documents_hash());
   if (packed_ && (!world || world->rank() == 0)) info("{}: {}", file_.path(), packed_->describe());
 }
 
@@ -67,17 +98,47 @@ io::CheckpointData SampleFile::record() const {
           .tokens = facts.tokens,
           .token_bytes = facts.token_bytes,
           .bytes = file_.bytes(),
-          .documents = documents_ ? documents_->hash().hex() : ""};
+          .documents = documents_ ? documents_hash().hex() : ""};
+}
+
+Hash128 SampleFile::documents_hash() const {
+  if (margins_.empty() && labels_.empty()) return documents_->hash();
+  const Hash128 begins = documents_->hash();
+  Hasher hasher;
+  hasher.update(&begins, sizeof begins);
+  hasher.update(margins_.data(), margins_.size() * sizeof(float)), hasher.update(labels_.data(), labels_.size());
+  return hasher.digest();
 }
 
 bool SampleFile::holds_the_same(const SampleFile& other) const {
   const io::TokenFacts &a = *file_.facts(), &b = *other.file_.facts();
-  return a.tokens == b.tokens && a.token_bytes == b.token_bytes && a.content == b.content && a.counted == b.counted;
+  return a.tokens == b.tokens && a.token_bytes == b.token_bytes && a.content == b.content && a.counted == b.counted &&
+         labels_ == other.labels_ && margins_ == other.margins_;
+}
+
+void SampleFile::read_preferences(std::int64_t sample, std::span<const float> weights, std::span<std::int32_t> sequences,
+                                  const PreferenceInputs& to) const {
+  std::size_t at = 0;
+  std::int64_t number = to.first;
+  for (const PackedDocument& piece : packed_->row(sample)) {
+    const std::size_t end = at + static_cast<std::size_t>(piece.places);
+    std::int64_t counted = 0;
+    for (; at < end; ++at)
+      if (weights[at] != 0) sequences[at] = static_cast<std::int32_t>(number), ++counted;
+    if (counted == 0)
+      fail(ExitCode::data, "{}: no target of document {} counts in the loss, so its completion has no probability. Tokenize again.", path(),
+           piece.document);
+    if (!to.counts.empty()) to.counts[static_cast<std::size_t>(number)] = static_cast<std::int32_t>(counted);
+    const auto n = static_cast<std::size_t>(number++), d = static_cast<std::size_t>(piece.document);
+    if (!to.labels.empty()) to.labels[n] = labels_.empty() ? 0 : labels_[d];
+    if (!to.margins.empty() && n % 2 == 0) to.margins[n / 2] = margins_.empty() ? 0 : margins_[d / 2];
+  }
 }
 
 std::int64_t SampleFile::read_packed(std::int64_t sample, std::span<const Range> positions, const MicroBatch& to, std::int64_t row) {
   std::vector<std::int32_t> inputs(static_cast<std::size_t>(T_), 0), targets(inputs.size(), 0), starts(inputs.size());
   std::vector<float> weights(inputs.size(), 0);
+  std::vector<std::int32_t> sequences(inputs.size(), -1);
   std::size_t at = 0;
   for (const PackedDocument& piece : packed_->row(sample)) {
     const auto places = static_cast<std::size_t>(piece.places);
@@ -94,12 +155,15 @@ std::int64_t SampleFile::read_packed(std::int64_t sample, std::span<const Range>
   // A scale of fp8 is of the largest number among all rows. Padding has none that the documents have not: it is their first token, alone.
   std::fill(inputs.begin() + static_cast<std::ptrdiff_t>(at), inputs.end(), inputs.front());
   std::iota(starts.begin() + static_cast<std::ptrdiff_t>(at), starts.end(), static_cast<std::int32_t>(at));
+  if (file_.set() != io::TokenSet::documents) read_preferences(sample, weights, sequences, to.preferences);
+  const std::span<std::int32_t> numbered = to.preferences.sequences;
   put_starts(starts, positions, to, row);
   std::int64_t place = row * places_of(positions);
   for (const Range& part : positions) {
     if (!to.tokens.empty()) std::copy(inputs.begin() + part.begin, inputs.begin() + part.end, to.tokens.begin() + place);
     if (!to.targets.empty()) std::copy(targets.begin() + part.begin, targets.begin() + part.end, to.targets.begin() + place);
     if (!to.weights.empty()) std::copy(weights.begin() + part.begin, weights.begin() + part.end, to.weights.begin() + place);
+    if (!numbered.empty()) std::copy(sequences.begin() + part.begin, sequences.begin() + part.end, numbered.begin() + place);
     for (std::int64_t i = 0; !to.padding.empty() && i < part.size(); ++i)
       to.padding[static_cast<std::size_t>(place + i)] = part.begin + i >= static_cast<std::int64_t>(at) ? 1 : 0;
     place += part.size();

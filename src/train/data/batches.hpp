@@ -13,6 +13,23 @@
 
 namespace tessera {
 
+/// Of preferences: a sequence is a prompt with a completion, and those of a micro-batch are numbered from 0, row by row. Of pairs, 2k is
+/// the chosen sequence of pair k and 2k + 1 the rejected one. A row of T places has at most T / 2 of them.
+struct PreferenceInputs {
+  std::span<std::int32_t> sequences{};  ///< of targets: the number of the sequence that each counts in, or -1
+  std::span<std::int32_t> counts{};     ///< of each sequence: its targets that count, on whatever rank; 0 after the last
+  std::span<double> reference_logps{};  ///< of each sequence, of its completion by the reference; 0 after the last
+  std::span<float> margins{};           ///< of each pair; 0 where the file has none
+  std::span<std::uint8_t> labels{};     ///< of each sequence: 1 where it is desirable
+  std::int64_t first = 0;               ///< number of the first sequence of the row that is read
+};
+
+/// What a run makes of its files.
+struct PreferenceUse {
+  io::TokenSet set = io::TokenSet::documents;  ///< what each of them must hold; of `documents` nothing below counts
+  std::string reference = {};                  ///< file of ReferenceLogps; "": none
+};
+
 /// What the host writes of a micro-batch (Engine); those that nobody asks for are empty.
 struct MicroBatch {
   std::span<std::int32_t> tokens, targets;    ///< this rank's positions of B sequences each
@@ -21,6 +38,7 @@ struct MicroBatch {
   std::span<float> weights{};                 ///< of targets: what the loss of each counts for
   std::span<std::int32_t> groups{};           ///< this rank's positions: the file of data.train that each token is of
   std::span<std::int32_t> padding{};          ///< this rank's positions: 1 where a token is padding
+  PreferenceInputs preferences{};
 };
 
 /// A sequence that is read: a sample, or one of the equal parts that follow each other in it (deck/ramp.hpp).
@@ -34,13 +52,15 @@ constexpr Sequence sequence_at(std::int64_t first, std::int64_t number, std::int
 }
 
 /// One token file seen as samples of T inputs, whose targets are the same tokens one further on: sample k begins at token k*T, or with
-/// data.packing = "documents" is a row of PackedRows, and padding that counts in no loss: the row's first token, each a document of its
-/// own.
+/// data.packing = "documents" or of preferences is a row of PackedRows, and padding that counts in no loss: the row's first token, each a
+/// document of its own.
 class SampleFile {
  public:
   /// Throws Error(data) when the file holds not one sample, declares a vocabulary larger than `vocab`, does not say where its documents
   /// begin and `data` masks them, or holds one that is too long for a sample and refused.
-  SampleFile(const std::string& path, std::int64_t sequence_length, std::int64_t vocab, const DataKeys& data = {}, std::int64_t seed = 1);
+  /// A file of preferences where `use` wants another kind, or texts, is Error(data) too.
+  SampleFile(const std::string& path, std::int64_t sequence_length, std::int64_t vocab, const DataKeys& data = {}, std::int64_t seed = 1,
+             const PreferenceUse& use = {});
   std::int64_t samples() const { return samples_; }
   std::int64_t tokens() const { return file_.tokens(); }
   /// Throws Error(data) where a token is outside the vocabulary or not what was written, or where ranks see other documents; see
@@ -59,16 +79,26 @@ class SampleFile {
   /// documents are masked, a target that is a token of another one has no weight. With data.packing = "documents" samples have one part.
   /// Returns how many tokens of padding the whole sequence ends in.
   std::int64_t read(const Sequence& sequence, std::span<const Range> positions, const MicroBatch& to, std::int64_t row);
+  /// Sequences of preferences in a sample.
+  std::int64_t sequences(std::int64_t sample) const { return static_cast<std::int64_t>(packed_->row(sample).size()); }
+  /// All pairs of the file have a margin.
+  bool margins() const { return !margins_.empty(); }
   /// Tokens of the longest document of a sequence, where documents are masked; else of the sequence.
   std::int64_t longest(const Sequence& sequence) const;
 
  private:
+  /// Of where documents begin, and of what the file says of them.
+  Hash128 documents_hash() const;
+  void read_preferences(std::int64_t sample, std::span<const float> weights, std::span<std::int32_t> sequences,
+                        const PreferenceInputs& to) const;
   std::int64_t read_packed(std::int64_t sample, std::span<const Range> positions, const MicroBatch& to, std::int64_t row);
 
   io::TokenFile file_;
   std::int64_t T_, vocab_, samples_;
   std::optional<Documents> documents_;  ///< where they are masked
   std::optional<PackedRows> packed_;    ///< where samples are made of whole ones
+  std::vector<float> margins_;          ///< of pairs
+  std::vector<std::uint8_t> labels_;    ///< of documents
   std::vector<std::int32_t> scratch_;
 };
 

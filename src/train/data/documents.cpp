@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-Documents::Documents(const io::TokenFile& file) : begins_(file.read_documents()) {
+Documents::Documents(const io::TokenFile& file) : begins_(file.read_documents()), tokens_(file.tokens()) {
   if (begins_.empty())
     fail(ExitCode::data,
          "{} does not store where its documents begin, which data.document_mask needs: it has no dataset 'documents'. Make the file with "
@@ -14,6 +14,9 @@ Documents::Documents(const io::TokenFile& file) : begins_(file.read_documents())
          file.path());
   const auto fallen = std::ranges::adjacent_find(begins_, std::greater{});
   if (begins_.front() == 0 && fallen == begins_.end() && begins_.back() < file.tokens()) {
+    if (const auto empty = std::ranges::adjacent_find(begins_); file.set() != io::TokenSet::documents && empty != begins_.end())
+      fail(ExitCode::data, "{}: document {} is empty, but each of its documents must hold a prompt and a completion. Tokenize again.",
+           file.path(), empty - begins_.begin());
     begins_.erase(std::unique(begins_.begin(), begins_.end()), begins_.end());  // of empty ones nothing is left
     return;
   }

@@ -11,10 +11,12 @@ namespace tessera {
 
 class Documents {
  public:
-  /// Reads their offsets: 8 bytes each. Throws Error(data) where the file has none (.bin), or where they are no offsets of its tokens.
+  /// Reads their offsets: 8 bytes each. Empty ones are left out, but of preferences, where each has its place, they are Error(data). Throws
+  /// Error(data) where the file has none (.bin), or where they are no offsets of its tokens.
   explicit Documents(const io::TokenFile& file);
 
   std::int64_t count() const { return static_cast<std::int64_t>(begins_.size()); }
+  std::int64_t end_of(std::int64_t document) const { return document + 1 < count() ? begin_of(document + 1) : tokens_; }
   /// The token that it begins with.
   std::int64_t begin_of(std::int64_t document) const { return begins_[static_cast<std::size_t>(document)]; }
   /// Of tokens [begin, begin + starts.size()), a sequence: where in it the document of each begins, 0 for what began before it.
@@ -29,6 +31,7 @@ class Documents {
   /// The first document that begins at `token` or later.
   std::vector<std::int64_t>::const_iterator first_from(std::int64_t token) const;
   std::vector<std::int64_t> begins_;  ///< tokens, rising
+  std::int64_t tokens_;               ///< of the file
 };
 
 /// Over sequences of so many places each that have these starts, the sum of the squares of their documents' lengths: pairs of tokens of one

@@ -70,7 +70,7 @@ std::string describe(const FileShare& file) {
   return file.samples > 0 ? fmt::format("{}, {} sequences", share, file.samples) : share;
 }
 
-TrainingData::TrainingData(const Deck& deck)
+TrainingData::TrainingData(const Deck& deck, const PreferenceUse& use)
     : seed_(static_cast<std::uint64_t>(deck.run.seed)),
       shares_(shares_of_files(deck)),
       most_epochs_(deck.data.epochs),
@@ -78,10 +78,29 @@ TrainingData::TrainingData(const Deck& deck)
       interleave_(interleave_of(deck.data)) {
   most_epochs_.resize(deck.data.train.size(), 0);
   for (const std::string& path : deck.data.train) {
-    files_.emplace_back(path, deck.batch.sequence_length, deck.model.vocab, deck.data, deck.run.seed);
+    files_.emplace_back(path, deck.batch.sequence_length, deck.model.vocab, deck.data, deck.run.seed, use);
     for (const SampleFile& earlier : files_) require_same_tokenizer(earlier, files_.back());
   }
   require_epochs();
+  require_margins();
+}
+
+void TrainingData::require_margins() const {
+  for (const SampleFile& file : files_)
+    if (file.margins() != files_.front().margins())
+      fail(ExitCode::data,
+           "the pairs of {} have {}margins, and those of {} have {}. Tokenize one of them again, without margins by --ignore "
+           "margin,score_chosen,score_rejected.",
+           files_.front().path(), files_.front().margins() ? "" : "no ", file.path(), file.margins() ? "some" : "none");
+}
+
+std::int64_t TrainingData::sequences(std::int64_t first, std::int64_t count) const {
+  std::int64_t sum = 0;
+  for (std::int64_t sample = first; sample < first + count; ++sample) {
+    const Found at = find(sample);
+    sum += files_[at.file].sequences(at.sequence.sample);
+  }
+  return sum;
 }
 
 double TrainingData::epochs(std::size_t file) const {

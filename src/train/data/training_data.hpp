@@ -34,7 +34,8 @@ class TrainingData {
  public:
   /// Opens all files. Throws Error(data) where one cannot be used (SampleFile), where two are of different tokenizers, or where the run
   /// would pass over one more often than data.epochs allows.
-  explicit TrainingData(const Deck& deck);
+  /// `use`: of all files; some pairs with margins and others without are Error(data) too.
+  explicit TrainingData(const Deck& deck, const PreferenceUse& use = {});
   /// See SampleFile::check; Error(data) also where two files hold the same tokens. Then rank 0 says how much of each file the run takes.
   /// Collective over `world`; null: this process alone.
   void check(const World* world);
@@ -45,6 +46,8 @@ class TrainingData {
   bool masked() const;
   /// A sequence, of a sample of the run, into row `row`, and which file it is of; see SampleFile::read.
   std::int64_t read(const Sequence& of_run, std::span<const Range> positions, const MicroBatch& to, std::int64_t row);
+  /// Sequences of preferences in the samples [first, first + count) of the run: those of a step do not depend on the ranks.
+  std::int64_t sequences(std::int64_t first, std::int64_t count) const;
   /// See SampleFile::longest.
   std::int64_t longest(const Sequence& of_run) const;
   /// Samples of each file among the first `cursor` of the run.
@@ -65,6 +68,7 @@ class TrainingData {
   double epochs(std::size_t file) const;
   void require_epochs() const;
   void require_different_files() const;
+  void require_margins() const;
 
   std::uint64_t seed_;
   std::vector<FileShare> shares_;

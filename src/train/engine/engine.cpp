@@ -187,21 +187,21 @@ void Engine::fill_rope_table(int rotation) const {
   }
   // Of a text it has as many rows as there may be tokens.
   std::vector<Range> rows = rotated_positions(s, plan_.request.group(axes({Axis::cp})).rank);
-  if (rows.size() == 1) rows[0].end = rows[0].begin + static_cast<std::int64_t>(table.size()) / s.turned();
+  if (rows.size() == 1) rows[0].end = rows[0].begin + static_cast<std::int64_t>(table.size()) / s.rotated_features();
   float* at = table.data();
   if (text.capacity > 0 && (scaling.method == kernels::RopeMethod::dynamic || scaling.method == kernels::RopeMethod::longrope)) {
-    // A prompt is turned as a whole, and each token after it as the last one of the text up to it.
+    // A prompt is rotated as a whole, and each token after it as the last one of the text up to it.
     scaling.sequence = text.prompt;
-    kernels::rope_table(at, 0, text.prompt, s.turned(), of.theta, scaling);
+    kernels::rope_table(at, 0, text.prompt, s.rotated_features(), of.theta, scaling);
     for (std::int64_t position = text.prompt; position < rows[0].end; ++position) {
       scaling.sequence = position + 1;
-      kernels::rope_table(at + position * s.turned(), position, 1, s.turned(), of.theta, scaling);
+      kernels::rope_table(at + position * s.rotated_features(), position, 1, s.rotated_features(), of.theta, scaling);
     }
     return;
   }
   for (const Range& part : rows) {
-    kernels::rope_table(at, part.begin, part.size(), s.turned(), of.theta, scaling);
-    at += part.size() * s.turned();
+    kernels::rope_table(at, part.begin, part.size(), s.rotated_features(), of.theta, scaling);
+    at += part.size() * s.rotated_features();
   }
 }
 

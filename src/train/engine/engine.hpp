@@ -1,5 +1,5 @@
-// One rank's model: its plan, memory, state and executor. It runs steps. It opens no files (callers pass readers), writes no log and does
-// not choose the order of data.
+// One rank's model: its plan, memory, state and executor. It runs steps. It knows nothing of files (callers pass what
+// was saved), writes no log and does not choose the order of data.
 #pragma once
 #include <memory>
 #include <mutex>
@@ -98,9 +98,9 @@ class Engine {
   void initialise_weights();
   void set_weights(const std::function<void(const Parameter&, std::int64_t, std::span<float>)>& value);
   /// Reads this rank's part of a checkpoint; call publish() next. Not collective, so ranks can agree on one rank's error.
-  void read_state(const io::CheckpointReader& reader) {
-    state_.load(reader);
-    evaluations_ = EvaluationRecord::of(reader.meta().values);
+  void read_state(const io::SavedState& from) {
+    state_.load(from);
+    evaluations_ = EvaluationRecord::of(from.meta().values);
   }
   /// The same for weights from another source, at the start of a run.
   void read_weights(const WeightSource& source) const { state_.read(source); }
@@ -131,7 +131,7 @@ class Engine {
   const EvaluationRecord& evaluations() const { return evaluations_; }
   /// Whether this rank restarts the state that a checkpoint holds for each rank alone (ModelState). A pending update may exist; reading
   /// replaces it.
-  bool leaves_own(const io::CheckpointReader& reader) const { return state_.leaves_own(reader); }
+  bool leaves_own(const io::SavedState& from) const { return state_.leaves_own(from); }
   /// The state that a save writes. Call settle() first.
   const ModelState& state() const;
 

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "io/checkpoint/checkpoint.hpp"
+#include "io/checkpoint/saved_state.hpp"
 
 namespace tessera {
 

@@ -30,9 +30,9 @@ std::optional<int> ModelState::find_own(const Held& held, const io::CheckpointLa
   return static_cast<int>(found - layout.units.begin());
 }
 
-bool ModelState::leaves_own(const io::CheckpointReader& reader) const {
+bool ModelState::leaves_own(const io::SavedState& from) const {
   return std::ranges::any_of(plan_.schedule.state, [&](const Held& held) {
-    return held.own && std::ranges::count(reader.layout().groups, held.group) > 0 && !find_own(held, reader.layout());
+    return held.own && std::ranges::count(from.layout().groups, held.group) > 0 && !find_own(held, from.layout());
   });
 }
 

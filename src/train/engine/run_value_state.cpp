@@ -73,9 +73,9 @@ std::vector<io::CheckpointValue> RunValueState::saved() const {
   return values;
 }
 
-void RunValueState::load(const io::CheckpointReader& reader) const {
+void RunValueState::load(const io::SavedState& from) const {
   begin();
-  const io::CheckpointMeta& meta = reader.meta();
+  const io::CheckpointMeta& meta = from.meta();
   set(meta.values);
   std::vector<std::string> anew;
   for (const RunValue& value : plan_.schedule.values) {
@@ -93,9 +93,9 @@ void RunValueState::load(const io::CheckpointReader& reader) const {
         !EvaluationRecord::names(saved.name))
       left.push_back(saved.name);
   if (plan_.request.rank == 0 && !left.empty())
-    info("{} has values that this deck's run does not keep; they are dropped: {}", reader.folder(), names_of(left));
+    info("{} has values that this deck's run does not keep; they are dropped: {}", from.name(), names_of(left));
   if (plan_.request.rank == 0 && !anew.empty())
-    info("{} lacks these values of the run, which start from their initial values: {}", reader.folder(), names_of(anew));
+    info("{} lacks these values of the run, which start from their initial values: {}", from.name(), names_of(anew));
 }
 
 }  // namespace tessera

@@ -3,7 +3,7 @@
 #include <span>
 #include <vector>
 
-#include "io/checkpoint/checkpoint.hpp"
+#include "io/checkpoint/saved_state.hpp"
 #include "train/engine/memory.hpp"
 
 namespace tessera {
@@ -18,7 +18,7 @@ class RunValueState {
   /// Those of these names; others stay.
   void set(const std::vector<io::CheckpointValue>& values) const;
   /// A checkpoint's. What it lacks begins anew, and what this run has none of is left: rank 0 says both.
-  void load(const io::CheckpointReader& reader) const;
+  void load(const io::SavedState& from) const;
 
  private:
   std::byte* address(const RunValue& value) const;

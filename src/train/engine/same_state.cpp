@@ -24,8 +24,8 @@ std::map<std::string, std::vector<std::string_view>> states_by_tensor(const Opti
 }
 
 /// Where groups of a deck name optimizers, a checkpoint has zeros where a tensor's own optimizer keeps nothing.
-void require_same_groups(const Deck& deck, const std::vector<Parameter>& table, const io::CheckpointReader& reader) {
-  const Deck there = parse_stored_deck(reader.meta().deck, reader.folder() + "/checkpoint.h5:deck").deck;
+void require_same_groups(const Deck& deck, const std::vector<Parameter>& table, const io::SavedState& from) {
+  const Deck there = parse_stored_deck(from.meta().deck, from.name() + ":deck").deck;
   if (deck.optimizer.groups == there.optimizer.groups) return;
   const auto mine = states_by_tensor(deck.optimizer, table), saved = states_by_tensor(there.optimizer, table);
   for (const auto& [tensor, states] : mine)
@@ -33,8 +33,8 @@ void require_same_groups(const Deck& deck, const std::vector<Parameter>& table, 
       fail(ExitCode::checkpoint,
            "{}: {} was updated by an optimizer that keeps {}, but this deck's keeps {}. Set the optimizer.groups that saved it (`tessera "
            "inspect` shows its deck). Or start a run from its weights: `tessera consolidate {} FOLDER`, and run.init = \"FOLDER\".",
-           reader.folder(), tensor, found == saved.end() ? "nothing" : fmt::format("{}", fmt::join(found->second, ", ")),
-           fmt::join(states, ", "), reader.folder());
+           from.name(), tensor, found == saved.end() ? "nothing" : fmt::format("{}", fmt::join(found->second, ", ")),
+           fmt::join(states, ", "), from.name());
 }
 
 bool is_own(std::string_view group) { return group == sign_error_group || group == mean_sign_error_group; }
@@ -46,45 +46,43 @@ bool is_of_tower(std::string_view group) {
 bool has_prefix_of_tower(std::string_view tensor) { return is_of_tower(tensor.substr(0, tensor.find('.'))); }
 
 /// What one optimizer keeps means nothing to another.
-void require_same_optimizer(const OptimizerKeys& keys, const io::CheckpointReader& reader) {
+void require_same_optimizer(const OptimizerKeys& keys, const io::SavedState& from) {
   const std::vector<std::string_view> groups = state_groups(keys);
-  std::vector<std::string> there = reader.layout().groups;
+  std::vector<std::string> there = from.layout().groups;
   std::erase_if(there, [](const std::string& group) { return is_own(group) || is_of_tower(group); });
-  if (has_weights_alone(reader) || std::ranges::equal(there, groups)) return;
+  if (has_weights_alone(from) || std::ranges::equal(there, groups)) return;
   fail(ExitCode::checkpoint,
        "{} holds the state of another optimizer: {}; optimizer.type = \"{}\" keeps {}. Set the optimizer that saved it (`tessera inspect` "
        "shows its deck). Or start a run from its weights: `tessera consolidate {} FOLDER`, and run.init = \"FOLDER\".",
-       reader.folder(), fmt::join(there, ", "), keys.type, fmt::join(groups, ", "), reader.folder());
+       from.name(), fmt::join(there, ", "), keys.type, fmt::join(groups, ", "), from.name());
 }
 
 }  // namespace
 
-bool has_weights_alone(const io::CheckpointReader& reader) {
-  return reader.layout().groups == std::vector<std::string>{std::string(master_group)};
-}
+bool has_weights_alone(const io::SavedState& from) { return from.layout().groups == std::vector<std::string>{std::string(master_group)}; }
 
-void require_same_model(const std::vector<Parameter>& table, const io::CheckpointReader& reader) {
+void require_same_model(const std::vector<Parameter>& table, const io::SavedState& from) {
   for (const Parameter& p : table) {
     if (!p.tower.empty()) continue;
-    const io::CheckpointTensor* found = reader.find(p.name);
-    if (!found && p.adapter && has_weights_alone(reader)) continue;
+    const io::CheckpointTensor* found = from.find(p.name);
+    if (!found && p.adapter && has_weights_alone(from)) continue;
     if (!found)
-      fail(ExitCode::checkpoint, "{} holds another model: it has no tensor {} ({}). Check the deck's [model].", reader.folder(), p.name,
+      fail(ExitCode::checkpoint, "{} holds another model: it has no tensor {} ({}). Check the deck's [model].", from.name(), p.name,
            p.shape.str());
     if (!(found->shape == p.shape))
       fail(ExitCode::checkpoint, "{} holds another model: tensor {} is {} there and {} in this deck. Check the deck's [model].",
-           reader.folder(), p.name, found->shape.str(), p.shape.str());
+           from.name(), p.name, found->shape.str(), p.shape.str());
   }
-  if (reader.layout().tensors.size() != table.size())
-    for (const auto& t : reader.layout().tensors)
+  if (from.layout().tensors.size() != table.size())
+    for (const auto& t : from.layout().tensors)
       if (!has_prefix_of_tower(t.name) && std::none_of(table.begin(), table.end(), [&](const Parameter& p) { return p.name == t.name; }))
         fail(ExitCode::checkpoint, "{} holds another model: its tensor {} ({}) is not in this deck's model. Check the deck's [model].",
-             reader.folder(), t.name, t.shape.str());
+             from.name(), t.name, t.shape.str());
 }
 
-void require_same_state(const Deck& deck, const std::vector<Parameter>& table, const io::CheckpointReader& reader) {
-  require_same_optimizer(deck.optimizer, reader);
-  if (!has_weights_alone(reader)) require_same_groups(deck, table, reader);
+void require_same_state(const Deck& deck, const std::vector<Parameter>& table, const io::SavedState& from) {
+  require_same_optimizer(deck.optimizer, from);
+  if (!has_weights_alone(from)) require_same_groups(deck, table, from);
 }
 
 }  // namespace tessera

@@ -4,7 +4,7 @@
 #include <map>
 #include <span>
 
-#include "io/checkpoint/checkpoint.hpp"
+#include "io/checkpoint/saved_state.hpp"
 #include "model/table/layout.hpp"
 
 namespace tessera {

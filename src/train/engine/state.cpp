@@ -33,19 +33,19 @@ void draw_uniform(std::span<float> out, double deviation, std::uint64_t seed, st
   }
 }
 
-[[noreturn]] void fail_of_value(const io::CheckpointReader& reader, const std::string& what) {
+[[noreturn]] void fail_of_value(const io::SavedState& from, const std::string& what) {
   fail(ExitCode::numerics,
        "{}: {}: the checkpoint was saved after a fault, or was altered. Start from an older one: run.resume=PATH. `tessera verify` of the "
        "run's folder shows which ones are whole.",
-       reader.folder(), what);
+       from.name(), what);
 }
 
 /// The unit of the checkpoint with the same boxes at the same places and nothing else, or -1: then whole ranges can be read at once.
-int same_unit(const Layout& layout, const Unit& mine, const std::string& group, const io::CheckpointReader& reader) {
-  const io::CheckpointLayout& saved = reader.layout();
+int same_unit(const Layout& layout, const Unit& mine, const std::string& group, const io::SavedState& from) {
+  const io::CheckpointLayout& saved = from.layout();
   int unit = -1;
   for (const Slot& slot : mine.slots) {
-    const io::CheckpointTensor* tensor = reader.find(group, layout.table[static_cast<std::size_t>(slot.parameter)].name);
+    const io::CheckpointTensor* tensor = from.find(group, layout.table[static_cast<std::size_t>(slot.parameter)].name);
     if (!tensor) return -1;
     const std::vector<io::CheckpointPiece>& pieces = tensor->pieces;
     const auto found =
@@ -177,21 +177,21 @@ void ModelState::read(const WeightSource& source) const {
   wait_for_device(plan_.schedule.shape.backend);  // lanes do not wait for the stream that drew
 }
 
-void ModelState::load(const io::CheckpointReader& reader) const {
-  require_same_model(plan_.layout().table, reader);
-  if (!plan_.request.training()) return load_weights(reader);
-  require_same_state(plan_.request.deck, plan_.layout().table, reader);
-  values_.load(reader);
+void ModelState::load(const io::SavedState& from) const {
+  require_same_model(plan_.layout().table, from);
+  if (!plan_.request.training()) return load_weights(from);
+  require_same_state(plan_.request.deck, plan_.layout().table, from);
+  values_.load(from);
   for (const Held& held : plan_.schedule.state) {
     leave_if_stopped();
-    if (has_weights_alone(reader) && !is_of_weights(held))
+    if (has_weights_alone(from) && !is_of_weights(held))
       clear(held);
     else
-      load_held(held, reader);
+      load_held(held, from);
   }
 }
 
-void ModelState::load_lines(const Held& held, const io::CheckpointReader& reader) const {
+void ModelState::load_lines(const Held& held, const io::SavedState& from) const {
   clear(held);
   wait_for_device(plan_.schedule.shape.backend);
   const Unit& unit = unit_of(held);
@@ -200,47 +200,46 @@ void ModelState::load_lines(const Held& held, const io::CheckpointReader& reader
   for (std::size_t s = 0; s < unit.slots.size(); ++s) {
     const std::int64_t first = rows ? before[s].rows : before[s].columns;
     const std::string& name = plan_.layout().table[static_cast<std::size_t>(unit.slots[s].parameter)].name;
-    const io::CheckpointTensor* tensor = reader.find(held.group, name);
+    const io::CheckpointTensor* tensor = from.find(held.group, name);
     if (!tensor) continue;  // what it did not train begins with nothing
     write(held, first, (rows ? before[s + 1].rows : before[s + 1].columns) - first, [&](std::int64_t at, std::span<float> out) {
-      reader.read(held.group, *tensor, at - first, out);
+      from.read(held.group, *tensor, at - first, out);
       if (const std::int64_t bad = io::first_not_finite(out); bad >= 0)
-        fail_of_value(reader, fmt::format("{} of {}, element {}, is {}", held.group, name, at - first + bad,
-                                          io::text_not_finite(out[static_cast<std::size_t>(bad)])));
+        fail_of_value(from, fmt::format("{} of {}, element {}, is {}", held.group, name, at - first + bad,
+                                        io::text_not_finite(out[static_cast<std::size_t>(bad)])));
     });
   }
 }
 
-void ModelState::load_own(const Held& held, const io::CheckpointReader& reader) const {
-  const std::optional<int> unit = find_own(held, reader.layout());
+void ModelState::load_own(const Held& held, const io::SavedState& from) const {
+  const std::optional<int> unit = find_own(held, from.layout());
   if (!unit) return clear(held);
   const std::int64_t first = plan_.request.group(unit_of(held).owners).rank * held.elements.size();
   write(held, 0, held.elements.size(), [&](std::int64_t at, std::span<float> out) {
-    reader.read_unit(held.group, *unit, first + at, out);
+    from.read_unit(held.group, *unit, first + at, out);
     if (const std::int64_t bad = io::first_not_finite(out); bad >= 0)
-      fail_of_value(reader,
-                    io::describe_not_finite(reader.layout(), held.group, *unit, first + at + bad, out[static_cast<std::size_t>(bad)]));
+      fail_of_value(from, io::describe_not_finite(from.layout(), held.group, *unit, first + at + bad, out[static_cast<std::size_t>(bad)]));
   });
 }
 
-void ModelState::load_held(const Held& held, const io::CheckpointReader& reader) const {
-  if (held.own) return load_own(held, reader);
-  if (held.of != kernels::Extent::element) return load_lines(held, reader);
+void ModelState::load_held(const Held& held, const io::SavedState& from) const {
+  if (held.own) return load_own(held, from);
+  if (held.of != kernels::Extent::element) return load_lines(held, from);
   // A tower that the checkpoint does not have begins with its weights.
   const std::string& tower = unit_of(held).tower;
-  const bool begins = !tower.empty() && std::ranges::find(reader.layout().groups, held.group) == reader.layout().groups.end();
+  const bool begins = !tower.empty() && std::ranges::find(from.layout().groups, held.group) == from.layout().groups.end();
   const std::string group = begins ? std::string(master_group) : held.group;
-  const int saved = begins ? -1 : same_unit(plan_.layout(), unit_of(held), group, reader);
+  const int saved = begins ? -1 : same_unit(plan_.layout(), unit_of(held), group, from);
   if (saved >= 0)
     return write(held, held.elements.begin, held.elements.size(), [&](std::int64_t at, std::span<float> out) {
-      reader.read_unit(held.group, saved, at, out);
+      from.read_unit(held.group, saved, at, out);
       if (const std::int64_t bad = io::first_not_finite(out); bad >= 0)
-        fail_of_value(reader, io::describe_not_finite(reader.layout(), held.group, saved, at + bad, out[static_cast<std::size_t>(bad)]));
+        fail_of_value(from, io::describe_not_finite(from.layout(), held.group, saved, at + bad, out[static_cast<std::size_t>(bad)]));
     });
   clear(held);
   wait_for_device(plan_.schedule.shape.backend);
   for (const Piece& piece : pieces_in(unit_of(held), held.elements.begin, held.elements.end)) {
-    const io::CheckpointTensor* tensor = reader.find(group, begins ? of_model(parameter_of(piece)).name : parameter_of(piece).name);
+    const io::CheckpointTensor* tensor = from.find(group, begins ? of_model(parameter_of(piece)).name : parameter_of(piece).name);
     if (!tensor) {
       if (is_of_weights(held)) draw(held, piece);
       continue;  // what it did not train begins with no moments
@@ -248,16 +247,16 @@ void ModelState::load_held(const Held& held, const io::CheckpointReader& reader)
     write(held, piece.unit_offset, piece.elements, [&](std::int64_t at, std::span<float> out) {
       const Box& box = slot_of(held, piece).box;
       const std::int64_t first = piece.slot_offset + (at - piece.unit_offset);
-      reader.read_box(group, *tensor, box, out, first);
+      from.read_box(group, *tensor, box, out, first);
       if (const std::int64_t bad = io::first_not_finite(out); bad >= 0)
         fail_of_value(
-            reader, fmt::format("{} of {}, element {} of the tensor, is {}", group, tensor->name,
-                                element_around(box, first + bad, tensor->shape), io::text_not_finite(out[static_cast<std::size_t>(bad)])));
+            from, fmt::format("{} of {}, element {} of the tensor, is {}", group, tensor->name,
+                              element_around(box, first + bad, tensor->shape), io::text_not_finite(out[static_cast<std::size_t>(bad)])));
     });
   }
 }
 
-void ModelState::load_weights(const io::CheckpointReader& reader) const {
+void ModelState::load_weights(const io::SavedState& from) const {
   // By blocks: read, rounded on the host, then copied to where the kernels are.
   const ModelShape& shape = plan_.schedule.shape;
   std::vector<float> staging(static_cast<std::size_t>(io::hash_block));
@@ -267,10 +266,10 @@ void ModelState::load_weights(const io::CheckpointReader& reader) const {
     const DType type = unit.type(shape.dtype);
     const auto bytes_of = [&](std::int64_t n) { return n * static_cast<std::int64_t>(size_of(type)); };
     for (const Slot& slot : unit.slots) {
-      const io::CheckpointTensor& tensor = *reader.find(plan_.layout().table[static_cast<std::size_t>(slot.parameter)].name);
+      const io::CheckpointTensor& tensor = *from.find(plan_.layout().table[static_cast<std::size_t>(slot.parameter)].name);
       for (std::int64_t begin = 0; begin < slot.elements; begin += io::hash_block) {
         const std::int64_t n = std::min(io::hash_block, slot.elements - begin);
-        reader.read_box(std::string(master_group), tensor, slot.box, {staging.data(), static_cast<std::size_t>(n)}, begin);
+        from.read_box(std::string(master_group), tensor, slot.box, {staging.data(), static_cast<std::size_t>(n)}, begin);
         kernels::cast({}, rounded.data(), type, staging.data(), DType::f32, n);
         memory_.copy(memory_.address(buffer, bytes_of(slot.offset + begin)), rounded.data(), bytes_of(n));
       }
@@ -280,16 +279,16 @@ void ModelState::load_weights(const io::CheckpointReader& reader) const {
 
 SavedLayout ModelState::saved() const {
   const BuildRequest& request = plan_.request;
-  const Group apart = request.others();
+  const Group holders = request.others();
   std::vector<Layout> layouts;
   std::vector<Holding> holdings;
   bool constants = false;
-  for (const int rank : apart.world) layouts.push_back(layout_for(request.deck, request.mesh, rank));
-  for (int h = 0; h < apart.size; ++h) {
+  for (const int rank : holders.world) layouts.push_back(layout_for(request.deck, request.mesh, rank));
+  for (int h = 0; h < holders.size; ++h) {
     const Layout& layout = layouts[static_cast<std::size_t>(h)];
     Holding holding{&layout, {}};
     for (const Unit& unit : layout.units) {
-      holding.shards.push_back(group_of(request.mesh, unit.owners, apart.world[static_cast<std::size_t>(h)]).world);
+      holding.shards.push_back(group_of(request.mesh, unit.owners, holders.world[static_cast<std::size_t>(h)]).world);
       if (!unit.frozen) continue;
       for (int& shard : holding.shards.back()) shard = constant_shard(shard, request.mesh.ranks());
       constants = true;
@@ -319,7 +318,7 @@ SavedLayout ModelState::saved() const {
     if (!held.own) continue;
     saved.checkpoint.units.push_back(own_unit(held, saved.checkpoint));
     const int number = static_cast<int>(saved.checkpoint.units.size()) - 1;
-    saved.lines[static_cast<std::size_t>(apart.rank)][{held.unit, saved.checkpoint.units.back().groups.front()}] = number;
+    saved.lines[static_cast<std::size_t>(holders.rank)][{held.unit, saved.checkpoint.units.back().groups.front()}] = number;
   }
   return saved;
 }

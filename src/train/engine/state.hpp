@@ -3,7 +3,7 @@
 #include <functional>
 #include <span>
 
-#include "io/checkpoint/checkpoint.hpp"
+#include "io/checkpoint/saved_state.hpp"
 #include "optimizer/state.hpp"
 #include "train/engine/memory.hpp"
 #include "train/engine/run_value_state.hpp"
@@ -33,9 +33,9 @@ class ModelState {
   void read(const WeightSource& source) const;
   /// This rank's part of a checkpoint: weights and moments (zeros where it has weights alone), or where there is no training the compute
   /// copies alone. Throws Error(checkpoint) that names the first tensor that differs in name or shape.
-  void load(const io::CheckpointReader& reader) const;
+  void load(const io::SavedState& from) const;
   /// Whether the checkpoint has what ranks keep of their own (Held::own), of another number of ranks: it begins at zero.
-  bool leaves_own(const io::CheckpointReader& reader) const;
+  bool leaves_own(const io::SavedState& from) const;
 
   const RunValueState& values() const { return values_; }
 
@@ -67,14 +67,14 @@ class ModelState {
   std::vector<io::ShardSlice> slices_of(const std::vector<Held>& all) const;
   /// This rank's part of what is held, as a save reads it.
   io::ShardSource source_of(const Held& held, const Range& mine) const;
-  void load_held(const Held& held, const io::CheckpointReader& reader) const;
-  void load_lines(const Held& held, const io::CheckpointReader& reader) const;
-  void load_own(const Held& held, const io::CheckpointReader& reader) const;
+  void load_held(const Held& held, const io::SavedState& from) const;
+  void load_lines(const Held& held, const io::SavedState& from) const;
+  void load_own(const Held& held, const io::SavedState& from) const;
   /// A unit of no tensors, in which each rank has a slice.
   io::CheckpointUnit own_unit(const Held& held, const io::CheckpointLayout& layout) const;
   /// The number of that unit in a checkpoint of as many ranks.
   std::optional<int> find_own(const Held& held, const io::CheckpointLayout& layout) const;
-  void load_weights(const io::CheckpointReader& reader) const;
+  void load_weights(const io::SavedState& from) const;
   /// All ranks keep the same boxes: one holding.
   SavedLayout saved() const;
 

@@ -449,6 +449,7 @@ def make_scratch():
     files = {"input.txt": text, "corpus.txt": text, "b.txt": text[:2000]}
     for name, make in (("docs.jsonl", lambda t: '{"text": "%s"}'), ("a.jsonl", lambda t: '{"text": "%s"}'), ("pairs.jsonl", lambda t: '{"prompt": "%s", "completion": " yes"}'),
                        ("chat.jsonl", lambda t: '{"messages": [{"role": "user", "content": "%s"}, {"role": "assistant", "content": "a word"}]}'),
+                       ("preferences.jsonl", lambda t: '{"prompt": "%s", "chosen": " yes", "rejected": " no"}'),
                        ("questions.jsonl", lambda t: '{"context": "%s", "choices": [" a", " the"], "answer": 0}')):
         files[name] = "".join(make(0) % line[:60] + "\n" for line in text.split("\n")[:12])
     for name, content in files.items():

@@ -146,8 +146,8 @@ def check_index():
     def listed(page):
         return {os.path.normpath(os.path.join(os.path.dirname(page), target.partition("#")[0])) for _, target in pages.links(page)}
     index = listed("docs/README.md")
-    # Pages that list the pages of a folder: docs/design is listed by architecture.
-    for folder in [page for page in index if page.endswith("/README.md") or page == "docs/architecture.md"]:
+    # Pages that list the pages of a folder.
+    for folder in [page for page in index if page.endswith("/README.md")]:
         index |= listed(folder)
     for page in pages.paths():
         if page.startswith("docs/") and page != "docs/README.md" and page not in index:

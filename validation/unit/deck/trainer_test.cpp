@@ -172,18 +172,69 @@ Json sample(const ForeignKey& key) {
   }
 }
 
-TEST(Trainer, EveryNameOfTransformersIsInTheTable) {
+// Of DPOConfig, KTOConfig, ORPOConfig, CPOConfig, RewardConfig and SFTConfig in TRL 1.16, without those of transformers.
+constexpr std::string_view names_of_trl[] = {"activation_offloading",
+                                             "alpha",
+                                             "assistant_only_loss",
+                                             "beta",
+                                             "center_rewards_coefficient",
+                                             "chat_template_path",
+                                             "completion_only_loss",
+                                             "cpo_alpha",
+                                             "dataset_kwargs",
+                                             "dataset_num_proc",
+                                             "dataset_text_field",
+                                             "desirable_weight",
+                                             "disable_dropout",
+                                             "discopop_tau",
+                                             "eos_token",
+                                             "eval_packing",
+                                             "f_alpha_divergence_coef",
+                                             "f_divergence_type",
+                                             "generate_during_eval",
+                                             "is_encoder_decoder",
+                                             "label_smoothing",
+                                             "ld_alpha",
+                                             "loss_type",
+                                             "loss_weights",
+                                             "max_completion_length",
+                                             "max_length",
+                                             "model_init_kwargs",
+                                             "packing",
+                                             "packing_strategy",
+                                             "pad_to_multiple_of",
+                                             "pad_token",
+                                             "padding_free",
+                                             "padding_value",
+                                             "precompute_ref_batch_size",
+                                             "precompute_ref_log_probs",
+                                             "ref_model_mixup_alpha",
+                                             "ref_model_sync_steps",
+                                             "router_aux_loss_coef",
+                                             "shuffle_dataset",
+                                             "simpo_gamma",
+                                             "sync_ref_model",
+                                             "truncation_mode",
+                                             "trust_remote_code",
+                                             "undesirable_weight",
+                                             "use_weighting"};
+
+TEST(Trainer, EveryNameOfTransformersAndTrlIsInTheTable) {
   for (const std::string_view name : names_of_transformers)
     EXPECT_TRUE(trainer_table().find(name) || trainer_table().is_section(name)) << name;
+  for (const std::string_view name : names_of_trl) EXPECT_TRUE(trainer_table().find(name)) << name;
 }
 
 // Nothing is silent: a name becomes a line, a remark, or a fault; null is a remark, and what is no name a fault at any depth.
 TEST(Trainer, NoNameIsSilent) {
   for (const ForeignKey& key : trainer_table().rows) {
+    const auto at_the_key = [&](const Fault& f) { return f.key == key.name && f.line > 0; };
     const ImportedDeck absent = import_of(nested(key.name, nullptr));
-    EXPECT_NE(absent.text.find(key.name), std::string::npos) << key.name << "\n" << faults_of({{}, absent.faults, {}});
+    EXPECT_TRUE(absent.text.find(key.name) != std::string::npos || std::ranges::any_of(absent.faults, at_the_key))
+        << key.name << "\n"
+        << faults_of({{}, absent.faults, {}});
     const ImportedDeck given = import_of(nested(key.name, sample(key)));
-    const bool said = std::ranges::any_of(given.faults, [&](const Fault& f) { return f.key == key.name && f.line > 0; });
+    const bool said = std::ranges::any_of(given.faults, at_the_key);
     if (key.outcome == ForeignOutcome::refused) {
       EXPECT_TRUE(said) << key.name;
       if (key.off.empty()) continue;
@@ -298,6 +349,83 @@ TEST(Trainer, ValuesBecomeTheDecks) {
            {{{"deepspeed", {{"zero_optimization", {{"stage", 2}}}}}}, "zero.stage", "2"},
        })
     EXPECT_EQ(value_text(*find_key(c.key), deck_of(c.arguments.is_null() ? Json::object() : c.arguments)), c.value) << c.arguments;
+}
+
+// TRL's configurations of losses of pairs, which one file does not tell apart by a name.
+TEST(Trl, LossesOfPairsBecomeObjectives) {
+  struct Case {
+    Json arguments;
+    std::string key, value;
+  };
+  const Json dpo = {{"loss_type", Json::array({"sigmoid"})}}, adapted = {{"loss_type", "sigmoid"}, {"use_peft", true}};
+  const auto with = [](Json base, const Json& more) {
+    base.update(more);
+    return base;
+  };
+  const Json sum = {{"loss_type", Json::array({"sigmoid", "apo_zero", "sft"})}, {"loss_weights", Json::array({0.8, 0.2, 1})}};
+  for (const Case& c : std::vector<Case>{
+           {dpo, "preference.objective", "\"dpo\""},
+           {dpo, "preference.beta", "0.1"},
+           {dpo, "preference.reference", "\"copy\""},
+           {dpo, "data.document_mask", "true"},
+           {dpo, "batch.sequence_length", "2048"},
+           {dpo, "optimizer.learning_rate", "1e-06"},
+           {dpo, "precision.compute", "\"bf16\""},
+           {dpo, "run.log_every", "10"},
+           {dpo, "activation.recompute", "\"full\""},
+           {with(dpo, {{"bf16", false}, {"logging_steps", 3}, {"learning_rate", 2e-6}}), "precision.compute", "\"fp32\""},
+           {with(dpo, {{"fp16", true}}), "precision.compute", "\"fp16\""},
+           {with(dpo, {{"max_length", 512}}), "batch.sequence_length", "1024"},
+           {with(dpo, {{"max_length", nullptr}}), "batch.sequence_length", "4096"},
+           {with(dpo, {{"beta", 0.3}, {"label_smoothing", 0.1}}), "preference.beta", "0.3"},
+           {with(dpo, {{"beta", 0.3}, {"label_smoothing", 0.1}}), "preference.label_smoothing", "0.1"},
+           {{{"loss_type", "ipo"}, {"label_smoothing", 0.1}}, "preference.label_smoothing", "0.0"},
+           {sum, "preference.objective", "[\"dpo\", \"apo_zero\", \"sft\"]"},
+           {sum, "preference.weights", "[0.8, 0.2, 1.0]"},
+           {adapted, "preference.reference", "\"adapter\""},
+           {adapted, "lora.dropout", "0.0"},
+           {with(adapted, {{"lora_dropout", 0.1}}), "lora.dropout", "0.0"},
+           {with(adapted, {{"disable_dropout", false}}), "lora.dropout", "0.05"},
+           {with(adapted, {{"lora_modules_to_save", "lm_head"}}), "preference.reference", "\"copy\""},
+           {{{"loss_type", "sigmoid"}, {"cpo_alpha", 0.5}}, "preference.objective", "\"cpo\""},
+           {{{"loss_type", "sigmoid"}, {"cpo_alpha", 0.5}}, "preference.alpha", "0.5"},
+           {{{"loss_type", "sigmoid"}, {"cpo_alpha", 0.5}}, "preference.reference", "\"none\""},
+           {{{"cpo_alpha", 0.5}}, "preference.objective", "\"cpo\""},
+           {{{"loss_type", "simpo"}, {"cpo_alpha", 0}, {"simpo_gamma", 1.2}}, "preference.objective", "\"simpo\""},
+           {{{"loss_type", "simpo"}, {"cpo_alpha", 0}, {"simpo_gamma", 1.2}}, "preference.gamma", "1.2"},
+           {{{"loss_type", "simpo"}}, "preference.objective", "[\"simpo\", \"sft\"]"},
+           {{{"loss_type", "simpo"}}, "preference.weights", "[1.0, 1.0]"},
+           {{{"loss_type", "nll"}, {"max_length", 512}}, "batch.sequence_length", "512"},
+           {{{"loss_type", "nll"}}, "preference.objective", "[]"},
+           {{{"max_length", 512}}, "batch.sequence_length", "512"},
+       })
+    EXPECT_EQ(value_text(*find_key(c.key), deck_of(c.arguments)), c.value) << c.arguments;
+}
+
+TEST(Trl, TellsWhatTrlIgnoresAndRefusesWhatIsNotHere) {
+  const Json smoothed = {{"loss_type", "sigmoid"}, {"label_smoothing", 0.1}};
+  EXPECT_NE(import_of(smoothed).text.find("TRL ignores it with sigmoid, here the loss is cDPO's"), std::string::npos);
+  EXPECT_NE(import_of({{"loss_type", "ipo"}, {"label_smoothing", 0.1}}).text.find("no loss of this file reads it, in TRL neither"),
+            std::string::npos);
+  struct Case {
+    Json arguments;
+    std::string says;
+    std::vector<std::string> settles;
+  };
+  for (const Case& c : std::vector<Case>{
+           {{{"beta", 0.2}}, "beta: belongs to several of TRL's configurations", {"preference.objective=\"dpo\""}},
+           {{{"beta", 0.2}, {"max_completion_length", 64}}, "beta: as preference.objective: \"orpo\"", {"preference.objective=\"dpo\""}},
+           {{{"loss_type", "exo_pair"}}, "loss_type: as preference.objective: \"exo_pair\"", {"preference.objective=\"dpo\""}},
+           {{{"loss_type", "kto"}, {"desirable_weight", 1.0}}, "\"kto\"", {"preference.objective=\"hinge\""}},
+           {{{"loss_type", "hinge"}, {"cpo_alpha", 1}}, "loss_type: \"hinge\" of CPOConfig", {"preference.objective=\"cpo\""}},
+           {{{"loss_type", "dft"}}, "loss_type: \"dft\" is refused", {"preference.objective=\"dpo\""}},
+       }) {
+    EXPECT_NE(faults_in(c.arguments).find(c.says), std::string::npos) << c.arguments << "\n" << faults_in(c.arguments);
+    EXPECT_EQ(faults_in(c.arguments, c.settles), "") << c.arguments;
+  }
+  EXPECT_NE(faults_in({{"center_rewards_coefficient", nullptr}, {"max_length", 512}}).find("reward models are not in this version"),
+            std::string::npos);
+  EXPECT_NE(faults_in({{"loss_type", "kto"}, {"desirable_weight", 1.2}}).find("desirable_weight: 1.2 is refused"), std::string::npos);
 }
 
 TEST(Trainer, WhatIsNotHereIsRefusedUnlessTheCommandLineSettlesIt) {

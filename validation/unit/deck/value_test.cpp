@@ -24,14 +24,7 @@ TEST(Schema, EveryRowIsWholeAndItsDefaultIsValid) {
     EXPECT_EQ(find_key(key.name), &key) << "the name is given twice";
     EXPECT_TRUE(key.help.ends_with('.'));
     EXPECT_EQ(key.type == KeyType::toggle || key.type == KeyType::bytes ? key.automatic : Auto::kept, Auto::kept);
-    if (key.required()) continue;
-    Deck deck;
-    bool is_auto = false;
-    EXPECT_EQ(assign(key, fallback_literal(key), deck, is_auto), "");
-    // The default is written as a printed deck shows it.
-    if (!is_auto) {
-      EXPECT_EQ(value_text(key, deck), key.fallback);
-    }
+    EXPECT_EQ(key.required, default_text(key).empty());
   }
 }
 
@@ -48,15 +41,42 @@ TEST(Schema, SectionsAreTogether) {
   EXPECT_FALSE(is_section("zero.stage"));
 }
 
-// Tests of other layers build decks by hand: what deck.hpp puts into a field must not contradict the table.
-TEST(Schema, InitialFieldsAgreeWithDefaults) {
-  Deck plain;
+// The initial values of the fields are the defaults. Values that the parser works out, and keys that the deck gives, are their own.
+TEST(Schema, ADeckWithoutAKeyHasTheInitialValueOfItsField) {
+  const ParsedDeck parsed = parse_small();
+  int compared = 0;
   for (const Key& key : deck_keys()) {
-    Literal initial = read_value(key, plain);
-    bool empty = initial.str() == "0" || initial.str() == "0.0" || initial.str() == "\"\"" || initial.str() == "false";
-    if (empty || key.required()) continue;
-    EXPECT_EQ(initial.str(), fallback_literal(key).str()) << key.name;
+    if (parsed.places.contains(std::string(key.name)) || key.automatic == Auto::resolved) continue;
+    EXPECT_EQ(value_text(key, parsed.deck), value_text(key, Deck{})) << key.name;
+    ++compared;
   }
+  EXPECT_GT(compared, 250);
+}
+
+// What the reference page names as a default is a value of the key, and changes nothing where a user writes it.
+TEST(Schema, DefaultsThatAreWrittenChangeNothing) {
+  const ParsedDeck without = parse_small();
+  for (const Key& key : deck_keys()) {
+    if (key.required || without.places.contains(std::string(key.name))) continue;
+    const ParsedDeck with = parse_small({fmt::format("{}={}", key.name, default_text(key))});
+    EXPECT_EQ(faults_of(with), "") << key.name;
+    EXPECT_EQ(print_deck(with.deck), print_deck(without.deck)) << key.name;
+  }
+}
+
+TEST(Schema, DefaultsAsTheReferenceNamesThem) {
+  const auto named = [](std::string_view key) { return default_text(*find_key(key)); };
+  EXPECT_EQ(named("checkpoint.keep"), "2");
+  EXPECT_EQ(named("evaluate.batches"), "16");
+  EXPECT_EQ(named("model.kv_heads"), "\"auto\"");
+  EXPECT_EQ(named("memory.device"), "\"auto\"");
+  EXPECT_EQ(named("zero.overlap_comm"), "\"auto\"");
+  EXPECT_EQ(named("run.name"), "\"auto\"");
+  EXPECT_EQ(named("topology.start_timeout"), "\"5 min\"");
+  EXPECT_EQ(named("experts.capacity_factor"), "\"dropless\"");
+  EXPECT_EQ(named("zero.param_persistence_threshold"), "100000");
+  EXPECT_EQ(named("precision.fp8_skip"), R"(["head", "embedding"])");
+  EXPECT_EQ(named("model.layers"), "");
 }
 
 TEST(Value, BytesCarryUnits) {
@@ -158,7 +178,7 @@ TEST(Values, ListsOfTexts) {
   EXPECT_EQ(fault_of("activation.keep", {names, ""}, deck), "");
   EXPECT_EQ(deck.activation.keep, names);
   EXPECT_EQ(value_text(key, deck), R"(["attention", "mlp.gate_up", "a \"quoted\" one"])");
-  EXPECT_EQ(fault_of("activation.keep", fallback_literal(key), deck), "");
+  EXPECT_EQ(fault_of("activation.keep", {std::vector<std::string>{}, ""}, deck), "");
   EXPECT_TRUE(deck.activation.keep.empty());
   EXPECT_EQ(value_text(key, deck), "[]");
   for (const Literal& wrong : {Literal{"attention", ""}, Literal{std::int64_t{3}, ""}, Literal{std::monostate{}, "an array"}})

@@ -2,6 +2,8 @@
 #include <hdf5.h>
 #include <sys/stat.h>
 
+#include <cmath>
+#include <cstring>
 #include <random>
 
 #include "../scratch.hpp"
@@ -201,6 +203,26 @@ std::string tokenized_pairs(const Scratch& dir, int pairs) {
   return dir / "train.h5";
 }
 
+/// All tokens, with -1 in the place of those that do not count.
+std::vector<std::int32_t> counted_tokens(const TokenFile& f) {
+  std::vector<std::int32_t> ids = all_of(f);
+  std::vector<float> weights(ids.size(), 1);
+  f.drop_uncounted(0, weights);
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    if (weights[i] == 0) ids[i] = -1;
+  return ids;
+}
+
+/// Gives the file's attribute "kind" another text.
+void make_kind(hid_t file, const char* kind) {
+  H5Adelete(file, "kind");
+  const hid_t type = H5Tcopy(H5T_C_S1), space = H5Screate(H5S_SCALAR);
+  H5Tset_size(type, std::strlen(kind));
+  const hid_t attribute = H5Acreate2(file, "kind", type, space, H5P_DEFAULT, H5P_DEFAULT);
+  ASSERT_GE(H5Awrite(attribute, type, kind), 0);
+  H5Aclose(attribute), H5Sclose(space), H5Tclose(type);
+}
+
 TEST(TokenFile, ADamagedLossMaskIsRefusedByItsBlock) {
   Scratch dir;
   const auto path = tokenized_pairs(dir, 7000);  // of 13 tokens and one between them
@@ -217,6 +239,105 @@ TEST(TokenFile, ADamagedLossMaskIsRefusedByItsBlock) {
   std::vector<std::int32_t> window(100);
   f.read(0, window, vocab);
   EXPECT_HAS(error_of(ExitCode::data, [&] { f.read(block_tokens, window, vocab); }), "tokens 32768 to 65535 (block 1 of 3)");
+}
+
+/// DIR/train.h5 of these lines of preferences.
+std::string tokenized_preferences(const Scratch& dir, const std::string& lines, TokenizeOptions options = {}) {
+  spill(dir / "p.jsonl", lines);
+  options.inputs = {dir / "p.jsonl"}, options.output_dir = dir.path(), options.preferences = true;
+  tokenize(options);
+  return dir / "train.h5";
+}
+
+constexpr const char* three_pairs =
+    R"({"prompt": "ab", "chosen": "c", "rejected": "de", "margin": 0.5}
+{"prompt": "f", "chosen": "", "rejected": "g", "score_chosen": 3, "score_rejected": 4.25}
+{"prompt": "", "chosen": "h", "rejected": "h", "margin": -2}
+)";
+
+TEST(TokenFile, PairsAreChosenAndRejectedDocuments) {
+  Scratch dir;
+  TokenFile f(tokenized_preferences(dir, three_pairs));
+  EXPECT_EQ(f.set(), TokenSet::pairs);
+  EXPECT_EQ(f.end_token(), 256);
+  EXPECT_EQ(f.read_documents(), (std::vector<std::int64_t>{0, 4, 9, 11, 14, 16}));
+  EXPECT_EQ(counted_tokens(f),
+            (std::vector<std::int32_t>{-1, -1, 'c', 256, -1, -1, 'd', 'e', 256, -1, 256, -1, 'g', 256, -1, 256, -1, 256}));
+  EXPECT_EQ(all_of(f)[16], 'h') << "without a prompt the first token of a completion is given";
+  EXPECT_EQ(f.read_margins(), (std::vector<float>{0.5f, -1.25f, -2.0f}));
+  EXPECT_EQ(f.facts()->set, TokenSet::pairs);
+  TokenFile plain(tokenized_preferences(dir, R"({"prompt": "ab", "chosen": "c", "rejected": "de"})"));
+  EXPECT_TRUE(plain.read_margins().empty());
+}
+
+TEST(TokenFile, LabelsAreOneADocument) {
+  Scratch dir;
+  TokenFile f(tokenized_preferences(dir, R"({"prompt": "ab", "completion": "c", "label": true}
+{"prompt": "f", "completion": "g", "kto_tag": false, "label": null}
+)"));
+  EXPECT_EQ(f.set(), TokenSet::labels);
+  EXPECT_EQ(f.read_labels(), (std::vector<std::uint8_t>{1, 0}));
+  EXPECT_EQ(counted_tokens(f), (std::vector<std::int32_t>{-1, -1, 'c', 256, -1, 'g', 256}));
+}
+
+TEST(TokenFile, LongCompletionsAreCutAndLongPromptsLeftOut) {
+  Scratch dir;
+  spill(dir / "p.jsonl", R"({"prompt": "abc", "chosen": "d", "rejected": "efghi"}
+{"prompt": "jklmn", "chosen": "o", "rejected": "p"}
+{"prompt": "qrst", "chosen": "u", "rejected": "u"}
+)");
+  const TokenizeResult result =
+      tokenize({.inputs = {dir / "p.jsonl"}, .output_dir = dir.path(), .preferences = true, .longest_sequence = 5});
+  EXPECT_EQ(result.preferences.documents, 2);
+  EXPECT_EQ(result.preferences.too_long, 1);
+  EXPECT_EQ(result.preferences.truncated, 3);
+  EXPECT_EQ(result.preferences.equal, 1);
+  EXPECT_EQ(result.preferences.chosen_tokens, 3);
+  EXPECT_EQ(result.preferences.rejected_tokens, 3);
+  const TokenFile f(dir / "train.h5");
+  EXPECT_EQ(counted_tokens(f),
+            (std::vector<std::int32_t>{-1, -1, -1, 'd', 256, -1, -1, -1, 'e', 'f', -1, -1, -1, -1, 'u', -1, -1, -1, -1, 'u'}));
+}
+
+TEST(TokenFile, DamagedPreferencesAreRefused) {
+  Scratch dir;
+  const auto damaged = [&](const std::string& lines, auto&& change) {
+    const std::string path = tokenized_preferences(dir, lines);
+    with_hdf5(path, change);
+    return path;
+  };
+  const auto overwrite_set = [](const char* name, hid_t type, const void* values) {
+    return [=](hid_t file) {
+      const hid_t set = H5Dopen2(file, name, H5P_DEFAULT);
+      ASSERT_GE(H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values), 0);
+      H5Dclose(set);
+    };
+  };
+  const float margins[] = {0.5f, -1.25f, 2.0f}, odd[] = {0.5f, NAN, -2.0f};
+  EXPECT_HAS(error_of(ExitCode::data,
+                      [&] { TokenFile(damaged(three_pairs, overwrite_set("margins", H5T_NATIVE_FLOAT, margins))).read_margins(); }),
+             "the dataset 'margins' has changed since the file was written");
+  const auto without_digest = [&](hid_t file) { overwrite_set("margins", H5T_NATIVE_FLOAT, odd)(file), H5Adelete(file, "margins.xxh3"); };
+  EXPECT_HAS(error_of(ExitCode::data, [&] { TokenFile(damaged(three_pairs, without_digest)).read_margins(); }),
+             "pair 1 has the margin nan");
+  const std::string labels = R"({"prompt": "ab", "completion": "c", "label": true})";
+  const std::uint8_t zero = 0, two = 2;
+  EXPECT_HAS(error_of(ExitCode::data, [&] { TokenFile(damaged(labels, overwrite_set("labels", H5T_NATIVE_UINT8, &zero))).read_labels(); }),
+             "the dataset 'labels' has changed");
+  EXPECT_HAS(error_of(ExitCode::data,
+                      [&] {
+                        TokenFile(damaged(labels, [&](hid_t file) {
+                          overwrite_set("labels", H5T_NATIVE_UINT8, &two)(file), H5Adelete(file, "labels.xxh3");
+                        })).read_labels();
+                      }),
+             "document 0 has the label 2");
+  EXPECT_HAS(error_of(ExitCode::data, [&] { TokenFile(damaged(labels, [](hid_t file) { H5Ldelete(file, "labels", H5P_DEFAULT); })); }),
+             "is of kind \"labels\", but has no dataset 'labels'");
+  EXPECT_HAS(error_of(ExitCode::data, [&] { TokenFile(damaged(three_pairs, [](hid_t file) { H5Adelete(file, "kind"); })); }),
+             "facts and checksums do not match");
+  EXPECT_HAS(error_of(ExitCode::data, [&] { TokenFile(damaged(labels, [](hid_t file) { make_kind(file, "pairs"); })); }), "an odd number");
+  EXPECT_HAS(error_of(ExitCode::data, [&] { TokenFile(damaged(labels, [](hid_t file) { make_kind(file, "grades"); })); }),
+             "its attribute 'kind' is \"grades\"");
 }
 
 /// Writes over bytes of a file that others have open, and leaves its size and time as they were.

@@ -159,6 +159,9 @@ rated = "0.7 kW"
 exponent = 0.5
 [contention]
 compute = 0.2
+multiprocessors = 132
+second_wave = 0.75
+block = "20 GB/s"
 [jitter]
 ranks = 0.015
 [efficiency]
@@ -180,6 +183,9 @@ weight_gradient = "300 GFLOP/s"
   const MachineProfile& p = parsed.profile;
   EXPECT_DOUBLE_EQ(p.power.slowdown(), std::sqrt(1.4));
   EXPECT_DOUBLE_EQ(p.price, 2.5);
+  EXPECT_EQ(p.sharing.multiprocessors, 132);
+  EXPECT_DOUBLE_EQ(p.sharing.second_wave, 0.75);
+  EXPECT_DOUBLE_EQ(p.sharing.block, 20e9);
   EXPECT_DOUBLE_EQ(p.share_reached(), 0.9);
   EXPECT_DOUBLE_EQ(p.fp8.forward.seconds_per_unit({1, 1, 1}), 1 / 300e9);
   EXPECT_EQ(&p.rates(DType::e4m3), &p.fp8);
@@ -189,6 +195,8 @@ weight_gradient = "300 GFLOP/s"
   const std::pair<std::string, std::string> wrong[] = {{"ranks = 0.015", "ranks = 0"},
                                                        {"ranks = 0.015", "ranks = \"0.015\""},
                                                        {"compute = 0.2", "compute = 1"},
+                                                       {"second_wave = 0.75", "second_wave = 1"},
+                                                       {"block = \"20 GB/s\"", "block = 20"},
                                                        {"likely = 0.9", "likely = 0.6"},
                                                        {"limit = \"500 W\"", "limit = \"800 W\""},
                                                        {"forward = \"300 GFLOP/s\"\ninput", "forward = \"500 GFLOP/s\"\ninput"},

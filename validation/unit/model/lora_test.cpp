@@ -202,7 +202,7 @@ TEST(Lora, ColumnsOfAProductAreThoseOfItsTensors) {
   EXPECT_TRUE(adapted_columns(s, "head.weight", 48).empty());
   // Of a key head that ranks share, each makes half.
   s.attention.G = 1, s.keys_shared = 2;
-  EXPECT_EQ(adapted_columns(s, "layers.0.attention.wq", s.made_width()).at(0).first, 52);
+  EXPECT_EQ(adapted_columns(s, "layers.0.attention.wq", s.own_qkv_width()).at(0).first, 52);
 }
 
 TEST(Lora, NoProductMakesAGradientOfAMatrixThatHasAnAdapter) {

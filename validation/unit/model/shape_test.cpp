@@ -31,13 +31,13 @@ TEST(Shape, OfFewerKeyHeadsThanTensorParallelRanksNeighboursHaveOne) {
   const ModelShape two = cut_over_tp(whole, 2, 1), four = cut_over_tp(whole, 4, 3);
   EXPECT_FALSE(two.shares_keys());
   EXPECT_EQ(two.attention.G, 1);
-  EXPECT_EQ(two.made_width(), two.attention.qkv_width());
+  EXPECT_EQ(two.own_qkv_width(), two.attention.qkv_width());
   EXPECT_TRUE(four.shares_keys());
   EXPECT_EQ(four.keys_shared, 2);
   EXPECT_EQ(four.attention.G, 1);
   EXPECT_EQ(four.attention.qkv_width(), 3 * 8) << "what attention reads: whole heads";
-  EXPECT_EQ(four.made_width(), 8 + 2 * 4) << "what a product makes: the head's half";
-  EXPECT_EQ(4 * four.made_width(), whole.attention.qkv_width()) << "all ranks together: each once";
+  EXPECT_EQ(four.own_qkv_width(), 8 + 2 * 4) << "what a product makes: the head's half";
+  EXPECT_EQ(4 * four.own_qkv_width(), whole.attention.qkv_width()) << "all ranks together: each once";
   EXPECT_FALSE(inside_attention(four).shares_keys());
   EXPECT_FALSE(on_own_rows(four).shares_keys());
 }

@@ -70,6 +70,26 @@ TEST(Contention, IsOfWhatRunsBesideEachOther) {
   EXPECT_DOUBLE_EQ(play({{G, 4}, {C, 5}}, 0).seconds, 5);
 }
 
+/// The schedule of a gather of 4 s before a task of 5 s, whose parts lose different shares beside it.
+double beside_gather(const std::vector<LossPart>& parts) {
+  Schedule schedule;
+  schedule.sections.push_back(
+      {"section", {{.name = "gather", .op = Zero{}, .lane = G, .uses = {}}, {.name = "task", .op = Zero{}, .lane = C, .uses = {}}}});
+  OrderedPhase phase{.section = 0, .repeat = 1, .micro = {}, .waits = {}};
+  phase.waits.emplace_back(std::vector<Waits>(2));
+  phase.tasks[static_cast<std::size_t>(G)] = phase.tasks[static_cast<std::size_t>(C)] = 1;
+  const Contention contention{.losses = {{{}, parts}}, .room = {0}};
+  return simulate(schedule, {phase}, {{4, 5}}, {.contention = 0.5, .parts = &contention}).seconds;
+}
+
+TEST(Contention, IsOfThePartThatRunsBesideTheCollective) {
+  EXPECT_DOUBLE_EQ(beside_gather({}), 7) << "the share of the profile";
+  EXPECT_DOUBLE_EQ(beside_gather({{.share = 1, .loss = 0}}), 5);
+  EXPECT_DOUBLE_EQ(beside_gather({{.share = 0.8, .loss = 0}, {.share = 0.2, .loss = 0.9}}), 5) << "the gather has ended by then";
+  EXPECT_DOUBLE_EQ(beside_gather({{.share = 0.2, .loss = 0.75}, {.share = 0.8, .loss = 0}}), 4 + 4) << "1 s of work takes its 4 s";
+  EXPECT_DOUBLE_EQ(beside_gather({{.share = 0.2, .loss = 0.5}, {.share = 0.8, .loss = 0}}), 2 + 4);
+}
+
 TEST(Jitter, IsTheMeanOfTheSlowestOfSoManyRanks) {
   // Harter, Expected values of normal order statistics, Biometrika 48 (1961).
   EXPECT_NEAR(slowest_of(1), 0, 1e-9);

@@ -1,4 +1,4 @@
-// Words of launchers and ranks, as slurm/ends.sh takes them.
+// Words of launchers and ranks.
 #include "supervise/words.hpp"
 
 #include <gtest/gtest.h>

@@ -117,6 +117,15 @@ TEST(SampleFile, ATokenizerMayHaveMoreTokensThanTheModelAndTheTexts) {
                         "it has token 99 at position 99. Set model.vocab=321"));
 }
 
+TEST(SampleFile, PreferencesAreNotLearntAsTexts) {
+  const test::Scratch scratch;
+  test::spill(scratch / "p.jsonl", R"({"prompt": "question", "chosen": "yes", "rejected": "no"})");
+  io::tokenize({.inputs = {scratch / "p.jsonl"}, .output_dir = scratch / "data", .preferences = true});
+  const std::string text = test::error_of(ExitCode::data, [&] { SampleFile(scratch / "data/train.h5", 8, 257); });
+  for (const char* part : {"data/train.h5 holds preference pairs", "rejected ones too", "without --preferences"})
+    EXPECT_TRUE(test::has(text, part)) << text;
+}
+
 TEST(SampleFile, ALargerDeclaredVocabularyIsRefused) {
   const test::Scratch scratch;
   test::spill(scratch / "a.txt", std::string(2000, 'x'));

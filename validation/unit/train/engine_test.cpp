@@ -10,6 +10,7 @@
 #include "../model/random_models.hpp"
 #include "../plan_alone.hpp"
 #include "../scratch.hpp"
+#include "io/checkpoint/checkpoint.hpp"
 #include "memory/runtime.hpp"
 #include "train/engine/fit.hpp"
 
