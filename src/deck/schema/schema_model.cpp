@@ -249,9 +249,9 @@ std::vector<Key> model_keys() {
                "a list of them, to which sft (the loss of chosen completions) may belong. []: the loss is that of tokens "
                "(docs/preferences.md)."},
       {KEY(preference.weights), .type = reals, .limits = {.above = 0, .most = 1e9}, .identity = true, .silent = true,
-       .help = "With several objectives: what each is multiplied by before they are added. []: 1 for each."},
+       .help = "With several objectives: the factor of each in their sum. []: 1 for each."},
       {KEY(preference.beta), .type = real, .limits = {.above = 0, .most = 1e6}, .identity = true, .silent = true,
-       .help = "Scale of rewards: how strongly the model is held near the reference."},
+       .help = "Scale of rewards. A larger one keeps the model nearer to the reference."},
       {KEY(preference.label_smoothing), .type = real, .limits = {.least = 0, .below = 0.5}, .identity = true,
        .silent = true, .help = "Share of pairs whose labels are taken to be wrong. Read by dpo (then called cDPO), robust, simpo and cpo."},
       {KEY(preference.gamma), .type = real, .limits = {.least = 0, .most = 1e6}, .identity = true, .silent = true,

@@ -152,7 +152,7 @@ std::int64_t BatchFeed::read_evaluation(std::int64_t first) {
         if (counts) padding += here;
       }
     });
-    if (!counts) std::ranges::fill(engine_.row_weights(m), 0);
+    if (!counts) std::ranges::fill(engine_.row_weights(m), 0), std::ranges::fill(engine_.input<std::int32_t>("sequence_counts", m), 0);
   }
   return padding;
 }

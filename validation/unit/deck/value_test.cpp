@@ -215,7 +215,7 @@ TEST(Modes, EachWordIsReadAndPrintedAndNoOtherIsTaken) {
     }
     EXPECT_EQ(printed.size(), mode->words.size()) << "two values have one word";
   }
-  EXPECT_EQ(modes, 34);
+  EXPECT_EQ(modes, 35);
 }
 
 // Choices beside modes: types of numbers, a word in the place of a number, and the table of optimizers.
