@@ -97,7 +97,9 @@ void expect_all_pairs(SampleFile& file, const std::vector<Length>& lengths, std:
       ASSERT_FALSE(found.empty());
       const std::int64_t document = found.front() / 64;
       EXPECT_EQ(document % 2, k % 2) << "the chosen one has an even number";
-      if (k % 2 == 1) EXPECT_TRUE(seen.contains(document - 1)) << "the rejected one lies behind the chosen one of its pair";
+      if (k % 2 == 1) {
+        EXPECT_TRUE(seen.contains(document - 1)) << "the rejected one lies behind the chosen one of its pair";
+      }
       EXPECT_TRUE(seen.insert(document).second) << document;
       const Length& length = lengths[static_cast<std::size_t>(document)];
       std::vector<std::int32_t> wanted;
