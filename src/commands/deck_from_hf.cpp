@@ -23,13 +23,38 @@ std::int64_t longest_document(const io::TokenFile& file) {
   return longest;
 }
 
+/// Tokens of both documents of the longest pair.
+std::int64_t longest_pair(const io::TokenFile& file) {
+  const std::vector<std::int64_t> begins = file.read_documents();
+  std::int64_t longest = 0;
+  for (std::size_t i = 0; i + 1 < begins.size(); i += 2)
+    longest = std::max(longest, (i + 2 < begins.size() ? begins[i + 2] : file.tokens()) - begins[i]);
+  return longest;
+}
+
+void require_kind(const io::TokenFile& file, bool dpo) {
+  const bool pairs = file.set() == io::TokenSet::pairs;
+  if (dpo && !pairs)
+    fail(ExitCode::usage,
+         "--dpo learns from pairs, but {} holds none. Write them: tessera tokenize --tokenizer MODEL PAIRS FOLDER --preferences",
+         file.path());
+  if (!dpo && file.set() != io::TokenSet::documents)
+    fail(ExitCode::usage, "{} holds {}, and the deck would learn texts. {}", file.path(),
+         pairs ? "preference pairs" : "completions with labels", pairs ? "Give --dpo." : "Tokenize texts.");
+}
+
 /// What `tessera tokenize` left in a folder.
-TuningData data_in(const std::string& folder, bool chat) {
+TuningData data_in(const std::string& folder, bool chat, bool dpo) {
   TuningData data{.train = folder + "/train.h5", .validation = folder + "/val.h5"};
   if (io::look_at(data.train).nothing())
     fail(ExitCode::usage, "--data {}: there is no {}. Write it first: tessera tokenize --tokenizer MODEL INPUT {}{} --validation 0.05",
-         folder, data.train, folder, chat ? " --chat" : "");
+         folder, data.train, folder,
+         dpo    ? " --preferences"
+         : chat ? " --chat"
+                : "");
   const io::TokenFile file(data.train);
+  require_kind(file, dpo);
+  if (dpo) data.pairs = file.documents() / 2, data.longest_pair = longest_pair(file);
   data.tokens = file.tokens(), data.documents = file.documents(), data.masked = file.masked();
   data.longest = longest_document(file);
   if (chat && !data.masked)
@@ -37,10 +62,14 @@ TuningData data_in(const std::string& folder, bool chat) {
          "--chat: every token of {} counts in the loss, so it was not made from conversations. Write it with: tessera tokenize --chat, or "
          "leave --chat out here",
          data.train);
-  if (io::look_at(data.validation).nothing())
+  if (io::look_at(data.validation).nothing()) {
     data.validation.clear();
-  else
-    data.longest = std::max(data.longest, longest_document(io::TokenFile(data.validation)));
+    return data;
+  }
+  const io::TokenFile validation(data.validation);
+  require_kind(validation, dpo);
+  data.longest = std::max(data.longest, longest_document(validation));
+  if (dpo) data.longest_pair = std::max(data.longest_pair, longest_pair(validation));
   return data;
 }
 
@@ -69,6 +98,9 @@ void add_from_hf(const Command& deck) {
              "Folder of `tessera tokenize`. The deck takes its train.h5 and val.h5, and a sequence length, batch, evaluations and saves "
              "that suit them");
   app.flag("--chat", request->tuning.chat, "The data are conversations: sequences hold whole ones, which do not see each other");
+  app.flag("--dpo", request->tuning.dpo,
+           "The data are preference pairs: the deck learns by DPO, with the model without adapters (--lora) or a frozen copy as reference")
+      .excludes("--chat");
   app.option("--lora", request->tuning.lora, "Train low-rank adapters of this rank and leave the model unchanged; 0: train the whole model")
       .between(0, 4096)
       .shows_default();
@@ -77,7 +109,7 @@ void add_from_hf(const Command& deck) {
       "Examples:\n  tessera deck from-hf models/Llama-3.2-1B --data data > llama.toml\n  tessera deck from-hf models/Llama-3.2-1B-Instruct "
       "--chat --lora 16 --data data/chats > chat.toml\n  mpiexec -n 4 tessera train llama.toml");
   app.does([request, data] {
-    if (!data->empty()) request->tuning.data = data_in(*data, request->tuning.chat);
+    if (!data->empty()) request->tuning.data = data_in(*data, request->tuning.chat, request->tuning.dpo);
     return print_imported(request->path, import_huggingface(*request));
   });
 }

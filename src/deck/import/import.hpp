@@ -14,12 +14,15 @@ struct TuningData {
   std::string train, validation;                        ///< validation: "" for none
   std::int64_t tokens = 0, documents = 0, longest = 0;  ///< of train; longest: tokens of the longest document of both
   bool masked = false;                                  ///< some tokens do not count in the loss
+  std::int64_t pairs = 0;                               ///< of train, which holds a chosen and a rejected document of each; 0: texts
+  std::int64_t longest_pair = 0;                        ///< tokens of both documents of the longest pair of both files
 };
 
 /// What a run from a model of Hugging Face is for.
 struct Tuning {
   bool chat = false;
-  int lora = 0;  ///< rank of adapters; 0: none
+  bool dpo = false;  ///< learn from pairs which answer is preferred
+  int lora = 0;      ///< rank of adapters; 0: none
   std::optional<TuningData> data = {};
 };
 

@@ -74,7 +74,10 @@ void check_packed_documents(Draft& draft) {
     draft.fault({"data.packing", "data.document_mask"},
                 "packing puts unrelated documents into one sequence, and without a mask they would see each other; with data.packing = "
                 "\"documents\" set data.document_mask = true");
-  if (data.packing != Packing::documents && data.too_long != TooLong::refuse)
+  const bool pairs = draft.good({"preference.objective"}) && draft.deck.preference.on();
+  if (pairs && data.too_long == TooLong::split)
+    draft.fault({"data.too_long", "preference.objective"}, "a pair that is split is none; set data.too_long = \"truncate\" or \"refuse\"");
+  if (!pairs && data.packing != Packing::documents && data.too_long != TooLong::refuse)
     draft.idle("data.too_long", "data.packing",
                "has no effect with data.packing = \"concatenate\", which takes documents of any length; set data.packing = \"documents\" "
                "or leave this key out");

@@ -256,7 +256,7 @@ ModelShape model_shape(const Deck& deck) {
                .seed = static_cast<std::uint64_t>(deck.run.seed),
                .preference = preference_of(deck.preference),
                .documents = deck.data.document_mask,
-               .padding = deck.model.experts > 0 && deck.data.packing == Packing::documents,
+               .padding = deck.model.experts > 0 && (deck.data.packing == Packing::documents || deck.preference.on()),
                .cp = deck.mesh.cp,
                .ring = deck.mesh.cp > 1 && deck.context.method == ContextMethod::ring,
                .ep = static_cast<int>(deck.mesh.ep)};

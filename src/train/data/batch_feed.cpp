@@ -26,10 +26,7 @@ void within(const std::string& what, F&& f) {
 }  // namespace
 
 BatchFeed::BatchFeed(const World& world, Engine& engine, TrainingData& train, SampleFile* validation)
-    : world_(world), engine_(engine), train_(train), validation_(validation) {
-  if (engine.schedule().shape.preference.on)
-    fail(ExitCode::usage, "preference.objective: token files of pairs are not read in this version yet; leave [preference] out");
-}
+    : world_(world), engine_(engine), train_(train), validation_(validation) {}
 
 MicroBatch BatchFeed::micro_batch(std::int64_t m) {
   return {.tokens = engine_.tokens(m),
@@ -38,7 +35,16 @@ MicroBatch BatchFeed::micro_batch(std::int64_t m) {
           .in_ring = engine_.schedule().shape.ring,
           .weights = engine_.row_weights(m),
           .groups = engine_.token_groups(m),
-          .padding = engine_.padding(m)};
+          .padding = engine_.padding(m),
+          .preferences = {.sequences = engine_.input<std::int32_t>("sequences", m),
+                          .counts = engine_.input<std::int32_t>("sequence_counts", m),
+                          .reference_logps = engine_.input<double>("reference_logps", m)}};
+}
+
+void BatchFeed::clear_sequences(std::int64_t m) {
+  const MicroBatch to = micro_batch(m);
+  std::ranges::fill(to.preferences.sequences, -1), std::ranges::fill(to.preferences.counts, 0);
+  std::ranges::fill(to.preferences.reference_logps, 0.0);
 }
 
 void BatchFeed::number_tokens(std::int64_t m, std::int64_t row, const Sequence& sequence) {
@@ -65,19 +71,22 @@ void BatchFeed::read(std::int64_t step) {
       std::ranges::fill(empty.tokens, 0), std::ranges::fill(empty.document_starts, 0);
       std::ranges::fill(empty.targets, 0), std::ranges::fill(empty.weights, 0), std::ranges::fill(empty.groups, -1);
       std::ranges::fill(empty.padding, 0);
-      std::ranges::fill(engine_.input<std::int32_t>("sequence_counts", m), 0);
+      clear_sequences(m);
       continue;
     }
     const std::int64_t first = engine_.run_values().sample_cursor, B = deck().batch.micro;
+    clear_sequences(m);
     within(fmt::format("step {}", step + 1), [&] {
+      MicroBatch to = micro_batch(m);
       for (std::int64_t row = 0; row < B; ++row) {
         const Sequence next = sequence_at(first, number.value_or(0) * B + row, deck().batch.parts);
-        const std::int64_t padding = train_.read(next, positions, micro_batch(m), row);
+        const std::int64_t padding = train_.read(next, positions, to, row);
+        if (deck().preference.on()) to.preferences.first += train_.sequences(next.sample, 1);
         number_tokens(m, row, next);
         if (number) padding_ += padding;
       }
     });
-    if (repeats) std::ranges::fill(micro_batch(m).weights, 0), std::ranges::fill(micro_batch(m).groups, -1);
+    if (repeats) std::ranges::fill(micro_batch(m).weights, 0), std::ranges::fill(micro_batch(m).groups, -1), clear_sequences(m);
   }
   steps_ = step + 1;
 }
@@ -144,15 +153,18 @@ std::int64_t BatchFeed::read_evaluation(std::int64_t first) {
     engine_.set_weight(m, counts ? 1 : 0);
     std::ranges::fill(engine_.token_groups(m), -1);
     std::ranges::fill(engine_.token_numbers(m), -1);  // nothing is dropped
+    clear_sequences(m);
     within(fmt::format("the evaluation after step {}", steps_), [&] {
+      MicroBatch to = micro_batch(m);
       for (std::int64_t row = 0; row < B; ++row) {
         const Sequence next = sequence_at(0, number * B + row, deck().batch.parts);
         const Sequence wrapped{next.sample % validation_->samples(), next.part, next.parts};
-        const std::int64_t here = validation_->read(wrapped, positions, micro_batch(m), row);
+        const std::int64_t here = validation_->read(wrapped, positions, to, row);
+        if (deck().preference.on()) to.preferences.first += validation_->sequences(wrapped.sample);
         if (counts) padding += here;
       }
     });
-    if (!counts) std::ranges::fill(engine_.row_weights(m), 0), std::ranges::fill(engine_.input<std::int32_t>("sequence_counts", m), 0);
+    if (!counts) std::ranges::fill(engine_.row_weights(m), 0), clear_sequences(m);
   }
   return padding;
 }

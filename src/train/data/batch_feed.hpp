@@ -25,6 +25,8 @@ class BatchFeed {
 
  private:
   MicroBatch micro_batch(std::int64_t m);
+  /// Of preferences: no target counts in a sequence.
+  void clear_sequences(std::int64_t m);
   /// By their place in the run's data: what a step draws for a token depends on no layout.
   void number_tokens(std::int64_t m, std::int64_t row, const Sequence& sequence);
   /// Has the engine turn by the longest document of the next step's batch, or of an evaluation's, which is the same on all ranks.

@@ -27,6 +27,14 @@ Interleave interleave_of(const DataKeys& data) {
 
 }  // namespace
 
+PreferenceUse preference_use(const Deck& deck) {
+  if (!deck.preference.on()) return {};
+  if (deck.preference.reference == PreferenceReference::file)
+    fail(ExitCode::usage,
+         "preference.reference: log-probabilities from a file are not in this version yet; set \"copy\", or \"adapter\" with lora.rank");
+  return {.set = io::TokenSet::pairs, .reference = deck.preference.reference_file};
+}
+
 std::vector<FileShare> shares_of_files(const Deck& deck) {
   const Interleave interleave = interleave_of(deck.data);
   std::vector<FileShare> shares;
@@ -40,7 +48,7 @@ std::vector<FileShare> shares_of_files(const Deck& deck) {
 CountedSteps count_steps(const Deck& deck) {
   std::int64_t samples = 0;
   for (const std::string& path : deck.data.train)
-    samples += SampleFile(path, deck.batch.sequence_length, deck.model.vocab, deck.data, deck.run.seed).samples();
+    samples += SampleFile(path, deck.batch.sequence_length, deck.model.vocab, deck.data, deck.run.seed, preference_use(deck)).samples();
   // Rounded up, but not for the rounding of the product.
   const double wanted = std::ceil(deck.run.epochs * static_cast<double>(samples) * (1 - 1e-12));
   return {.steps = steps_that_take(deck, static_cast<std::int64_t>(std::clamp(wanted, 1.0, most_sequences))),

@@ -17,6 +17,8 @@ struct FileShare {
   double share = 1;  ///< of the samples
   std::int64_t samples = 0;
 };
+/// What the deck's objective takes its files for.
+PreferenceUse preference_use(const Deck& deck);
 /// Of each file in data.train, by the deck alone.
 std::vector<FileShare> shares_of_files(const Deck& deck);
 /// The steps of run.epochs passes over a deck's files, as Error(data) where one cannot be used; for parse_deck.
@@ -34,8 +36,9 @@ class TrainingData {
  public:
   /// Opens all files. Throws Error(data) where one cannot be used (SampleFile), where two are of different tokenizers, or where the run
   /// would pass over one more often than data.epochs allows.
+  explicit TrainingData(const Deck& deck) : TrainingData(deck, preference_use(deck)) {}
   /// `use`: of all files; some pairs with margins and others without are Error(data) too.
-  explicit TrainingData(const Deck& deck, const PreferenceUse& use = {});
+  TrainingData(const Deck& deck, const PreferenceUse& use);
   /// See SampleFile::check; Error(data) also where two files hold the same tokens. Then rank 0 says how much of each file the run takes.
   /// Collective over `world`; null: this process alone.
   void check(const World* world);

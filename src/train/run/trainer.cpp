@@ -107,7 +107,8 @@ class Training {
       if (world_.rank() == 0) endpoint_ = open_exposition(deck_.metrics);
       train_.emplace(deck_);
       if (deck_.evaluate.every > 0)
-        validation_.emplace(deck_.data.validation, deck_.batch.sequence_length, deck_.model.vocab, deck_.data, deck_.run.seed);
+        validation_.emplace(deck_.data.validation, deck_.batch.sequence_length, deck_.model.vocab, deck_.data, deck_.run.seed,
+                            preference_use(deck_));
     });
     train_->check(&world_);
     if (validation_) validation_->check(&world_);
