@@ -199,8 +199,8 @@ NOT_DRAWN = {
     "checkpoint.allow_same_node": "the driver says so where checkpoint.neighbour_every is drawn",
     **{f"metrics.{leaf}": "sends figures to a service, by a package of Python: validation/program/resume/trackers.py" for leaf in ("wandb", "wandb_team", "wandb_group",
                                                                                                                           "mlflow", "mlflow_uri")},
-    **{f"preference.{leaf}": "needs token files of pairs" for leaf in ("objective", "weights", "beta", "label_smoothing", "gamma", "alpha", "reference",
-                                                                         "reference_file")},
+    **{f"preference.{leaf}": "needs token files of pairs: validation/program/resume/preferences.py"
+       for leaf in ("objective", "weights", "beta", "label_smoothing", "gamma", "alpha", "reference", "reference_file")},
     "data.chat_template": "is kept beside a tokenizer: validation/tokenizers/check_chats.py",
 }
 
