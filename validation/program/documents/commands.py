@@ -162,6 +162,8 @@ def train_small(command, launch, deck, number):
             small += ['run.init=""', "data.packing=concatenate", "data.document_mask=false"]
         if not launch.value("data.train", ""):
             small += ["data.train=data/train.h5", "data.validation=data/val.h5"]
+    if launch.value("preference.objective", ""):  # a pair is longer than other sequences here
+        small += ["batch.sequence_length=256"]
     if launch.value("data.packing", "") == "documents":
         small += ["data.validation=data/val.h5"]
     if launch.value("checkpoint.neighbour_every", ""):  # of which there is one here

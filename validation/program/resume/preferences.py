@@ -132,6 +132,24 @@ def check_figures(folder, pairs, common):
         check(f"log-probabilities of {side} texts are those of evaluate", abs(logps / figure - 1) < 1e-5, f"{figure}, not {logps}")
 
 
+def check_from_hf(folder):
+    """A deck that is printed for a model and pairs trains as it stands, on the whole model and on adapters."""
+    model, deck = os.path.join(folder.path, "model"), os.path.join(folder.path, "printed.toml")
+    done = runs.tessera("consolidate", folder.latest("dpo"), model)
+    check("a model is exported", done.returncode == 0, done.stderr)
+    for name, options in ("whole", []), ("lora", ["--lora", "4"]):
+        printed = runs.tessera("deck", "from-hf", model, "--dpo", "--data", os.path.join(folder.path, "train"), *options)
+        with open(deck, "w") as out:
+            out.write(printed.stdout)
+        done = runs.tessera("train", deck, "run.steps=4", "run.device=host", "optimizer.learning_rate=1e-2", "precision.compute=fp32",
+                            f"run.output_dir={folder.run('printed-' + name)}")
+        check(f"a printed deck trains ({name})", printed.returncode == done.returncode == 0, printed.stderr + done.stderr)
+        losses = folder.losses("printed-" + name)
+        check(f"and its loss falls ({name})", abs(losses[1][0] - math.log(2)) < 1e-6 and losses[4][0] < losses[1][0], str(losses))
+    done = runs.tessera("deck", "from-hf", model, "--data", os.path.join(folder.path, "train"))
+    check("without --dpo pairs are refused", done.returncode == 2 and "Give --dpo" in done.stderr, done.stderr)
+
+
 def check_refused(folder, pairs, common):
     keys = {**common, **OBJECTIVES["dpo"]}
     texts = tokenize(folder, "texts", [{"text": pair["prompt"] * 4} for pair in pairs])
@@ -151,6 +169,7 @@ def main():
         for kind in OBJECTIVES:
             check_objective(folder, kind, common)
         check_figures(folder, pairs, common)
+        check_from_hf(folder)
         check_refused(folder, pairs, common)
     return 0 if check.good else 1
 
