@@ -101,7 +101,7 @@ void add_ends(const Command& app) {
       .shows_default();
   command.footer(
       "Lines: status, say, note (for RECORD), what, suspect (a node), pause (seconds), given-up (a status), and next, which is done, "
-      "ended, again or give-up.");
+      "ended, again or give-up.\nExample:\n  tessera ends slurm-7.ends --report slurm-7.report --launcher-status 143 --start 2 --srun");
   command.does([options] { return run_ends(*options); });
 }
 

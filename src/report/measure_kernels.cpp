@@ -103,13 +103,14 @@ const Call* find_call(const std::vector<Segment>& segments, std::string_view ker
   return nullptr;
 }
 
-/// Ids of a vocabulary, rows that count, and rotations that leave numbers as large as they are; all else is as the bench filled it.
-void fill_input(Bench& bench, ValueKind kind, void* at, std::size_t bytes) {
+/// Ids of a vocabulary, rows that all count, and rotations that leave numbers as large as they are; all else is as the bench filled it.
+void fill_input(Bench& bench, const ValueInfo& v, void* at, std::size_t bytes, std::int64_t rows) {
   const auto write = [&](const auto& values) { kernels::copy(bench.context(0), at, values.data(), bytes); };
   const std::size_t n = bytes / 4;
-  if (kind == ValueKind::rope_table) write(std::vector<float>(n, 0.70710678f));
-  if (kind == ValueKind::row_weights) write(std::vector<float>(n, 1));
-  if (kind != ValueKind::tokens && kind != ValueKind::targets) return;
+  if (v.kind == ValueKind::rope_table) write(std::vector<float>(n, 0.70710678f));
+  if (v.kind == ValueKind::row_weights || v.name == "counted_weights") write(std::vector<float>(n, 1));
+  if (v.name == "counted") write(std::vector<std::int32_t>(n, static_cast<std::int32_t>(rows)));
+  if (v.kind != ValueKind::tokens && v.kind != ValueKind::targets && v.name != "counted_targets") return;
   std::vector<std::int32_t> ids(n);
   for (std::size_t i = 0; i < n; ++i) ids[i] = static_cast<std::int32_t>(i * 2654435761u % 4096);
   write(ids);
@@ -132,8 +133,9 @@ double rate_of_call(Bench& bench, DType dtype, std::string_view kernel, bool qk_
   for (const Touch& touch : call.touches) {
     const ValueInfo& v = segment->at(touch.value);
     void*& at = addresses[static_cast<std::size_t>(touch.value.id)];
-    at = bench.take(v.bytes > 0 ? static_cast<std::size_t>(v.bytes) : unsaid);
-    fill_input(bench, v.kind, at, unsaid);
+    const std::size_t bytes = v.bytes > 0 ? static_cast<std::size_t>(v.bytes) : unsaid;
+    at = bench.take(bytes);
+    fill_input(bench, v, at, bytes, rows);
   }
   std::array<bool, 64> adds;  // of a segment's values
   adds.fill(true);

@@ -34,8 +34,9 @@ esac
 SINFO = """for node in n1 n2 n3 n4; do echo "$node alloc"; done; echo "n5 down*"
 """
 # As ranks end: "75 40" reports status and step, "- 40" tells of its save and is killed, "-" is killed before it has saved; "- - n3: task 2: Killed" with
-# what srun says of it.
-TESSERA = """read -r status step words <"$(dirname "$0")/how"
+# what srun says of it. What follows such an end, the program itself says.
+TESSERA = """[ "$1" != ends ] || exec REAL "$@"
+read -r status step words <"$(dirname "$0")/how"
 [ "$step" != - ] || step=
 [ -z "$words" ] || echo "srun: error: $words" >>"$LOG"
 echo "${TESSERA_STATUS_FILE:-nowhere} ${SITE_VARIABLE:-nothing}" >"$(dirname "$0")/given"
@@ -56,7 +57,7 @@ class JobScripts(unittest.TestCase):
         shutil.copytree(os.path.join(ROOT, "slurm"), self.path("slurm"))
         for name, text in {"srun": SRUN, "scontrol": SCONTROL, "sinfo": SINFO, "tessera": TESSERA}.items():
             with open(self.path(name), "w") as file:
-                file.write(f"#!/usr/bin/env bash\n{text}")
+                file.write(f"#!/usr/bin/env bash\n{text.replace('REAL', os.environ['TESSERA'])}")
             os.chmod(self.path(name), 0o755)
         self.write("deck.toml", "")
         self.write("job.log", "")
