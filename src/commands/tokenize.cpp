@@ -135,7 +135,8 @@ void add_tokenize(const Command& app) {
       "Example:\n  tessera tokenize --tokenizer byte input.txt data/ --validation 0.05\n  tessera tokenize --tokenizer models/SmolLM2-135M "
       "docs.jsonl data/\n  tessera tokenize a.jsonl b.txt 'web/*.parquet' data/\n  tessera tokenize --train-bpe 32000 corpus.txt data/ "
       "--validation 0.01\n  tessera tokenize --tokenizer "
-      "models/Llama-3.2-1B-Instruct chat.jsonl data/ --chat\n  tessera tokenize --tokenizer models/Llama-3.2-1B-Instruct preferences.jsonl data/ "
+      "models/Llama-3.2-1B-Instruct chat.jsonl data/ --chat\n  tessera tokenize --tokenizer models/Llama-3.2-1B-Instruct preferences.jsonl "
+      "data/ "
       "--preferences\n  zcat text.jsonl.gz | tessera tokenize - data/");
   command.does([options, places, longest] {
     require_one_process("tokenize");

@@ -245,9 +245,9 @@ std::vector<Key> model_keys() {
 
       // [preference]
       {KEY(preference.objective), .type = paths, .identity = true, .silent = true,
-       .help = "Loss of pairs of a chosen and a rejected text: dpo, robust, hinge, ipo, sigmoid_norm, apo_zero, apo_down, simpo, cpo, or "
-               "a list of them, to which sft (the loss of chosen completions) may belong. []: the loss is that of tokens "
-               "(docs/preferences.md)."},
+       .help = "Loss of pairs of a chosen and a rejected text: dpo, robust, hinge, ipo, sigmoid_norm, apo_zero, apo_down, simpo or cpo. "
+               "A list is their weighted sum, to which sft (the loss of chosen completions) may belong. []: the loss is that of "
+               "tokens (docs/preferences.md)."},
       {KEY(preference.weights), .type = reals, .limits = {.above = 0, .most = 1e9}, .identity = true, .silent = true,
        .help = "With several objectives: the factor of each in their sum. []: 1 for each."},
       {KEY(preference.beta), .type = real, .limits = {.above = 0, .most = 1e6}, .identity = true, .silent = true,

@@ -20,7 +20,8 @@ FOREIGN_KEYS = ("docs/deepspeed.md", "docs/trainer.md")
 # Keys of programs that nothing here reads.
 FOREIGN_NAME_PAGES = ("docs/preference_keys.md",)
 # Names of other programs, of the kernel and of metrics, and what stands for a name.
-FOREIGN_NAMES = re.compile(r"(rewards|logps)/\w+|(exposer|io_uring|tessera)_\w+|exp_avg_mask|max_step|OP_workspace_bytes|refs/main|tokens/s")
+FOREIGN_NAMES = re.compile(r"(rewards|logps)/\w+|(exposer|io_uring|tessera)_\w+|"
+                           r"exp_avg_mask|max_step|OP_workspace_bytes|refs/main|tokens/s")
 # What a build, an installation or a run makes, by its first folder.
 MADE = ("bin/", "runs/", "data/", "checkpoints/", "models/", "build/")
 faults = []
