@@ -65,7 +65,7 @@ enter_container() {
       [ "$scheduler" = Slurm ] || die "Pyxis is a part of Slurm: with $scheduler TESSERA_CONTAINER names a .sif file, for Apptainer"
       folder=$(printf ',%s:%s' $(for folder in "${folders[@]}"; do echo "$folder" "$folder"; done))
       container_options=(--container-image="$image" --container-mounts="${folder#,}" --container-workdir="$PWD")
-      alone=(srun --overlap --nodes=1 --ntasks=1 --nodelist="$SLURMD_NODENAME" "${container_options[@]}") ;;
+      alone=(srun --overlap --nodes=1 --ntasks=1 --nodelist="${SLURMD_NODENAME:-$(hostname -s)}" "${container_options[@]}") ;;
     *) die "TESSERA_CONTAINER_BY=$by is neither pyxis nor apptainer" ;;
   esac
 }
