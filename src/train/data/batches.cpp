@@ -39,10 +39,10 @@ void refuse_preferences(const io::TokenFile& file) {
   if (file.set() == io::TokenSet::documents) return;
   const bool pairs = file.set() == io::TokenSet::pairs;
   fail(ExitCode::data,
-       "{} holds {} (its kind is \"{}\"), which this run would learn as texts, {} ones too. Tokenize the {} completions alone, each as a "
-       "\"prompt\" and a \"completion\", without --preferences.",
+       "{} holds {} (its kind is \"{}\"), which this run would learn as texts, {} ones too. {}To learn the {} completions alone, tokenize "
+       "each as a \"prompt\" and a \"completion\", without --preferences.",
        file.path(), pairs ? "preference pairs" : "completions with labels", io::name_of(file.set()), pairs ? "rejected" : "undesirable",
-       pairs ? "chosen" : "desirable");
+       pairs ? "To learn from pairs, set preference.objective=dpo. " : "", pairs ? "chosen" : "desirable");
 }
 
 std::int64_t places_of(std::span<const Range> positions) {

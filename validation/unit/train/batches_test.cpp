@@ -122,7 +122,8 @@ TEST(SampleFile, PreferencesAreNotLearntAsTexts) {
   test::spill(scratch / "p.jsonl", R"({"prompt": "question", "chosen": "yes", "rejected": "no"})");
   io::tokenize({.inputs = {scratch / "p.jsonl"}, .output_dir = scratch / "data", .preferences = true});
   const std::string text = test::error_of(ExitCode::data, [&] { SampleFile(scratch / "data/train.h5", 8, 257); });
-  for (const char* part : {"data/train.h5 holds preference pairs", "rejected ones too", "without --preferences"})
+  for (const char* part :
+       {"data/train.h5 holds preference pairs", "rejected ones too", "set preference.objective=dpo", "without --preferences"})
     EXPECT_TRUE(test::has(text, part)) << text;
 }
 
