@@ -365,7 +365,7 @@ RULES = [
     Rule(r"tessera generate .*checkpoints/best", options_alone, "no run here keeps its best; resume.best asks one that does"),
     Rule(r"tessera generate .*--watch", options_alone, "resume.watch talks to a run"),
     Rule(r"tessera generate .*(runs/ft|runs/llama)", with_tokenizer, "asks Python's tokenizers"),
-    Rule(r"tessera (--version|version|report|tokenize|import|consolidate|generate|evaluate|inspect|verify|runs|deck|slurm|completion)\b", as_it_stands, "takes milliseconds"),
+    Rule(r"tessera (--version|version|report|tokenize|import|consolidate|generate|evaluate|inspect|verify|runs|deck|slurm|ends|completion)\b", as_it_stands, "takes milliseconds"),
     Rule(r"sbatch ", sbatch, "there is no Slurm; label slurm runs the scripts on a cluster of its own"),
     Rule(r"qsub ", qsub, "there is no PBS; pbs_and_local runs the script against a stand-in"),
     Rule(r"slurm/local.sh ", local, "pbs_and_local runs it"),
