@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/check.hpp"
 #include "model/towers/towers.hpp"
 #include "optimizer/state.hpp"
 
