@@ -31,7 +31,7 @@ check "which came to the spare" grep -q "were sent from the nodes that had them 
 check "the record says so" grep -q " left out n3" "$work/spare.ends"
 scontrol update JobId="$job" Requeue=0
 scancel --batch --signal=USR1 "$job"
-wait_for grep -q "the state is saved, and Slurm does not queue the job again" "$work/spare.log" || give_up "the third start did not save and end"
+wait_for grep -q "its state is saved, and Slurm does not queue the job again" "$work/spare.log" || give_up "the third start did not save and end"
 check "its state is saved" grep -q "start 3: status 75, saved [0-9]" "$work/spare.ends"
 check "the job has started once" [ "$(grep -c "slurm: job $job, start " "$work/spare.log")" = 1 ]
 check "no step is lost or done twice" diff <(seq 1 "$(last_step "$work/spare")") <(steps_of "$work/spare")
