@@ -113,37 +113,33 @@ void ModelDocuments::flush() {
   batch_.clear(), batch_bytes_ = 0;
 }
 
-void ChatDocuments::end() {
+void ObjectDocuments::end() {
   if (bytes_ >= request_bytes) finish();
 }
 
-void ChatDocuments::finish() {
+void ObjectDocuments::finish() {
   if (batch_.empty()) return;
-  const auto work = [batch = std::move(batch_), keys = keys_, &seen = unused_](Tokenizer& tokenizer) {
+  queue_.add(work_on(std::move(batch_)), writer_);
+  batch_.clear(), bytes_ = 0;
+}
+
+EncoderPool::Work ChatDocuments::work_on(std::vector<ChatLine> batch) const {
+  return [batch = std::move(batch), keys = keys_, &seen = unused_](Tokenizer& tokenizer) {
     std::vector<std::string> unused;
     auto encoded = tokenizer.encode_chats(batch, keys, unused);
     seen.add(unused);
     return encoded;
   };
-  queue_.add(work, writer_);
-  batch_.clear(), bytes_ = 0;
 }
 
-void PreferenceDocuments::end() {
-  if (bytes_ >= request_bytes) finish();
-}
-
-void PreferenceDocuments::finish() {
-  if (batch_.empty()) return;
-  const auto work = [batch = std::move(batch_), keys = keys_, &seen = unused_, &found = found_](Tokenizer& tokenizer) {
+EncoderPool::Work PreferenceDocuments::work_on(std::vector<ChatLine> batch) const {
+  return [batch = std::move(batch), keys = keys_, &seen = unused_, &found = found_](Tokenizer& tokenizer) {
     std::vector<std::string> unused;
     PreferenceNotes notes;
     auto encoded = tokenizer.encode_preferences(batch, keys, unused, notes);
     seen.add(unused), found.add(notes);
     return encoded;
   };
-  queue_.add(work, writer_);
-  batch_.clear(), bytes_ = 0;
 }
 
 const std::string& BytePreferences::text_of(const Json& line, const char* key) const {

@@ -106,23 +106,34 @@ class SeenKeys {
   std::set<std::string> names_;
 };
 
-/// Conversations, an object of JSON each, by a model's chat template.
-class ChatDocuments : public Documents {
+/// Documents that are an object of JSON each, gathered into batches for the workers.
+class ObjectDocuments : public Documents {
  public:
-  ChatDocuments(TokenWriter& writer, EncodingQueue& queue, ChatKeys keys, SeenKeys& unused)
-      : writer_(writer), queue_(queue), keys_(std::move(keys)), unused_(unused) {}
+  ObjectDocuments(TokenWriter& writer, EncodingQueue& queue) : writer_(writer), queue_(queue) {}
   void begin(const std::string& place) override { batch_.push_back({place, ""}); }
   void text(std::string_view piece, bool) override { batch_.back().text += piece, bytes_ += piece.size(); }
   void end() override;
   void finish() override;
 
  private:
+  /// What a worker does with a batch.
+  virtual EncoderPool::Work work_on(std::vector<ChatLine> batch) const = 0;
   TokenWriter& writer_;
   EncodingQueue& queue_;
-  ChatKeys keys_;
-  SeenKeys& unused_;
   std::vector<ChatLine> batch_;
   std::size_t bytes_ = 0;
+};
+
+/// Conversations, by a model's chat template.
+class ChatDocuments : public ObjectDocuments {
+ public:
+  ChatDocuments(TokenWriter& writer, EncodingQueue& queue, ChatKeys keys, SeenKeys& unused)
+      : ObjectDocuments(writer, queue), keys_(std::move(keys)), unused_(unused) {}
+
+ private:
+  EncoderPool::Work work_on(std::vector<ChatLine> batch) const override;
+  ChatKeys keys_;
+  SeenKeys& unused_;
 };
 
 /// What the workers found in preferences, as several threads meet it.
@@ -140,24 +151,17 @@ class FoundPreferences {
   PreferenceNotes notes_;
 };
 
-/// Preferences, an object of JSON each.
-class PreferenceDocuments : public Documents {
+/// Preferences, of any form that a worker knows.
+class PreferenceDocuments : public ObjectDocuments {
  public:
   PreferenceDocuments(TokenWriter& writer, EncodingQueue& queue, PreferenceKeys keys, SeenKeys& unused, FoundPreferences& found)
-      : writer_(writer), queue_(queue), keys_(std::move(keys)), unused_(unused), found_(found) {}
-  void begin(const std::string& place) override { batch_.push_back({place, ""}); }
-  void text(std::string_view piece, bool) override { batch_.back().text += piece, bytes_ += piece.size(); }
-  void end() override;
-  void finish() override;
+      : ObjectDocuments(writer, queue), keys_(std::move(keys)), unused_(unused), found_(found) {}
 
  private:
-  TokenWriter& writer_;
-  EncodingQueue& queue_;
+  EncoderPool::Work work_on(std::vector<ChatLine> batch) const override;
   PreferenceKeys keys_;
   SeenKeys& unused_;
   FoundPreferences& found_;
-  std::vector<ChatLine> batch_;
-  std::size_t bytes_ = 0;
 };
 
 /// The same in bytes, of texts alone: "prompt" with "chosen" and "rejected", or with a "completion" and its label. The separator ends each.

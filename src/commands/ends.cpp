@@ -31,7 +31,8 @@ JobRecord earlier_starts(const std::string& path) {
   std::string text, why;
   constexpr std::int64_t most = 16 << 20;
   std::error_code error;
-  if (!std::filesystem::exists(path, error)) return {};
+  // A record that cannot be looked at is not taken for none: the job would be queued again for ever.
+  if (std::filesystem::status(path, error).type() == std::filesystem::file_type::not_found) return {};
   if (!read_regular(path, most, text, why)) fail(ExitCode::environment, "cannot read the record of starts {}: {}", path, why);
   return read_record(text);
 }

@@ -177,6 +177,16 @@ class JobScripts(unittest.TestCase):
         self.start("0 50", SUBMITTED="2999-01-01T00:00:00")  # and one that was submitted since
         self.assertEqual(self.status, 0)
 
+    def test_a_record_that_cannot_be_read_is_not_taken_for_none(self):
+        def ends(record):
+            command = [os.environ["TESSERA"], "ends", self.path(record), "--report", self.path("job.status"), "--launcher-status", "137"]
+            return subprocess.run(command, capture_output=True, text=True)
+        os.symlink("loop.ends", self.path("loop.ends"))
+        done = ends("loop.ends")
+        self.assertEqual(done.returncode, 6, done.stderr)
+        self.assertIn("cannot read the record of starts", done.stderr)
+        self.assertEqual(ends("none.ends").returncode, 0)
+
     def test_what_srun_is_given(self):
         rows = [({}, (" --mpi=pmi2 --wait=30 --kill-on-bad-exit=0 ",), ("--oom-kill-step", "container")),
                 ({"SLURM_MPI_TYPE": "pmix", "TESSERA_SRUN": "--cpu-bind=cores"}, (" --mpi=pmix ", " --cpu-bind=cores "), ()),
